@@ -1,0 +1,290 @@
+"""What a run knows: facts, settings, trials, outcomes, findings and the recommendation.
+
+Everything here is a frozen dataclass that mirrors one object of ``results.json`` (schema:
+``data/results.schema.json``, described in ``docs/results.md``). No I/O beyond reading and writing
+that file, and no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Optional
+
+import dacite
+
+SCHEMA_VERSION = 1
+
+#: Every state an outcome can be in; the groups below partition what they mean for a user.
+STATES = (
+    "pass", "wrong", "error", "crash", "hang", "slow", "flaky", "xfail", "xpass",
+    "skipped", "n/a", "blocked", "aborted", "probe-error",
+)  # fmt: skip
+WORKING_STATES = frozenset({"pass", "slow", "xpass"})
+FAILING_STATES = frozenset({"wrong", "error", "crash", "hang", "flaky", "aborted"})
+UNLEARNED_STATES = frozenset({"skipped", "n/a", "blocked", "xfail"})
+
+DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
+#: Rungs of the ladder, lowest first; each stands on those before it.
+RUNGS = ("copy", "elementwise", "gemm", "im2col", "conv", "batch-norm", "train")
+VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none")
+SEVERITIES = ("info", "warning", "error")
+
+
+class BadInput(Exception):
+    """Input that a user can mend; the message names the file, the place in it and the mend."""
+
+
+class NothingToTest(Exception):
+    """The machine lacks what was asked for; the message says what was looked for and where."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value and where it came from; ``value`` is None where nothing could be learned."""
+
+    value: Any = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as the kernel and the runtime see it.
+
+    ``native_isa`` is the silicon (from the kernel driver), ``effective_isa`` what the ROCm runtime
+    believes after any override. ``cus`` counts compute units, ``vram_bytes`` bytes.
+    """
+
+    native_isa: Fact = Fact()
+    effective_isa: Fact = Fact()
+    name: Fact = Fact()
+    pci_id: Fact = Fact()
+    revision: Fact = Fact()
+    cus: Fact = Fact()
+    vram_bytes: Fact = Fact()
+    vendor: Fact = Fact()
+    driver: Fact = Fact()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that was learned about a machine without running a kernel.
+
+    ``facts`` has dotted names (``torch.version``, ``rocm.version``, ``kernel.release``, ...);
+    ``variables`` holds the environment variables that matter and are set.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    variables: Mapping[str, Fact] = field(default_factory=dict)
+
+    def value(self, name: str) -> Any:
+        return self.facts.get(name, Fact()).value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One named way to run a problem: variables, torch flags, vendor library or bypass.
+
+    ``torch`` maps the flags of ``worker.setting`` to values; ``vendor_library`` False switches the
+    backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
+    ``verdict`` is what the recommendation says if this setting is chosen.
+    """
+
+    name: str
+    reason: str
+    verdict: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    torch: Mapping[str, Any] = field(default_factory=dict)
+    vendor_library: bool = True
+    bypass: bool = False
+    inherit_environment: bool = False
+    device: Optional[str] = None
+    cost: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One child process: a driver and a setting on one device.
+
+    ``exit`` is "0", an exit code, a signal name, or "killed" when rocmprobe ended it; ``exit_crash``
+    says that it died in teardown, after its last result. ``log`` is what it printed (head and tail).
+    """
+
+    id: str
+    device: str
+    driver: str
+    setting: str
+    start_method: str
+    exit: str
+    exit_crash: bool = False
+    log: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of one question; ``message`` is the line that explains a failure."""
+
+    state: str
+    trial: str
+    message: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened to one question (a rung or a problem and direction) under one setting.
+
+    ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors beside their limits.
+    ``evidence`` lists lines, the most telling first. ``needs`` names the outcomes it stands on.
+    """
+
+    id: str
+    device: str
+    driver: str
+    setting: str
+    check: str
+    rung: str
+    state: str
+    trial: str = ""
+    native_isa: Optional[str] = None
+    effective_isa: Optional[str] = None
+    problem: Optional[str] = None
+    direction: Optional[str] = None
+    dtype: str = "float32"
+    phase: Optional[str] = None
+    activity: Optional[str] = None
+    cause: Optional[str] = None
+    attempts: tuple[Attempt, ...] = ()
+    solver: Optional[str] = None
+    timings: Mapping[str, Any] = field(default_factory=dict)
+    numerics: Mapping[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An established fact worth telling. ``cause`` is from the closed vocabulary of ``docs/results.md``."""
+
+    id: str
+    severity: str
+    cause: str
+    layer: str
+    title: str
+    evidence: tuple[str, ...] = ()
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What to do: the setting's name, variables to export, Python lines, extra layer switches."""
+
+    setting: Optional[str] = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    code: str = ""
+    layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The ranked answer. ``per`` maps "dtype/purpose" to a verdict and setting; ``cost`` and
+    ``confidence`` are sentences, ``verify`` a command that exits 0 if and only if it holds."""
+
+    verdict: str
+    sentence: str
+    configuration: Configuration = Configuration()
+    per: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    alternatives: tuple[Mapping[str, Any], ...] = ()
+    cost: str = ""
+    confidence: str = ""
+    verify: str = ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """One run, whole: the content of ``results.json``."""
+
+    schema_version: int
+    rocmprobe: str
+    started: str
+    finished: Optional[str]
+    partial: bool
+    simulated: Optional[str]
+    options: Mapping[str, Any]
+    machine: Machine
+    settings: tuple[Setting, ...]
+    problems: tuple[Mapping[str, Any], ...]
+    trials: tuple[Trial, ...]
+    outcomes: tuple[Outcome, ...]
+    findings: tuple[Finding, ...] = ()
+    recommendation: Optional[Recommendation] = None
+
+
+def to_json(value: Any) -> Any:
+    """A dataclass of this module as plain JSON data."""
+    return dataclasses.asdict(value)
+
+
+def from_json(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    """The dataclass ``kind`` from plain JSON data.
+
+    Raises BadInput where a field is missing or has the wrong type.
+    """
+    try:
+        return dacite.from_dict(kind, data, dacite.Config(cast=[tuple]))
+    except dacite.DaciteError as error:
+        raise BadInput(f"{kind.__name__}: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def results_schema() -> dict[str, Any]:
+    """The JSON Schema of ``results.json``, as shipped in the package."""
+    text = resources.files("rocmprobe").joinpath("data/results.schema.json").read_text("utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def read_results(path: Path) -> Results:
+    """Read a ``results.json``.
+
+    Raises BadInput, in one line, for a file that is missing, not JSON, of an unknown schema
+    version, or that breaks the schema (naming the place).
+    """
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}); name a results.json of a run") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: not JSON ({error}); name a results.json of a run") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise BadInput(
+            f"{path}: schema_version is {version!r}, this rocmprobe reads {SCHEMA_VERSION}; "
+            "use the rocmprobe that wrote it, or run again"
+        )
+    # Imported late: jsonschema costs more to import than `detect` may take.
+    import jsonschema
+
+    problem = jsonschema.exceptions.best_match(
+        jsonschema.Draft202012Validator(results_schema()).iter_errors(data)
+    )
+    if problem is not None:
+        place = "/".join(str(step) for step in problem.absolute_path) or "top level"
+        raise BadInput(f"{path}: {place}: {problem.message[:200]}; the file is damaged, run again")
+    results: Results = from_json(Results, data)
+    return results
+
+
+def write_results(results: Results, path: Path) -> None:
+    """Write ``results.json`` whole or not at all: a reader never sees half a file."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(to_json(results), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    temporary.replace(path)
