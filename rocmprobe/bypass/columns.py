@@ -1,0 +1,114 @@
+"""Columns: the filter windows of an image side by side, copied out (im2col) or added back (col2im)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import torch
+
+from rocmprobe.bypass.geometry import Geometry
+
+# The first window and the last one plus 1, for each spatial dimension.
+Box = Sequence[tuple[int, int]]
+
+
+class Windows:
+    """Reads the windows of an image, reusing one buffer for padding and one for the columns.
+
+    Args:
+        image: ``(N, C, *image)`` of any strides.
+        plain: the sizes.
+        samples, tile: the largest chunk and tile that will be asked for.
+        dtype: of the columns.
+    """
+
+    def __init__(
+        self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int], dtype: torch.dtype
+    ) -> None:
+        self._image = image
+        self._plain = plain
+        self._padded: torch.Tensor | None = None
+        self._box: Box | None = None
+        if plain.reaches_outside():
+            self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
+        self._columns = image.new_empty(samples * plain.channels * plain.taps * prod(tile), dtype=dtype)
+
+    def columns(self, first: int, last: int, box: Box) -> torch.Tensor:
+        """Columns ``(groups, depth, n * windows)`` of the samples ``first`` to ``last``, windows in ``box``.
+
+        They lie in a buffer that the next call overwrites.
+        """
+        plain = self._plain
+        counts = [end - begin for begin, end in box]
+        source = self._covered(first, last, box, counts)
+        of_sample, of_channel, *inner = source.stride()
+        windows = source.as_strided(
+            (plain.channels, *plain.kernel, last - first, *counts),
+            (
+                of_channel,
+                *(stride * d for stride, d in zip(inner, plain.dilation)),
+                of_sample,
+                *(stride * s for stride, s in zip(inner, plain.stride)),
+            ),
+        )
+        columns = self._columns[: windows.numel()]
+        columns.view(windows.shape).copy_(windows)
+        return columns.view(plain.groups, plain.depth, -1)
+
+    def _covered(self, first: int, last: int, box: Box, counts: Sequence[int]) -> torch.Tensor:
+        """The part of the image that the windows in ``box`` cover, with zeros where it has none."""
+        plain = self._plain
+        starts = [begin * s - p for (begin, _), s, p in zip(box, plain.stride, plain.padding)]
+        ends = [start + span for start, span in zip(starts, plain.span(counts))]
+        samples = self._image[first:last]
+        inside = [
+            slice(min(max(start, 0), size), min(max(end, 0), size))
+            for start, end, size in zip(starts, ends, plain.image)
+        ]
+        everything = slice(None)
+        part = samples[index(everything, everything, *inside)]
+        if self._padded is None or all(
+            start >= 0 and end <= size for start, end, size in zip(starts, ends, plain.image)
+        ):
+            return part
+        spans = [slice(span) for span in plain.span(counts)]
+        padded = self._padded[index(slice(last - first), everything, *spans)]
+        if box != self._box:
+            # The border stays zero from one chunk to the next as long as the tile is the same.
+            self._padded.zero_()
+            self._box = box
+        placed = [slice(piece.start - start, piece.stop - start) for piece, start in zip(inside, starts)]
+        padded[index(everything, everything, *placed)].copy_(part)
+        return padded
+
+
+def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
+    """Add columns ``(groups, depth, n * windows)`` of the windows in ``box`` into ``image``, in place.
+
+    One strided addition for each tap, cut to the windows whose tap lies inside of the image
+    (``(n, C, *image)``).
+    """
+    counts = [end - begin for begin, end in box]
+    taps = columns.view(plain.channels, *plain.kernel, image.shape[0], *counts)
+    channels_first = image.transpose(0, 1)
+    everything = slice(None)
+    for tap in product(*(range(k) for k in plain.kernel)):
+        source, target = [], []
+        for (begin, end), t, size, s, p, d in zip(
+            box, tap, plain.image, plain.stride, plain.padding, plain.dilation
+        ):
+            offset = t * d - p
+            first = max(begin, -(offset // s))
+            last = max(first, min(end, (size - 1 - offset) // s + 1))
+            source.append(slice(first - begin, last - begin))
+            target.append(slice(first * s + offset, (last - 1) * s + offset + 1, s))
+        values = taps[index(everything, *tap, everything, *source)]
+        if values.numel():
+            channels_first[index(everything, everything, *target)].add_(values)
+
+
+def index(*parts: int | slice) -> tuple[int | slice, ...]:
+    """An index of several dimensions (Python 3.9 has no star inside of brackets)."""
+    return parts

@@ -1,0 +1,91 @@
+"""The matrix products of the bypass: PyTorch's mm family, and operands it takes without a hidden copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+
+
+def is_ready(matrices: torch.Tensor) -> bool:
+    """Whether BLAS takes these ``(batch, rows, columns)`` matrices as they lie.
+
+    One of the two inner strides must be 1 and the other span the first; otherwise PyTorch copies them
+    into a contiguous temporary.
+    """
+    rows, columns = matrices.shape[-2:]
+    row_stride, column_stride = matrices.stride()[-2:]
+    by_rows = (column_stride == 1 or columns == 1) and row_stride >= max(1, columns)
+    by_columns = (row_stride == 1 or rows == 1) and column_stride >= max(1, rows)
+    return by_rows or by_columns
+
+
+def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
+    """``(n, C, *spatial)`` seen as ``(n, groups, C / groups, positions)``, or None if that needs a copy."""
+    shape = (tensor.shape[0], groups, tensor.shape[1] // groups, tensor[0, 0].numel())
+    try:
+        matrices = tensor.view(shape)
+    except RuntimeError:
+        return None
+    return matrices if is_ready(matrices) else None
+
+
+class Buffer:
+    """Memory for temporaries of one dtype that are not needed at the same time."""
+
+    def __init__(self, like: torch.Tensor, dtype: torch.dtype) -> None:
+        self._like = like
+        self._dtype = dtype
+        self._memory: torch.Tensor | None = None
+
+    def take(self, shape: Sequence[int]) -> torch.Tensor:
+        """An uninitialised contiguous tensor, valid until the next call. Ask for the largest one first."""
+        wanted = prod(shape)
+        if self._memory is None or self._memory.numel() < wanted:
+            self._memory = self._like.new_empty(wanted, dtype=self._dtype)
+        return self._memory[:wanted].view(tuple(shape))
+
+
+def matrices_in(tensor: torch.Tensor, groups: int, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
+    """``(n, C, *spatial)`` as ``(groups, C / groups, n * positions)``, if need be copied into ``buffer``."""
+    if tensor.shape[0] == 1 and tensor.dtype == dtype:
+        ready = as_matrices(tensor, groups)
+        if ready is not None:
+            return ready[0]
+    channels_first = tensor.transpose(0, 1)
+    copy = buffer.take(channels_first.shape)
+    copy.copy_(channels_first)
+    return copy.view(groups, tensor.shape[1] // groups, -1)
+
+
+def multiply(
+    left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
+) -> None:
+    """``out[g] = left[g] @ right[g] + bias[g]``, with bias ``(g, rows, 1)`` or None."""
+    if left.shape[0] == 1:
+        # A batch of one is dearer than the plain product.
+        if bias is None:
+            torch.mm(left[0], right[0], out=out[0])
+        else:
+            torch.addmm(bias[0], left[0], right[0], out=out[0])
+    elif bias is None:
+        torch.bmm(left, right, out=out)
+    else:
+        torch.baddbmm(bias, left, right, out=out)
+
+
+def accumulate(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, first: bool) -> None:
+    """``total[g] += left[g] @ right[g].T``; the ``first`` time ``=``, so that total needs no zeros."""
+    transposed = right.transpose(1, 2)
+    if first:
+        multiply(left, transposed, total)
+    elif total.shape[0] == 1:
+        total[0].addmm_(left[0], transposed[0])
+    else:
+        total.baddbmm_(left, transposed)
+
+
+def ranges(total: int, step: int) -> Sequence[tuple[int, int]]:
+    """``total`` cut into pieces of ``step``, the last one maybe smaller."""
+    return [(first, min(first + step, total)) for first in range(0, total, step)]

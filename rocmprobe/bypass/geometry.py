@@ -1,0 +1,160 @@
+"""Sizes of a convolution problem, without tensors.
+
+Every problem is brought to the form of a plain convolution between an *image* side, where the filter
+windows are cut out, and a *feature* side, with one value for each window and filter. A convolution maps
+image to feature. A transposed convolution is its bwd-data, so it maps feature to image
+(Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapter 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+FWD = "fwd"
+BWD_DATA = "bwd-data"
+BWD_WEIGHTS = "bwd-weights"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A plain convolution: image ``(batch, channels, *image)`` to feature ``(batch, filters, *feature)``.
+
+    The weight is ``(filters, channels / groups, *kernel)``. Window ``o`` covers the image positions
+    ``o * stride - padding + tap * dilation``; positions outside of the image count as zero. ``padding``
+    may be negative (the windows then start inside) and ``feature`` may be smaller than what would fit.
+    """
+
+    batch: int
+    channels: int
+    filters: int
+    groups: int
+    image: tuple[int, ...]
+    feature: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def taps(self) -> int:
+        """Filter positions: the product of the kernel sizes."""
+        return prod(self.kernel)
+
+    @property
+    def depth(self) -> int:
+        """Rows of a group's columns: values in one filter, channels / groups * taps."""
+        return self.channels // self.groups * self.taps
+
+    def span(self, windows: Sequence[int]) -> tuple[int, ...]:
+        """Image sizes that a block of ``windows`` neighbouring windows covers."""
+        return tuple(
+            (w - 1) * s + (k - 1) * d + 1
+            for w, s, k, d in zip(windows, self.stride, self.kernel, self.dilation)
+        )
+
+    def reaches_outside(self) -> bool:
+        """Whether some window covers positions outside of the image."""
+        return any(p > 0 or e - p > i for p, e, i in zip(self.padding, self.span(self.feature), self.image))
+
+    def is_pointwise(self) -> bool:
+        """Whether each window is exactly the image position of its own index: a 1x1 kernel at stride 1."""
+        ones = (1,) * len(self.kernel)
+        return (
+            self.kernel == ones
+            and self.stride == ones
+            and not any(self.padding)
+            and self.image == self.feature
+        )
+
+    def flipped(self) -> Geometry:
+        """At stride 1, the convolution over the feature side that computes bwd-data.
+
+        Its weight has the taps reversed and, in each group, channels and filters swapped.
+        """
+        reach = [(k - 1) * d for k, d in zip(self.kernel, self.dilation)]
+        return replace(
+            self,
+            channels=self.filters,
+            filters=self.channels,
+            image=self.feature,
+            feature=self.image,
+            padding=tuple(r - p for r, p in zip(reach, self.padding)),
+        )
+
+
+def output_sizes(
+    input_sizes: Sequence[int],
+    kernel: Sequence[int],
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool = False,
+    output_padding: Sequence[int] | None = None,
+) -> tuple[int, ...]:
+    """Spatial output sizes, by the formulas in PyTorch's documentation of Conv2d and ConvTranspose2d."""
+    extra = output_padding or (0,) * len(kernel)
+    reach = [(k - 1) * d for k, d in zip(kernel, dilation)]
+    if transposed:
+        return tuple(
+            (i - 1) * s - 2 * p + r + o + 1
+            for i, s, p, r, o in zip(input_sizes, stride, padding, reach, extra)
+        )
+    return tuple((i + 2 * p - r - 1) // s + 1 for i, s, p, r in zip(input_sizes, stride, padding, reach))
+
+
+def geometry(
+    input_shape: Sequence[int],
+    weight_shape: Sequence[int],
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool = False,
+    output_padding: Sequence[int] | None = None,
+    groups: int = 1,
+) -> Geometry:
+    """The plain form of a problem with an input ``(N, C, *spatial)`` and a weight in PyTorch's layout.
+
+    Raises:
+        ValueError: when PyTorch would refuse the problem, or when the output has no elements.
+    """
+    spatial = len(weight_shape) - 2
+    extra = tuple(output_padding or (0,) * spatial)
+    lists = (stride, padding, dilation, extra)
+    if spatial < 1 or len(input_shape) != spatial + 2 or any(len(each) != spatial for each in lists):
+        raise ValueError("input, weight and settings differ in their number of spatial dimensions")
+    if groups < 1 or min(stride) < 1 or min(dilation) < 1 or min(padding) < 0 or min(extra) < 0:
+        raise ValueError("stride, dilation and groups are at least 1, paddings at least 0")
+    if transposed and any(o >= max(s, d) for o, s, d in zip(extra, stride, dilation)):
+        raise ValueError("output padding is smaller than stride or dilation")
+    channels, outer = input_shape[1], weight_shape[0]
+    expected = outer if transposed else weight_shape[1] * groups
+    if channels != expected or outer % groups:
+        raise ValueError("the channels of input and weight and the groups do not fit together")
+    kernel, sizes = tuple(weight_shape[2:]), tuple(input_shape[2:])
+    output = output_sizes(
+        sizes,
+        kernel,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        transposed=transposed,
+        output_padding=extra,
+    )
+    if min(*input_shape, *weight_shape, *output) < 1:
+        raise ValueError("there is nothing to compute")
+    return Geometry(
+        batch=input_shape[0],
+        channels=weight_shape[1] * groups,
+        filters=outer,
+        groups=groups,
+        image=output if transposed else sizes,
+        feature=sizes if transposed else output,
+        kernel=kernel,
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
+    )

@@ -1,0 +1,253 @@
+"""The one registration of PyTorch's convolution operators, and the layers on it.
+
+PyTorch sends every convolution, whoever asks for it, to ``aten::convolution`` (traced TorchScript:
+``aten::_convolution``) and every gradient to ``aten::convolution_backward``. While a device type has at
+least one layer, kernels of ours stand in for these operators under the dispatch key of that device; a
+call goes through the layers from the highest rank to the lowest and at last to PyTorch's own kernel.
+torch 1.13.1 refuses a second Python kernel for the same operator and key, and later versions silently
+replace the first: so whoever wants to see or to replace convolutions adds a layer here.
+
+The layers of a device type are process-wide: backward threads and DataParallel replicas meet them too.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, cast
+
+import torch
+from torch.library import Library
+
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+
+RANK_FAULTS = 100
+RANK_BYPASS = 200
+RANK_RECORDER = 300
+
+_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+
+
+class Layer:
+    """Something between a caller and PyTorch's convolution kernels. Subclass and override what you need.
+
+    Attributes:
+        name: of several layers with one name on a device type, only the one added last acts.
+        rank: layers of a higher rank are nearer to the caller (``RANK_RECORDER``, ``RANK_BYPASS``,
+            ``RANK_FAULTS``); among equal ranks the one added last.
+        ties_backward: the backward and double backward of a convolution that met this layer meet it
+            too, even when the layer has been removed by then.
+    """
+
+    name: str = "layer"
+    rank: int = RANK_FAULTS
+    ties_backward: bool = False
+
+    def convolution(
+        self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
+    ) -> torch.Tensor:
+        """The output of ``call``. ``proceed(call)`` is the next layer's answer, at the bottom PyTorch's."""
+        return proceed(call)
+
+    def convolution_backward(
+        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
+    ) -> Gradients:
+        """The gradients of input, weight and bias; None where ``call.output_mask`` does not ask."""
+        return proceed(call)
+
+
+class _Device:
+    """What the shim keeps for one device type."""
+
+    def __init__(self) -> None:
+        self.layers: tuple[Layer, ...] = ()
+        self.libraries: dict[str, Any] = {}
+        self.in_flight = 0
+
+
+_lock = threading.RLock()
+_devices = {device_type: _Device() for device_type in _KEYS}
+_local = threading.local()
+
+
+def add_layer(layer: Layer, device_type: str) -> None:
+    """Put ``layer`` on the convolutions of ``device_type`` ("cpu", "cuda"; ROCm devices are "cuda").
+
+    Raises:
+        ValueError: for another device type, or when this very layer is there already.
+    """
+    device = _device(device_type)
+    with _lock:
+        if any(layer is other for other in device.layers):
+            raise ValueError(f"layer {layer.name!r} is on {device_type} already")
+        # A stable sort keeps the order of adding within a rank.
+        device.layers = tuple(sorted((*device.layers, layer), key=lambda each: each.rank))
+        try:
+            _register_what_is_needed(device_type, device)
+        except BaseException:
+            device.layers = tuple(other for other in device.layers if other is not layer)
+            raise
+
+
+def remove_layer(layer: Layer, device_type: str) -> None:
+    """Take ``layer`` off again. Calls already inside it run to their end.
+
+    Raises:
+        ValueError: when the layer is not there.
+    """
+    device = _device(device_type)
+    with _lock:
+        if not any(layer is other for other in device.layers):
+            raise ValueError(f"layer {layer.name!r} is not on {device_type}")
+        device.layers = tuple(other for other in device.layers if other is not layer)
+        _register_what_is_needed(device_type, device)
+
+
+def layers(device_type: str) -> tuple[Layer, ...]:
+    """The acting layers of ``device_type``, from the bottom to the top."""
+    return _acting(_device(device_type).layers)
+
+
+def tying_layers(device_type: str) -> tuple[Layer, ...]:
+    """The acting layers that tie the backward of what they see to themselves."""
+    return tuple(layer for layer in layers(device_type) if layer.ties_backward)
+
+
+def covers(device_type: str, held: Sequence[Layer]) -> bool:
+    """Whether ``device_type`` has, for each layer in ``held``, a layer of that name at work."""
+    present = {layer.name for layer in layers(device_type)}
+    return all(layer.name in present for layer in held)
+
+
+def run_convolution(call: ConvolutionCall, held: Sequence[Layer] = ()) -> torch.Tensor:
+    """Take ``call`` through the layers of its device. ``held`` layers fill in for absent ones by name."""
+
+    def enter(stack: tuple[Layer, ...], call: ConvolutionCall) -> torch.Tensor:
+        if not stack:
+            return _native_convolution(call)
+        return stack[-1].convolution(call, lambda next_call: enter(stack[:-1], next_call))
+
+    with _in_flight(call.input.device.type) as device:
+        return enter(_stack(device, held), call)
+
+
+def run_backward(call: BackwardCall, held: Sequence[Layer] = ()) -> Gradients:
+    """As :func:`run_convolution`, for the gradients."""
+
+    def enter(stack: tuple[Layer, ...], call: BackwardCall) -> Gradients:
+        if not stack:
+            return _native_backward(call)
+        return stack[-1].convolution_backward(call, lambda next_call: enter(stack[:-1], next_call))
+
+    with _in_flight(call.input.device.type) as device:
+        return enter(_stack(device, held), call)
+
+
+def _device(device_type: str) -> _Device:
+    if device_type not in _devices:
+        raise ValueError(f"no convolution shim for device type {device_type!r}, only for {', '.join(_KEYS)}")
+    return _devices[device_type]
+
+
+def _acting(stack: Sequence[Layer]) -> tuple[Layer, ...]:
+    last = {layer.name: layer for layer in stack}
+    return tuple(layer for layer in stack if last[layer.name] is layer)
+
+
+def _stack(device: _Device | None, held: Sequence[Layer]) -> tuple[Layer, ...]:
+    present = _acting(device.layers) if device else ()
+    names = {layer.name for layer in present}
+    absent = [layer for layer in held if layer.name not in names]
+    return tuple(sorted((*absent, *present), key=lambda each: each.rank))
+
+
+@contextmanager
+def _in_flight(device_type: str) -> Iterator[_Device | None]:
+    device = _devices.get(device_type)
+    if device is None:
+        yield None
+        return
+    with _lock:
+        device.in_flight += 1
+    try:
+        yield device
+    finally:
+        with _lock:
+            device.in_flight -= 1
+
+
+def _native_convolution(call: ConvolutionCall) -> torch.Tensor:
+    operator = torch.ops.aten._convolution if call.flags else torch.ops.aten.convolution
+    # PyTorch's kernel of aten::convolution calls aten::_convolution through the dispatcher, so our kernel
+    # for the latter has to know that this convolution has been through the layers.
+    outer = getattr(_local, "inside_native", False)
+    _local.inside_native = True
+    try:
+        result: torch.Tensor = operator.default._op_dk(
+            torch._C.DispatchKey.CompositeExplicitAutograd, *call.arguments()
+        )
+    finally:
+        _local.inside_native = outer
+    return result
+
+
+def _native_backward(call: BackwardCall) -> Gradients:
+    gradients: Gradients = torch.ops.aten.convolution_backward.default._op_dk(
+        torch._C.DispatchKey.CompositeExplicitAutograd, *call.arguments()
+    )
+    return gradients
+
+
+def _convolution_kernel(*arguments: Any) -> torch.Tensor:
+    with torch._C.DisableTorchFunction():
+        call = ConvolutionCall.of(arguments)
+        if call.flags and getattr(_local, "inside_native", False):
+            return _native_convolution(call)
+        return run_convolution(call)
+
+
+def _backward_kernel(*arguments: Any) -> Gradients:
+    with torch._C.DisableTorchFunction():
+        return run_backward(BackwardCall.of(arguments))
+
+
+def _register_what_is_needed(device_type: str, device: _Device) -> None:
+    from rocmprobe.bypass import tie
+
+    key = _KEYS[device_type]
+    kernels = {key: (_convolution_kernel, _backward_kernel)}
+    if any(layer.ties_backward for layer in device.layers):
+        kernels["Autograd" + key] = (tie.convolution_kernel, tie.backward_kernel)
+    wanted = kernels if device.layers else {}
+    # A kernel must outlive the calls inside it. One that stays behind for that reason has no layer to
+    # enter, gives PyTorch's own results, and goes with the next layer that is removed.
+    if not device.in_flight:
+        for stale in [present for present in device.libraries if present not in wanted]:
+            _release(device.libraries.pop(stale))
+    for missing in [each for each in wanted if each not in device.libraries]:
+        device.libraries[missing] = _register(missing, *kernels[missing])
+
+
+def _register(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+    # torch does not annotate this class in full.
+    library = cast(Any, Library)("aten", "IMPL", key)
+    try:
+        with warnings.catch_warnings():
+            # PyTorch warns of what is the purpose here: a kernel of its own is overridden.
+            warnings.simplefilter("ignore")
+            library.impl("convolution", convolution)
+            library.impl("_convolution", convolution)
+            library.impl("convolution_backward", backward)
+    except BaseException:
+        _release(library)
+        raise
+    return library
+
+
+def _release(library: Any) -> None:
+    # torch 1.13.1 has no _destroy: there the kernels go when the last reference to the C++ object goes.
+    destroy = getattr(library, "_destroy", None)
+    if destroy is not None:
+        destroy()

@@ -1,0 +1,231 @@
+"""Ties the backward of a convolution to the layers that its forward met.
+
+The shim's kernels sit below autograd, so by themselves they see a backward only while they are
+registered, whereas a graph lives as long as its user likes. Above them, under the device's autograd key,
+the convolution is therefore recorded as an ``autograd.Function`` that remembers the layers. It saves what
+PyTorch's own node saves: input and weight.
+
+The convolution is linear in input x, in weight w and in bias b; with the form T(x, w, g) = <g, conv(x, w)>
+each derivative of any order is again one of T's three partial derivatives: the convolution itself,
+bwd-data and bwd-weights. No other operator is needed for the double backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, cast
+
+import torch
+from torch.autograd import forward_ad
+
+from rocmprobe.bypass import shim
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+
+# torch 2 hands functorch the forward of a Function and its bookkeeping apart; before, they are one.
+_SETUP_APART = hasattr(torch.autograd.Function, "setup_context")
+
+
+def convolution_kernel(*arguments: Any) -> torch.Tensor:
+    """``aten::convolution`` and ``aten::_convolution`` under the autograd key."""
+    with torch._C.DisableTorchFunction():
+        held = shim.tying_layers(arguments[0].device.type)
+        return cast(torch.Tensor, _apply(_Convolution, held, *arguments))
+
+
+def backward_kernel(*arguments: Any) -> Gradients:
+    """``aten::convolution_backward`` under the autograd key."""
+    with torch._C.DisableTorchFunction():
+        held = shim.tying_layers(arguments[1].device.type)
+        return cast(Gradients, _apply(_Backward, held, *arguments))
+
+
+def _convolve(held: Sequence[shim.Layer], call: ConvolutionCall) -> torch.Tensor:
+    """A differentiable convolution that meets ``held``: by the dispatcher where it leads there."""
+    if shim.covers(call.input.device.type, held):
+        return cast(torch.Tensor, _operator(call)(*call.arguments()))
+    return cast(torch.Tensor, _Convolution.apply(held, *call.arguments()))
+
+
+def _gradients(held: Sequence[shim.Layer], call: BackwardCall) -> Gradients:
+    if shim.covers(call.input.device.type, held):
+        return cast(Gradients, torch.ops.aten.convolution_backward.default(*call.arguments()))
+    return cast(Gradients, _Backward.apply(held, *call.arguments()))
+
+
+def _operator(call: ConvolutionCall) -> Callable[..., Any]:
+    packet = torch.ops.aten._convolution if call.flags else torch.ops.aten.convolution
+    return cast(Callable[..., Any], packet.default)
+
+
+def _transforming() -> bool:
+    return _SETUP_APART and bool(torch._C._are_functorch_transforms_active())
+
+
+@contextmanager
+def _below_autograd() -> Iterator[None]:
+    # On torch 1.13.1 the guard is no context manager; on all versions its life is its effect.
+    guard = torch._C._AutoDispatchBelowAutograd()
+    try:
+        if _transforming():
+            # What lies below is then another transform, which may well differentiate.
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+                yield
+        else:
+            yield
+    finally:
+        del guard
+
+
+def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    if _transforming():
+        # The dispatcher is already inside the level of the transform that it works on, so the function
+        # must be recorded in this one level rather than enter the stack of transforms again.
+        from torch._functorch.utils import enable_single_level_autograd_function
+
+        with enable_single_level_autograd_function():
+            return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
+    return cast(Any, function).apply(*arguments)
+
+
+class _Tied(torch.autograd.Function):
+    """Lets both functions below be written in the two-method form on every torch version."""
+
+    generate_vmap_rule = True
+
+    @classmethod
+    def for_this_torch(cls) -> Any:
+        if _SETUP_APART:
+            return cls
+        compute, setup = cls.forward, cls.setup_context
+
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            output = compute(*arguments)
+            setup(ctx, arguments, output)
+            return output
+
+        return type(cls.__name__, (cls,), {"forward": staticmethod(forward)})
+
+
+class _TiedConvolution(_Tied):
+    @staticmethod
+    def forward(held: Sequence[shim.Layer], *arguments: Any) -> torch.Tensor:
+        call = ConvolutionCall.of(arguments)
+        with _below_autograd():
+            if shim.covers(call.input.device.type, held):
+                return cast(torch.Tensor, _operator(call)(*arguments))
+            return shim.run_convolution(call, held)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.held, input, weight, bias, *ctx.settings = inputs
+        ctx.save_for_backward(input, weight)
+        ctx.save_for_forward(input, weight)
+        ctx.bias_sizes = None if bias is None else list(bias.shape)
+        ctx.output_shape = output.shape
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor | None) -> tuple[Any, ...]:
+        wanted = [bool(each) for each in ctx.needs_input_grad[1:4]]
+        gradients: Gradients = (None, None, None)
+        if grad_output is not None and any(wanted):
+            settings = ctx.settings[:6]
+            arguments = (grad_output, *ctx.saved_tensors, ctx.bias_sizes, *settings, wanted)
+            gradients = _gradients(ctx.held, BackwardCall.of(arguments))
+        return (None, *gradients, *(None for _ in ctx.settings))
+
+    @staticmethod
+    def jvp(ctx: Any, _held: None, *tangents: Any) -> torch.Tensor:
+        input, weight = ctx.saved_tensors
+        input_tangent, weight_tangent, bias_tangent = tangents[:3]
+        terms = []
+        if input_tangent is not None:
+            terms.append(_convolve(ctx.held, _call(input_tangent, weight, ctx.settings)))
+        if weight_tangent is not None:
+            terms.append(_convolve(ctx.held, _call(input, weight_tangent, ctx.settings)))
+        if bias_tangent is not None:
+            terms.append(_by_channel(bias_tangent, len(ctx.output_shape)).expand(ctx.output_shape))
+        return sum(terms[1:], terms[0])
+
+
+class _TiedBackward(_Tied):
+    @staticmethod
+    def forward(held: Sequence[shim.Layer], *arguments: Any) -> Gradients:
+        call = BackwardCall.of(arguments)
+        with _below_autograd():
+            if shim.covers(call.input.device.type, held):
+                return cast(Gradients, torch.ops.aten.convolution_backward.default(*arguments))
+            return shim.run_backward(call, held)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.held, grad_output, input, weight, _, *ctx.settings, ctx.mask = inputs
+        ctx.save_for_backward(grad_output, input, weight)
+        ctx.save_for_forward(grad_output, input, weight)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any,
+        for_input: torch.Tensor | None,
+        for_weight: torch.Tensor | None,
+        for_bias: torch.Tensor | None,
+    ) -> tuple[Any, ...]:
+        grad_output, input, weight = ctx.saved_tensors
+        _, wants_grad_output, wants_input, wants_weight = ctx.needs_input_grad[:4]
+        to_grad_output = to_input = to_weight = None
+        if wants_grad_output:
+            terms = []
+            if for_input is not None:
+                terms.append(_convolve(ctx.held, _call(for_input, weight, ctx.settings)))
+            if for_weight is not None:
+                terms.append(_convolve(ctx.held, _call(input, for_weight, ctx.settings)))
+            if for_bias is not None:
+                terms.append(_by_channel(for_bias, grad_output.dim()).expand(grad_output.shape))
+            to_grad_output = sum(terms[1:], terms[0]) if terms else None
+        if wants_input and for_weight is not None:
+            arguments = (grad_output, input, for_weight, None, *ctx.settings, [True, False, False])
+            to_input = _gradients(ctx.held, BackwardCall.of(arguments))[0]
+        if wants_weight and for_input is not None:
+            arguments = (grad_output, for_input, weight, None, *ctx.settings, [False, True, False])
+            to_weight = _gradients(ctx.held, BackwardCall.of(arguments))[1]
+        return (None, to_grad_output, to_input, to_weight, *(None for _ in range(8)))
+
+    @staticmethod
+    def jvp(ctx: Any, _held: None, *tangents: Any) -> tuple[Any, ...]:
+        grad_output, input, weight = ctx.saved_tensors
+        of_grad_output, of_input, of_weight = tangents[:3]
+        total: list[Any] = [None, None, None]
+
+        def add(
+            grad_output: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, which: list[bool]
+        ) -> None:
+            mask = [wanted and here for wanted, here in zip(ctx.mask, which)]
+            if not any(mask):
+                return
+            sizes = [grad_output.shape[1]] if mask[2] else None
+            arguments = (grad_output, input, weight, sizes, *ctx.settings, mask)
+            for index, term in enumerate(_gradients(ctx.held, BackwardCall.of(arguments))):
+                if mask[index]:
+                    total[index] = term if total[index] is None else total[index] + term
+
+        if of_grad_output is not None:
+            add(of_grad_output, input, weight, [True, True, True])
+        if of_input is not None:
+            add(grad_output, of_input, weight, [False, True, False])
+        if of_weight is not None:
+            add(grad_output, input, of_weight, [True, False, False])
+        return tuple(total)
+
+
+def _call(input: torch.Tensor, weight: torch.Tensor, settings: Sequence[Any]) -> ConvolutionCall:
+    return ConvolutionCall.of((input, weight, None, *settings))
+
+
+def _by_channel(bias: torch.Tensor, dimensions: int) -> torch.Tensor:
+    return bias.reshape(1, -1, *(1 for _ in range(dimensions - 2)))
+
+
+_Convolution = _TiedConvolution.for_this_torch()
+_Backward = _TiedBackward.for_this_torch()

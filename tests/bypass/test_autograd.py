@@ -1,0 +1,202 @@
+"""Gradients of the bypass: gradcheck, double backward, and the tie between forward and backward."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import forward_ad
+
+from rocmprobe import bypass
+
+ON_TORCH_2 = int(torch.__version__.split(".", maxsplit=1)[0]) >= 2
+
+
+def leaf(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+PROBLEMS = {
+    "strided": (F.conv2d, (2, 2, 4, 4), (2, 2, 3, 2), {"stride": 2, "padding": 1}),
+    "flipped": (F.conv2d, (1, 2, 4, 3), (2, 2, 2, 2), {"padding": 1, "dilation": 2}),
+    "depthwise": (F.conv2d, (2, 2, 4, 3), (4, 1, 3, 2), {"padding": 1, "groups": 2}),
+    "pointwise": (F.conv2d, (2, 2, 3, 2), (3, 2, 1, 1), {}),
+    "1d": (F.conv1d, (2, 2, 5), (2, 2, 3), {"padding": 1}),
+    "3d": (F.conv3d, (1, 1, 3, 2, 3), (2, 1, 2, 2, 2), {}),
+    "transposed": (F.conv_transpose2d, (2, 2, 3, 3), (2, 2, 3, 2), {"stride": 2, "output_padding": 1}),
+    "transposed 1d": (F.conv_transpose1d, (2, 2, 4), (2, 1, 3), {"groups": 2, "padding": 1}),
+}
+
+
+@pytest.fixture(params=PROBLEMS)
+def problem(request):
+    torch.manual_seed(0)
+    function, input, weight, options = PROBLEMS[request.param]
+    outputs = weight[1] * options.get("groups", 1) if "transpose" in function.__name__ else weight[0]
+    operands = (leaf(*input), leaf(*weight), leaf(outputs))
+    return functools.partial(function, **options), operands
+
+
+def test_gradcheck(problem):
+    function, operands = problem
+    with bypass.enabled("cpu"):
+        assert torch.autograd.gradcheck(function, operands)
+        assert torch.autograd.gradcheck(function, operands[:2])
+
+
+def test_gradgradcheck(problem):
+    function, operands = problem
+    with bypass.enabled("cpu"):
+        assert torch.autograd.gradgradcheck(function, operands)
+
+
+def second_order(function, operands):
+    output = function(*operands)
+    first = torch.autograd.grad(output.square().sum(), operands, create_graph=True)
+    return torch.autograd.grad(sum(each.pow(3).sum() for each in first), operands)
+
+
+def test_double_backward_after_the_context_stays_in_the_bypass(problem):
+    function, operands = problem
+    expected = second_order(function, operands)
+    with bypass.enabled("cpu"):
+        output = function(*operands)
+    bypass.reset_status()
+    first = torch.autograd.grad(output.square().sum(), operands, create_graph=True)
+    after_first = sum(bypass.status()["calls"].values())
+    got = torch.autograd.grad(sum(each.pow(3).sum() for each in first), operands)
+    assert after_first == 2
+    assert sum(bypass.status()["calls"].values()) > after_first
+    assert not bypass.status()["native"]
+    for mine, theirs in zip(got, expected):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_a_native_forward_keeps_its_native_backward():
+    input, weight = leaf(2, 4, 6, 6), leaf(6, 4, 3, 3)
+    with bypass.enabled("cpu"):
+        tied = F.conv2d(input, weight)
+    native = F.conv2d(input, weight)
+    bypass.reset_status()
+    native.sum().backward()
+    assert bypass.status()["calls"] == {}
+    tied.sum().backward()
+    assert sum(bypass.status()["calls"].values()) == 2
+
+
+def test_backward_after_uninstall_and_in_another_thread():
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1))
+    input = torch.randn(2, 3, 8, 8)
+    module(input).square().sum().backward()
+    expected = [each.grad.clone() for each in module.parameters()]
+    module.zero_grad()
+    bypass.install("cpu")
+    try:
+        loss = module(input).square().sum()
+    finally:
+        bypass.uninstall("cpu")
+    bypass.reset_status()
+    worker = threading.Thread(target=loss.backward)
+    worker.start()
+    worker.join()
+    assert bypass.status()["calls"] == {"im2col": 1, "pointwise": 2}
+    for parameter, gradient in zip(module.parameters(), expected):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_only_the_wanted_gradients_are_computed():
+    input, weight = torch.randn(2, 4, 6, 6), torch.randn(6, 4, 3, 3, requires_grad=True)
+    with bypass.enabled("cpu"):
+        output = F.conv2d(input, weight)
+        bypass.reset_status()
+        output.sum().backward()
+    assert bypass.status()["calls"] == {"im2col": 1}
+    assert input.grad is None
+
+
+def test_saved_for_backward_is_input_and_weight_alone():
+    saved = []
+    input, weight = torch.randn(2, 4, 6, 6, requires_grad=True), torch.randn(6, 4, 3, 3, requires_grad=True)
+
+    def keep(tensor):
+        saved.append(tensor)
+        return tensor
+
+    with bypass.enabled("cpu"), torch.autograd.graph.saved_tensors_hooks(keep, keep):
+        F.conv2d(input, weight)
+    assert sorted(each.data_ptr() for each in saved) == sorted([input.data_ptr(), weight.data_ptr()])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_autograd(mode):
+    module = torch.nn.Conv2d(4, 6, 3)
+    input = torch.randn(2, 4, 6, 6)
+    expected = module(input).detach()
+    bypass.reset_status()
+    with bypass.enabled("cpu"), mode():
+        output = module(input)
+    assert not output.requires_grad
+    assert bypass.status() == {"calls": {"im2col": 1}, "native": {}}
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_forward_mode_derivative(problem):
+    function, operands = problem
+    tangents = [torch.randn_like(each) for each in operands]
+
+    def derivative():
+        with forward_ad.dual_level():
+            duals = [forward_ad.make_dual(each.detach(), t) for each, t in zip(operands, tangents)]
+            return forward_ad.unpack_dual(function(*duals)).tangent
+
+    expected = derivative()
+    with bypass.enabled("cpu"):
+        torch.testing.assert_close(derivative(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16])
+def test_backward_inside_of_autocast(dtype):
+    input, weight = torch.randn(2, 4, 8, 8, requires_grad=True), torch.randn(6, 4, 3, 3, requires_grad=True)
+    gradient = torch.randn(2, 6, 6, 6)
+    expected = torch.autograd.grad(F.conv2d(input, weight), (input, weight), gradient)
+    with bypass.enabled("cpu"):
+        output = F.conv2d(input, weight)
+        with torch.autocast("cpu", dtype=dtype):
+            got = torch.autograd.grad(output, (input, weight), gradient)
+            assert F.conv2d(input, weight).dtype == dtype
+    for mine, theirs in zip(got, expected):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not ON_TORCH_2, reason="torch.func came with torch 2.0")
+def test_function_transforms():
+    from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
+
+    module = torch.nn.Conv2d(2, 3, 2).double()
+    parameters = {name: each.detach() for name, each in module.named_parameters()}
+    input = torch.randn(3, 2, 4, 3, dtype=torch.float64)
+
+    def loss(parameters, sample):
+        return functional_call(module, parameters, (sample[None],)).pow(3).sum()
+
+    def everything():
+        return [
+            *vmap(grad(loss), (None, 0))(parameters, input).values(),
+            jacrev(loss, 1)(parameters, input[0]),
+            jacfwd(loss, 1)(parameters, input[0]),
+            *hessian(loss)(parameters, input[0])["weight"].values(),
+            jacrev(jacrev(loss, 1), 1)(parameters, input[0]),
+            jacrev(jacfwd(loss, 1), 1)(parameters, input[0]),
+        ]
+
+    expected = everything()
+    bypass.reset_status()
+    with bypass.enabled("cpu"):
+        got = everything()
+    assert not bypass.status()["native"]
+    assert bypass.status()["calls"]
+    for mine, theirs in zip(got, expected):
+        torch.testing.assert_close(mine, theirs)

@@ -1,0 +1,151 @@
+"""The layers on PyTorch's convolution operators."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rocmprobe import bypass
+from rocmprobe.bypass import shim
+
+
+class Recorder(shim.Layer):
+    def __init__(self, name, rank, seen):
+        self.name, self.rank, self._seen = name, rank, seen
+
+    def convolution(self, call, proceed):
+        self._seen.append((self.name, "fwd", call.stride))
+        return proceed(call)
+
+    def convolution_backward(self, call, proceed):
+        self._seen.append((self.name, "bwd", call.output_mask))
+        return proceed(call)
+
+
+class Fault(shim.Layer):
+    name = "fault"
+    rank = shim.RANK_FAULTS
+
+    def convolution(self, call, proceed):
+        raise RuntimeError("miopenStatusUnknownError")
+
+
+@pytest.fixture
+def layers():
+    added = []
+
+    def add(layer):
+        shim.add_layer(layer, "cpu")
+        added.append(layer)
+        return layer
+
+    yield add
+    for each in added:
+        shim.remove_layer(each, "cpu")
+    assert shim.layers("cpu") == ()
+
+
+def problem():
+    return torch.randn(2, 4, 6, 6, requires_grad=True), torch.randn(6, 4, 3, 3, requires_grad=True)
+
+
+def test_layers_run_by_rank_whatever_the_order_of_adding(layers):
+    seen = []
+    layers(Recorder("middle", 200, seen))
+    layers(Recorder("low", 100, seen))
+    layers(Recorder("high", 300, seen))
+    input, weight = problem()
+    expected = [("high", "fwd", (2, 2)), ("middle", "fwd", (2, 2)), ("low", "fwd", (2, 2))]
+    F.conv2d(input, weight, stride=2).sum().backward()
+    assert seen[:3] == expected
+    assert [each[:2] for each in seen[3:]] == [("high", "bwd"), ("middle", "bwd"), ("low", "bwd")]
+    assert seen[-1][2] == (True, True, False)
+
+
+def test_a_layer_that_only_proceeds_changes_no_bit(layers):
+    input, weight = problem()
+
+    def results():
+        output = F.conv2d(input, weight, padding=1)
+        return [output.detach(), *torch.autograd.grad(output.square().sum(), (input, weight))]
+
+    expected = results()
+    layers(Recorder("nothing", 100, []))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(results(), expected))
+
+
+def test_the_bypass_stays_clear_of_faults_below_it(layers):
+    layers(Fault())
+    input, weight = problem()
+    with pytest.raises(RuntimeError, match="miopenStatusUnknownError"):
+        F.conv2d(input, weight)
+    with bypass.enabled("cpu"):
+        F.conv2d(input, weight).sum().backward()
+    with pytest.raises(RuntimeError, match="miopenStatusUnknownError"):
+        F.conv2d(input, weight)
+
+
+def test_a_recorder_above_sees_tied_backwards_too(layers):
+    seen = []
+    input, weight = problem()
+    with bypass.enabled("cpu"):
+        output = F.conv2d(input, weight)
+    layers(Recorder("recorder", shim.RANK_RECORDER, seen))
+    output.square().sum().backward()
+    assert [each[1] for each in seen] == ["bwd"]
+
+
+def test_single_entry_lists_arrive_expanded(layers):
+    seen = []
+    layers(Recorder("recorder", shim.RANK_RECORDER, seen))
+    input, weight = problem()
+    torch.convolution(input, weight, None, [2], [1], [1], False, [0], 1)
+    assert seen == [("recorder", "fwd", (2, 2))]
+
+
+def test_traced_calls_meet_each_layer_once(layers):
+    seen = []
+    module = torch.nn.Conv2d(4, 6, 3)
+    traced = torch.jit.trace(module, torch.randn(1, 4, 6, 6))
+    layers(Recorder("recorder", shim.RANK_RECORDER, seen))
+    traced(torch.randn(1, 4, 6, 6))
+    assert len(seen) == 1
+
+
+def test_adding_and_removing_wrongly(layers):
+    layer = layers(Recorder("one", 100, []))
+    with pytest.raises(ValueError, match="already"):
+        shim.add_layer(layer, "cpu")
+    with pytest.raises(ValueError, match="not on"):
+        shim.remove_layer(Recorder("one", 100, []), "cpu")
+    with pytest.raises(ValueError, match="device type"):
+        shim.add_layer(layer, "xpu")
+
+
+def test_a_layer_may_be_removed_from_inside_of_a_call(layers):
+    class Once(shim.Layer):
+        name = "once"
+
+        def convolution(self, call, proceed):
+            shim.remove_layer(self, "cpu")
+            return proceed(call)
+
+    shim.add_layer(Once(), "cpu")
+    input, weight = problem()
+    expected = F.conv2d(input, weight)
+    assert torch.equal(F.conv2d(input, weight), expected)
+    assert shim.layers("cpu") == ()
+
+
+def test_the_package_stands_alone():
+    for file in Path(bypass.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                assert not name.startswith("rocmprobe") or name.startswith("rocmprobe.bypass"), file

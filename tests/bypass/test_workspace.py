@@ -1,0 +1,143 @@
+"""The workspace formula against what PyTorch's allocator hands out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.profiler import ProfilerActivity, profile
+
+from rocmprobe import bypass
+from rocmprobe.bypass import calls, geometry, layer
+
+MEGABYTE = 1 << 20
+PROBLEMS = {
+    "3x3": ((3, 24, 40, 36), (16, 24, 3, 3), {"padding": 1}),
+    "stride 2": ((3, 24, 41, 36), (32, 24, 3, 3), {"padding": 1, "stride": 2}),
+    "many small images": ((12, 24, 9, 8), (16, 24, 3, 3), {"padding": 1}),
+    "no padding": ((2, 16, 30, 30), (16, 16, 5, 5), {}),
+    "dilated groups": ((2, 24, 30, 30), (48, 6, 3, 3), {"padding": 2, "dilation": 2, "groups": 4}),
+    "depthwise": ((2, 48, 30, 30), (48, 1, 3, 3), {"padding": 1, "groups": 48}),
+    "pointwise": ((3, 64, 28, 28), (32, 64, 1, 1), {}),
+    "strided pointwise": ((3, 64, 28, 28), (32, 64, 1, 1), {"stride": 2}),
+    "heavy weight": ((2, 128, 6, 6), (128, 128, 3, 3), {"padding": 1}),
+    "1d": ((2, 24, 900), (16, 24, 9), {"padding": 4}),
+    "3d": ((2, 8, 12, 12, 12), (8, 8, 3, 3, 3), {"padding": 1}),
+    "transposed": ((2, 24, 20, 20), (24, 16, 3, 3), {"stride": 2, "padding": 1, "transposed": True}),
+}
+
+
+def peak_above_results(function):
+    """Bytes that ``function`` holds at its peak, less what it still holds at its end."""
+    function()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = function()
+    held = peak = 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    del result
+    assert peak
+    return peak - held
+
+
+def operands(name, dtype, channels_last):
+    input, weight, options = PROBLEMS[name]
+    options = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "transposed": False, **options}
+    spatial = len(input) - 2
+    for setting in ("stride", "padding", "dilation"):
+        options[setting] = (options[setting],) * spatial
+    tensors = [torch.randn(input).to(dtype), torch.randn(weight).to(dtype)]
+    if channels_last:
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        tensors = [
+            each.contiguous(memory_format=formats.get(each.dim(), torch.contiguous_format))
+            for each in tensors
+        ]
+    return (*tensors, options)
+
+
+@pytest.mark.parametrize("workspace_mb", [256, 0.25])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_measured_peak_is_within_the_formula_and_the_cap(name, dtype, channels_last, workspace_mb):
+    input, weight, options = operands(name, dtype, channels_last)
+    zeros = (0,) * (input.dim() - 2)
+    settings = (options["stride"], options["padding"], options["dilation"], options["transposed"], zeros)
+    computes = layer.BypassLayer(workspace_mb)
+    forward = calls.ConvolutionCall(input, weight, None, *settings, options["groups"])
+    output = computes.convolution(forward, None)
+
+    def backward(to_input, to_weight):
+        mask = (to_input, to_weight, False)
+        call = calls.BackwardCall(output, input, weight, None, *settings, options["groups"], mask)
+        return lambda: computes.convolution_backward(call, None)
+
+    for direction, function in {
+        geometry.FWD: lambda: computes.convolution(forward, None),
+        geometry.BWD_DATA: backward(True, False),
+        geometry.BWD_WEIGHTS: backward(False, True),
+    }.items():
+        plan = bypass.plan(
+            direction,
+            input.shape,
+            weight.shape,
+            **options,
+            dtype=str(dtype).split(".")[1],
+            channels_last=not output.is_contiguous(),
+            workspace_mb=workspace_mb,
+        )
+        # Allocators round every block up to 64 bytes, and PyTorch keeps scalars and lists of its own.
+        assert peak_above_results(function) <= plan.workspace_bytes + 4096
+        weight_bytes = 4 * weight.numel()
+        if dtype == torch.float32 and 2 * weight_bytes < workspace_mb * MEGABYTE / 2:
+            assert plan.workspace_bytes <= workspace_mb * MEGABYTE
+
+
+def test_tiles_give_the_results_of_the_whole():
+    for name in PROBLEMS:
+        input, weight, options = operands(name, torch.float64, False)
+        transposed = options.pop("transposed")
+        spatial = input.dim() - 2
+        function = getattr(F, f"conv_transpose{spatial}d" if transposed else f"conv{spatial}d")
+        input.requires_grad_()
+        weight.requires_grad_()
+        results = []
+        for workspace_mb in (256, 0.02):
+            with bypass.enabled("cpu", workspace_mb=workspace_mb):
+                output = function(input, weight, **options)
+                gradient = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view(output.shape)
+                results.append([output, *torch.autograd.grad(output, (input, weight), gradient)])
+        for whole, tiled in zip(*results):
+            torch.testing.assert_close(tiled, whole, rtol=1e-10, atol=1e-10)
+
+
+def test_a_gpu_takes_as_many_samples_as_the_cap_allows():
+    shape, weight = (64, 64, 56, 56), (64, 64, 3, 3)
+    settings = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
+    plan = bypass.plan("fwd", shape, weight, **settings, device_type="cuda")
+    assert plan.samples > 1
+    assert plan.workspace_bytes <= 256 * MEGABYTE
+    assert bypass.plan("fwd", shape, weight, **settings, device_type="cpu").samples == 1
+    one = bypass.plan("fwd", (1, *shape[1:]), weight, **settings, device_type="cuda", workspace_mb=2)
+    assert one.tile[0] < 56
+    assert one.workspace_bytes <= 2 * MEGABYTE
+
+
+def test_pointwise_needs_no_workspace():
+    settings = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+    for direction in ("fwd", "bwd-data", "bwd-weights"):
+        plan = bypass.plan(direction, (4, 256, 28, 28), (64, 256, 1, 1), **settings)
+        assert (plan.algorithm, plan.workspace_bytes) == ("pointwise", 0)
+
+
+def test_plans_of_impossible_problems_are_refused():
+    settings = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+    with pytest.raises(ValueError, match="channels"):
+        bypass.plan("fwd", (1, 3, 4, 4), (2, 4, 3, 3), **settings)
+    with pytest.raises(ValueError, match="nothing to compute"):
+        bypass.plan("fwd", (1, 4, 2, 2), (2, 4, 3, 3), **settings)
+    with pytest.raises(ValueError, match="direction"):
+        bypass.plan("sideways", (1, 4, 4, 4), (2, 4, 3, 3), **settings)
