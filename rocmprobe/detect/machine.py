@@ -1,0 +1,55 @@
+"""All readers together, each failing alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Callable, Optional, TypeVar
+
+from rocmprobe.detect import amd, nvidia, pci, rocm, system, torch_build, variables
+from rocmprobe.detect.tree import Tree
+from rocmprobe.model import Fact, Gpu, Machine
+
+T = TypeVar("T")
+
+
+def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) -> Machine:
+    """Facts of the machine whose file system is ``root``, without importing torch or touching a GPU.
+
+    ``environ`` defaults to this process's variables for the own machine and to none for a recorded
+    tree, which they are not about. Never raises: what a reader could not learn is a fact without a
+    value whose source says why, and a reader that broke leaves ``errors.<reader>``.
+    GPUs are sorted by PCI address.
+    """
+    tree = Tree(Path(root))
+    if environ is None:
+        environ = os.environ if tree.own else {}
+    facts: dict[str, Fact] = {}
+
+    def attempt(reader: str, read: Callable[[], T]) -> Optional[T]:
+        try:
+            return read()
+        except Exception as error:
+            facts[f"errors.{reader}"] = Fact(f"{type(error).__name__}: {error}", f"reader {reader}")
+            return None
+
+    devices = attempt("pci", lambda: pci.read_devices(tree)) or {}
+    found, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ)) or ([], {})
+    found += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
+    torch = attempt("torch", lambda: torch_build.read_build(tree)) or torch_build.TorchBuild(None, {})
+    facts.update(amd_facts)
+    facts.update(attempt("system", lambda: system.read_facts(tree)) or {})
+    facts.update(attempt("rocm", lambda: rocm.read_facts(tree, torch)) or {})
+    facts.update(torch.facts)
+    facts["python.version"] = torch_build.python_version(tree)
+    return Machine(
+        gpus=tuple(gpu for _, gpu in sorted(found, key=_pci_order)),
+        facts=dict(sorted(facts.items())),
+        variables=attempt("variables", lambda: variables.read_variables(environ)) or {},
+    )
+
+
+def _pci_order(found: tuple[str, Gpu]) -> tuple[int, str]:
+    # A domain of more than four digits sorts after those of four.
+    return len(found[0]), found[0]

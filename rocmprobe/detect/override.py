@@ -1,0 +1,32 @@
+"""The ISA that the ROCm runtime believes a GPU to have, after HSA_OVERRIDE_GFX_VERSION.
+
+Rules of the ROCm thunk (libhsakmt topology.c): the form with a KFD node number wins over the plain
+one, a set but empty variable counts, and a malformed value makes the runtime fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Optional
+
+from rocmprobe import gpus
+from rocmprobe.model import Fact
+
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+
+
+def effective_isa(native: Fact, node: Optional[int], environ: Mapping[str, str]) -> Fact:
+    """The effective ISA of a GPU; ``node`` is its KFD node, None where KFD does not list it.
+
+    ROCm releases up to 6.2 know only the plain variable, which the source of a per-node value says.
+    """
+    per_node = f"{OVERRIDE}_{node}"
+    name = per_node if node is not None and per_node in environ else OVERRIDE
+    if name not in environ:
+        return Fact(native.value, f"{native.source}; no {OVERRIDE}")
+    value = environ[name]
+    isa = gpus.isa_of_override(value)
+    if isa is None:
+        return Fact(None, f"{name}={value!r} is not MAJOR.MINOR.STEPPING: the ROCm runtime refuses to start")
+    note = " (ROCm 6.2 and older ignore the form with a node number)" if name == per_node else ""
+    return Fact(isa, f"{name}={value}{note}")

@@ -1,0 +1,138 @@
+"""Reading files of a machine, its own or a recorded one, without trusting any of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Optional
+
+from rocmprobe.model import Fact
+
+#: Bytes read of a file at most; the largest file that matters is /proc/cpuinfo of a big server.
+LIMIT = 1 << 20
+_MAX_LINKS = 40
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+
+
+class ReadError(Exception):
+    """A file that gave nothing; the message says why, in the kernel's words, without the root path."""
+
+
+class Tree:
+    """The file system of a machine below ``root``; every name is absolute on that machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.own = root == Path("/")
+
+    def read(self, name: str) -> str:
+        """The start of a file as text, without the NUL bytes that sysfs captures are padded with.
+
+        Raises ReadError. Opening never blocks and never touches a device: only regular files count.
+        """
+        try:
+            handle = os.open(self.locate(name), os.O_RDONLY | _NONBLOCK)
+        except OSError as error:
+            raise ReadError((error.strerror or "unreadable").lower()) from error
+        except ValueError as error:
+            raise ReadError("not a file name") from error
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise ReadError("not a file")
+            data = b""
+            # sysfs and procfs hand out a page or so at a time.
+            while len(data) < LIMIT and (piece := os.read(handle, LIMIT - len(data))):
+                data += piece
+        except OSError as error:
+            raise ReadError((error.strerror or "unreadable").lower()) from error
+        finally:
+            os.close(handle)
+        return data.replace(b"\0", b"").decode("utf-8", "replace")
+
+    def text(self, name: str) -> Optional[str]:
+        """The text of a file without white space around it, None if unreadable or empty."""
+        try:
+            return self.read(name).strip() or None
+        except ReadError:
+            return None
+
+    def fact(self, name: str) -> Fact:
+        """The text of a file as a fact; where there is none its source says why."""
+        try:
+            text = self.read(name).strip()
+        except ReadError as error:
+            return Fact(None, f"{name}: {error}")
+        return Fact(text, name) if text else Fact(None, f"{name}: empty")
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted names in a folder; none if it cannot be listed."""
+        try:
+            return sorted(os.listdir(self.locate(folder)))
+        except (OSError, ValueError):
+            return []
+
+    def why_not(self, folder: str) -> str:
+        """Why a folder gave no names: "<folder>: no such file or directory", or that it is empty."""
+        try:
+            os.listdir(self.locate(folder))
+        except (OSError, ValueError) as error:
+            return f"{folder}: {(getattr(error, 'strerror', None) or 'unreadable').lower()}"
+        return f"{folder}: empty"
+
+    def exists(self, name: str) -> bool:
+        try:
+            return os.path.exists(self.locate(name))
+        except (OSError, ValueError):
+            return False
+
+    def real(self, name: str) -> str:
+        """``name`` with symbolic links followed, as a name on that machine.
+
+        Raises OSError for a loop of links.
+        """
+        return str(self._follow(name))
+
+    def locate(self, name: str) -> Path:
+        """Where ``name`` lies on this machine.
+
+        An absolute link inside a recorded tree is a link within that tree, so it is followed by hand:
+        the kernel would lead it into this machine's own files. Raises OSError for a loop of links.
+        """
+        if self.own:
+            return Path(name)
+        return self.root / self._follow(name).relative_to("/")
+
+    def _follow(self, name: str) -> PurePosixPath:
+        todo = list(reversed(PurePosixPath("/", name).parts[1:]))
+        here = PurePosixPath("/")
+        links = 0
+        while todo:
+            part = todo.pop()
+            if part == "..":
+                here = here.parent
+                continue
+            step = here / part
+            try:
+                target = PurePosixPath(os.readlink(self.root / step.relative_to("/")))
+            except OSError:
+                here = step
+                continue
+            links += 1
+            if links > _MAX_LINKS:
+                raise OSError(40, "too many levels of symbolic links")
+            if target.is_absolute():
+                here = PurePosixPath("/")
+                todo.extend(reversed(target.parts[1:]))
+            else:
+                todo.extend(reversed(target.parts))
+        return here
+
+
+def number(text: Optional[str]) -> Optional[int]:
+    """A non-negative decimal or 0x number, None for anything else."""
+    try:
+        value = int((text or "").strip(), 0)
+    except ValueError:
+        return None
+    return value if value >= 0 else None

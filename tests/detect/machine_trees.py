@@ -1,0 +1,70 @@
+"""Builds the files of a machine below a folder, for the readers of ``rocmprobe.detect``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional, Union
+
+from rocmprobe.detect import detect
+from rocmprobe.model import Machine
+
+NODES = "sys/class/kfd/kfd/topology/nodes"
+RX_5600_XT = {
+    "simd_count": 72,
+    "simd_per_cu": 2,
+    "gfx_target_version": 100100,
+    "vendor_id": 0x1002,
+    "device_id": 0x731F,
+    "location_id": 0x0B00,
+    "domain": 0,
+    "drm_render_minor": 128,
+    "local_mem_size": 0,
+}
+RX_5600_XT_VRAM = 6425673728
+CPU_NODE = {"simd_count": 0, "simd_per_cu": 0, "gfx_target_version": 0, "vendor_id": 0, "device_id": 0}
+
+
+class Build:
+    """A machine in the making: files below ``root``, and ``detect`` on them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def file(self, name: str, content: Union[str, bytes]) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def link(self, name: str, target: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+
+    def node(self, index: int, properties: Mapping[str, int], vram: Optional[int] = None) -> None:
+        lines = "".join(f"{name} {value}\n" for name, value in properties.items())
+        self.file(f"{NODES}/{index}/properties", lines)
+        if vram is not None:
+            bank = f"heap_type 1\nsize_in_bytes {vram}\nflags 0\n"
+            self.file(f"{NODES}/{index}/mem_banks/0/properties", bank)
+
+    def device(self, address: str, pad: bytes = b"", **files: str) -> None:
+        """A PCI function; ``pad`` goes after every content, as captures of sysfs have it."""
+        contents = {"vendor": "0x1002", "class": "0x030000", "revision": "0x00", **files}
+        for name, content in contents.items():
+            self.file(f"sys/bus/pci/devices/{address}/{name}", content.encode() + b"\n" + pad)
+
+    def rx_5600_xt(self) -> None:
+        self.node(0, CPU_NODE)
+        self.node(1, RX_5600_XT, RX_5600_XT_VRAM)
+        self.device(
+            "0000:0b:00.0",
+            device="0x731f",
+            revision="0xca",
+            mem_info_vram_total=str(RX_5600_XT_VRAM),
+            uevent="DRIVER=amdgpu\nPCI_CLASS=30000\nPCI_ID=1002:731F\nPCI_SLOT_NAME=0000:0b:00.0",
+        )
+
+    def detect(self, **environ: str) -> Machine:
+        return detect(self.root, environ)

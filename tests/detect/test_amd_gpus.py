@@ -1,0 +1,198 @@
+"""AMD GPUs from KFD, PCI and the environment."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
+
+PROPERTIES = "/sys/class/kfd/kfd/topology/nodes/1/properties"
+
+
+def only(machine):
+    assert len(machine.gpus) == 1
+    assert not [name for name in machine.facts if name.startswith("errors.")]
+    return machine.gpus[0]
+
+
+def test_rx_5600_xt(build):
+    build.rx_5600_xt()
+    machine = build.detect()
+    gpu = only(machine)
+    assert gpu.native_isa.value == "gfx1010"
+    assert gpu.native_isa.source == f"{PROPERTIES} gfx_target_version"
+    assert gpu.effective_isa.value == "gfx1010"
+    assert gpu.name.value == "AMD Radeon RX 5600 XT"
+    assert gpu.pci_id.value == "0x731f"
+    assert gpu.revision.value == "0xca"
+    assert gpu.cus.value == 36
+    assert gpu.vram_bytes.value == RX_5600_XT_VRAM
+    assert (gpu.vendor.value, gpu.driver.value) == ("amd", "amdgpu")
+    assert machine.value("amd.cards") == 1
+    assert "kfd.unlisted" not in machine.facts
+    assert all(fact.source for fact in vars(gpu).values())
+
+
+def test_override_changes_the_effective_isa_alone(build):
+    build.rx_5600_xt()
+    machine = build.detect(HSA_OVERRIDE_GFX_VERSION="10.3.0")
+    gpu = only(machine)
+    assert (gpu.native_isa.value, gpu.effective_isa.value) == ("gfx1010", "gfx1030")
+    assert gpu.effective_isa.source == "HSA_OVERRIDE_GFX_VERSION=10.3.0"
+    assert machine.variables["HSA_OVERRIDE_GFX_VERSION"].value == "10.3.0"
+
+
+def test_override_by_node_wins(build):
+    build.rx_5600_xt()
+    gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION="10.3.0", HSA_OVERRIDE_GFX_VERSION_1="10.1.0"))
+    assert gpu.effective_isa.value == "gfx1010"
+    assert "HSA_OVERRIDE_GFX_VERSION_1=10.1.0" in gpu.effective_isa.source
+    gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION="10.3.0", HSA_OVERRIDE_GFX_VERSION_2="10.1.0"))
+    assert gpu.effective_isa.value == "gfx1030"
+
+
+@pytest.mark.parametrize("value", ["gfx1030", "10.3", ""])
+def test_malformed_override(build, value):
+    build.rx_5600_xt()
+    gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION=value))
+    assert gpu.effective_isa.value is None
+    assert f"{value!r} is not MAJOR.MINOR.STEPPING" in gpu.effective_isa.source
+
+
+def test_two_gpus_are_sorted_by_pci_address(build):
+    build.node(1, {**RX_5600_XT, "location_id": 0x0C00}, RX_5600_XT_VRAM)
+    build.node(2, {**RX_5600_XT, "gfx_target_version": 110000, "device_id": 0x744C, "location_id": 0x0300})
+    machine = build.detect()
+    assert [gpu.native_isa.value for gpu in machine.gpus] == ["gfx1100", "gfx1010"]
+    assert machine.value("amd.cards") == 2
+
+
+def test_domain_comes_before_bus(build):
+    build.node(1, {**RX_5600_XT, "domain": 1, "location_id": 0x0100})
+    build.node(2, {**RX_5600_XT, "gfx_target_version": 100102, "location_id": 0xFF00})
+    assert [gpu.native_isa.value for gpu in build.detect().gpus] == ["gfx1012", "gfx1010"]
+
+
+def test_apu_names_both_sizes_of_its_memory(build):
+    phoenix = {**RX_5600_XT, "simd_count": 24, "gfx_target_version": 110003, "device_id": 0x15BF}
+    build.node(1, {**phoenix, "location_id": 0x6400}, 31433977856)
+    build.device("0000:64:00.0", device="0x15bf", mem_info_vram_total="4294967296")
+    gpu = only(build.detect())
+    assert gpu.cus.value == 12
+    assert gpu.vram_bytes.value == 4294967296
+    assert "31433977856" in gpu.vram_bytes.source
+
+
+def test_partitions_are_devices_of_one_card(build):
+    part = {
+        **RX_5600_XT,
+        "simd_count": 152,
+        "simd_per_cu": 4,
+        "gfx_target_version": 90402,
+        "device_id": 0x74A1,
+    }
+    for function in range(8):
+        build.node(function + 1, {**part, "location_id": 0x0500 + function}, 24 << 30)
+    build.device("0000:05:00.0", device="0x74a1", mem_info_vram_total=str(192 << 30), **{"class": "0x120000"})
+    machine = build.detect()
+    assert len(machine.gpus) == 8
+    assert machine.value("amd.cards") == 1
+    assert "kfd.unlisted" not in machine.facts
+    assert {gpu.cus.value for gpu in machine.gpus} == {38}
+    assert {gpu.vram_bytes.value for gpu in machine.gpus} == {24 << 30}
+    assert {gpu.name.value for gpu in machine.gpus} == {"AMD Instinct MI300X"}
+
+
+def test_kernel_without_gfx_target_version(build):
+    old = {name: value for name, value in RX_5600_XT.items() if name not in ("gfx_target_version", "domain")}
+    build.node(1, {**old, "local_mem_size": 17163091968})
+    gpu = only(build.detect())
+    assert gpu.native_isa.value == "gfx1010"
+    assert "no gfx_target_version" in gpu.native_isa.source
+    assert "gpus.toml" in gpu.native_isa.source
+    assert gpu.vram_bytes.value == 17163091968
+    assert gpu.revision.value is None
+
+
+def test_chip_of_the_future(build):
+    build.node(1, {**RX_5600_XT, "gfx_target_version": 130101, "device_id": 0x9999})
+    gpu = only(build.detect())
+    assert gpu.native_isa.value == "gfx1311"
+    assert gpu.name.value is None
+
+
+def test_pci_device_that_kfd_does_not_list(build):
+    build.device("0000:0b:00.0", device="0x731f", revision="0xca", mem_info_vram_total="6425673728")
+    machine = build.detect()
+    gpu = only(machine)
+    assert gpu.native_isa.value == "gfx1010"
+    assert "KFD does not list this GPU" in gpu.native_isa.source
+    assert gpu.name.value == "AMD Radeon RX 5600 XT"
+    assert gpu.cus.value is None
+    assert gpu.driver.value is None
+    assert machine.value("kfd.unlisted") == ["0000:0b:00.0"]
+    assert machine.value("amd.cards") == 1
+
+
+def test_driver_of_an_unlisted_gpu(build):
+    build.device("0000:0b:00.0", device="0x731f", uevent="DRIVER=vfio-pci")
+    build.device("0000:0c:00.0", device="0x731f")
+    build.link("sys/bus/pci/devices/0000:0c:00.0/driver", "/sys/bus/pci/drivers/radeon")
+    build.file("sys/bus/pci/drivers/radeon/bind", "")
+    assert [gpu.driver.value for gpu in build.detect().gpus] == ["vfio-pci", "radeon"]
+
+
+def test_only_displays_and_accelerators_are_gpus(build):
+    build.device("0000:07:00.0", device="0x1478", **{"class": "0x060400"})
+    build.device("0000:09:00.1", device="0xab38", **{"class": "0x040300"})
+    build.device("0000:00:02.0", device="0x46a6", vendor="0x8086")
+    build.node(0, CPU_NODE)
+    assert build.detect().gpus == ()
+
+
+def test_nul_padding_is_stripped(build):
+    build.device("0000:0b:00.0", pad=b"\0" * 4000, device="0x731f", revision="0xca")
+    build.file(f"{NODES}/1/properties", "".join(f"{n} {v}\n" for n, v in RX_5600_XT.items()) + "\0" * 900)
+    gpu = only(build.detect())
+    assert (gpu.name.value, gpu.cus.value) == ("AMD Radeon RX 5600 XT", 36)
+
+
+def test_symlink_loop(build):
+    build.rx_5600_xt()
+    build.link(f"{NODES}/2/properties", "properties")
+    build.link("sys/class/drm/card0", "card0")
+    build.link("etc/os-release", "../etc/os-release")
+    machine = build.detect()
+    assert only(machine).native_isa.value == "gfx1010"
+    assert machine.value("os.name") is None
+
+
+def test_a_pipe_in_place_of_a_file_does_not_block(build):
+    (build.root / NODES / "1").mkdir(parents=True)
+    os.mkfifo(build.root / NODES / "1" / "properties")
+    assert build.detect().gpus == ()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_node_for_a_user(build):
+    build.rx_5600_xt()
+    (build.root / NODES / "1" / "properties").chmod(0)
+    assert "KFD does not list" in only(build.detect()).native_isa.source
+
+
+def test_unreadable_files_are_told(build, monkeypatch):
+    build.rx_5600_xt()
+    open_file = os.open
+
+    def denied(path, *arguments, **options):
+        if "topology" in str(path) or "osrelease" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", denied)
+    machine = build.detect()
+    assert "KFD does not list" in only(machine).native_isa.source
+    assert f"{PROPERTIES}: permission denied" in machine.value("kfd.refused")
+    assert "permission denied" in machine.facts["kfd.unlisted"].source
+    assert machine.facts["kernel.release"].source == "/proc/sys/kernel/osrelease: permission denied"

@@ -1,0 +1,124 @@
+"""The GPU table and the names of instruction set architectures."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocmprobe import gpus
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        (100100, "gfx1010"),
+        (100102, "gfx1012"),
+        (100300, "gfx1030"),
+        (90010, "gfx90a"),
+        (90012, "gfx90c"),
+        (90402, "gfx942"),
+        (80003, "gfx803"),
+        (110501, "gfx1151"),
+        (130715, "gfx137f"),
+    ],
+)
+def test_isa_name_has_minor_and_stepping_in_hexadecimal(version, name):
+    assert gpus.isa_name(version) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("10.3.0", "gfx1030"), ("9.0.10", "gfx90a"), (" 11.0.0", "gfx1100"), ("11.5.1", "gfx1151")],
+)
+def test_override_names_a_target(text, name):
+    assert gpus.isa_of_override(text) == name
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10.3", "10.3.0.0", "gfx1030", "1030", "10.3.0 ", "10.3.x", "64.0.0", "10.256.0", "9.0.a"]
+)
+def test_override_that_rocm_rejects_names_none(text):
+    assert gpus.isa_of_override(text) is None
+
+
+@pytest.mark.parametrize(
+    ("pci_id", "revision", "gfx", "name"),
+    [
+        ("0x731f", "0xca", "gfx1010", "AMD Radeon RX 5600 XT"),
+        (0x731F, 0xC1, "gfx1010", "AMD Radeon RX 5700 XT"),
+        ("1002:731F", "C4", "gfx1010", "AMD Radeon RX 5700"),
+        ("0x7340", "0xc5", "gfx1012", "AMD Radeon RX 5500 XT"),
+        ("0x7360", "0x41", "gfx1011", "AMD Radeon Pro 5600M"),
+        ("0x73ff", "0xc1", "gfx1032", "AMD Radeon RX 6600 XT"),
+        ("0x744c", "0xc8", "gfx1100", "AMD Radeon RX 7900 XTX"),
+        ("0x7550", "0xc0", "gfx1201", "AMD Radeon RX 9070 XT"),
+        ("0x740f", "0x02", "gfx90a", "AMD Instinct MI210"),
+        ("0x731f", None, "gfx1010", None),
+        ("0xffff", "0x00", None, None),
+        ("rubbish", "rubbish", None, None),
+        (None, None, None, None),
+    ],
+)
+def test_pci_ids(pci_id, revision, gfx, name):
+    assert gpus.gfx_of(pci_id) == gfx
+    assert gpus.marketing_name(pci_id, revision) == name
+
+
+def test_families():
+    families = {
+        gfx: gpus.family(gfx) for gfx in ("gfx1010", "gfx1030", "gfx1100", "gfx1200", "gfx900", "gfx90a")
+    }
+    assert families == {
+        "gfx1010": "RDNA1",
+        "gfx1030": "RDNA2",
+        "gfx1100": "RDNA3",
+        "gfx1200": "RDNA4",
+        "gfx900": "Vega",
+        "gfx90a": "CDNA2",
+    }
+    assert gpus.family("gfx1010:xnack-") == "RDNA1"
+
+
+def test_gfx1010_as_gfx1030_lacks_dot_instructions_and_workarounds():
+    sentences = gpus.missing_features("gfx1010", "gfx1030")
+    assert len(sentences) == 3
+    assert "dot-product" in sentences[0]
+    assert "gfx10.3" in sentences[1]
+    assert "workarounds" in sentences[2]
+    assert "dot-product" not in " ".join(gpus.missing_features("gfx1012", "gfx1030"))
+
+
+def test_the_targets_of_rdna2_stand_for_each_other():
+    for gfx in ("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"):
+        assert gpus.missing_features(gfx, "gfx1030") == ()
+
+
+def test_another_major_version_is_another_encoding():
+    assert len(gpus.missing_features("gfx90a", "gfx1030")) == 1
+    assert "encoding" in gpus.missing_features("gfx1010", "gfx1100")[0]
+
+
+def test_official_wheels_never_held_rdna1():
+    assert not any(gpus.in_official_wheels(f"gfx101{step}") for step in range(4))
+    assert gpus.in_official_wheels("gfx1030")
+    assert not gpus.in_official_wheels("gfx1031")
+
+
+@pytest.mark.parametrize("unknown", [None, "", "gfx1310", "sm_90"])
+def test_unknown_targets_are_no_error(unknown):
+    assert gpus.family(unknown) is None
+    assert gpus.chip(unknown) is None
+    assert gpus.missing_features(unknown, "gfx1030") == ()
+    assert gpus.missing_features("gfx1030", unknown) == ()
+    assert not gpus.in_official_wheels(unknown)
+
+
+def test_table_is_consistent():
+    tables = gpus._tables()
+    ids = [device for target in gpus.all_targets() for device in target.pci]
+    assert len(ids) == len(set(ids))
+    for target in gpus.all_targets():
+        assert target.source
+        assert set(target.features) <= set(tables.features)
+        assert set(target.workarounds) <= set(tables.workarounds)
+        assert {key.partition("/")[0] for key in target.names} <= set(target.pci)
+        assert all(key == key.lower() for key in (*target.pci, *target.names))

@@ -1,0 +1,288 @@
+"""Facts of the system, ROCm, torch, NVIDIA GPUs, and the promise that nothing is raised."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from machine_trees import NODES, Build
+
+from rocmprobe.detect import detect, machine, torch_build
+from rocmprobe.detect.tree import LIMIT, Tree
+from rocmprobe.model import from_json, to_json
+
+DIST = "usr/lib/python3/dist-packages/torch"
+WHEEL = """from typing import Optional
+__all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip']
+__version__ = '1.13.1+rocm5.2'
+debug = False
+cuda: Optional[str] = None
+git_version = '49444c3e546bf240bed24a101e747422d1f8a0ee'
+hip: Optional[str] = '5.2.21151-afdc89f8'
+"""
+
+
+def test_system(build):
+    build.file("etc/os-release", 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 22.04.3 LTS"\n')
+    build.file("proc/sys/kernel/osrelease", "6.2.0-39-generic\n")
+    model = "AMD Ryzen 5 3600 6-Core Processor"
+    thread = f"processor\t: {{0}}\nmodel name\t: {model}\nphysical id\t: 0\ncore id\t\t: {{1}}\n\n"
+    build.file("proc/cpuinfo", "".join(thread.format(n, n % 6) for n in range(12)))
+    build.file("proc/meminfo", "MemTotal:       16316412 kB\nMemFree: 1 kB\n")
+    build.file("sys/module/amdgpu/version", "6.12.12\n")
+    found = build.detect()
+    assert found.value("os.name") == "Ubuntu 22.04.3 LTS"
+    assert found.value("kernel.release") == "6.2.0-39-generic"
+    assert found.value("cpu.name") == model
+    assert found.value("cpu.cores") == 6
+    assert found.value("memory.bytes") == 16316412 * 1024
+    assert found.value("amdgpu.version") == "6.12.12"
+
+
+def test_drivers_without_a_version(build):
+    assert "not loaded" in build.detect().facts["amdgpu.version"].source
+    build.file("sys/module/amdgpu/refcnt", "1")
+    assert "the kernel's own" in build.detect().facts["amdgpu.version"].source
+
+
+def test_kfd_device(build, monkeypatch):
+    assert build.detect().value("kfd.device") == "absent"
+    build.file("dev/kfd", "")
+    assert build.detect().value("kfd.device") == "present"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert build.detect().value("kfd.device") == "no permission"
+
+
+def test_rocm_installs_behind_absolute_links(build):
+    build.file("opt/rocm-5.2.0/.info/version", "5.2.0-65\n")
+    build.file("opt/rocm-6.2.0/.info/version", "6.2.0-66\n")
+    version = "#define {0}_MAJOR {1}\n#define {0}_MINOR {2}\n#define {0}_PATCH {3}\n"
+    build.file("opt/rocm-6.2.0/include/hip/hip_version.h", version.format("HIP_VERSION", 6, 2, 41133))
+    build.file("opt/rocm-6.2.0/include/miopen/version.h", version.format("MIOPEN_VERSION", 3, 2, 0))
+    build.link("opt/rocm", "/etc/alternatives/rocm")
+    build.link("etc/alternatives/rocm", "/opt/rocm-6.2.0")
+    found = build.detect()
+    assert found.value("rocm.version") == "6.2.0-66"
+    assert found.value("rocm.installs") == {"/opt/rocm-5.2.0": "5.2.0-65", "/opt/rocm-6.2.0": "6.2.0-66"}
+    assert found.value("hip.version") == "6.2.41133"
+    assert found.value("miopen.version") == "3.2.0"
+    assert found.facts["miopen.version"].source == "/opt/rocm/include/miopen/version.h"
+
+
+def test_rocm_without_the_link(build):
+    build.file("opt/rocm-6.2.0/.info/version", "6.2.0-66\n")
+    found = build.detect()
+    assert found.value("rocm.version") == "6.2.0-66"
+    assert "does not lead to it" in found.facts["rocm.version"].source
+    build.file("opt/rocm-5.2.0/.info/version", "5.2.0-65\n")
+    found = build.detect()
+    assert found.value("rocm.version") is None
+    assert "/opt/rocm-5.2.0, /opt/rocm-6.2.0" in found.facts["rocm.version"].source
+
+
+def test_miopen_expected_from_the_rocm_release(build):
+    build.file("opt/rocm/.info/version", "5.4.2-72\n")
+    found = build.detect()
+    assert found.value("miopen.version") == "2.19.0"
+    assert "expected from ROCm 5.4" in found.facts["miopen.version"].source
+
+
+def test_torch_wheel_with_its_own_miopen(build):
+    build.file(f"{DIST}/version.py", WHEEL)
+    build.file(f"{DIST}/lib/libMIOpen.so.1", "")
+    build.file("opt/rocm/.info/version", "6.2.0-66\n")
+    found = build.detect()
+    assert found.value("torch.version") == "1.13.1+rocm5.2"
+    assert found.value("torch.hip") == "5.2.21151-afdc89f8"
+    assert found.value("torch.cuda") is None
+    assert found.value("torch.kind") == "rocm"
+    assert found.value("torch.path") == "dist-packages/torch"
+    assert found.value("hip.version") == "5.2.21151-afdc89f8"
+    assert found.value("miopen.version") == "2.17.0"
+    assert "bundles MIOpen" in found.facts["miopen.version"].source
+    assert found.value("python.version") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "kind"),
+    [
+        (
+            "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\nhip: Optional[str] = None\n",
+            "2.13.0+cpu",
+            "cpu",
+        ),
+        ('__version__ = "2.1.0"\ncuda = "12.1"\nhip = None\n', "2.1.0", "cuda"),
+        ("__version__ = '2.9.0a0'\nhip = '7.0.51831'\ncuda = None\n", "2.9.0a0", "rocm"),
+        ("\x00\xff rubbish", None, None),
+    ],
+)
+def test_torch_kinds(build, text, version, kind):
+    build.file(f"{DIST}/version.py", text)
+    found = build.detect()
+    assert (found.value("torch.version"), found.value("torch.kind")) == (version, kind)
+
+
+def test_no_torch_in_a_recorded_tree(build):
+    found = build.detect()
+    for name in ("torch.version", "torch.hip", "torch.cuda", "torch.kind", "torch.path", "python.version"):
+        assert found.facts[name].value is None
+        assert found.facts[name].source == "not looked up: --root"
+
+
+@pytest.mark.parametrize("content", [None, "raise SystemExit('torch was imported')"])
+def test_own_torch_that_is_broken(tmp_path, monkeypatch, content):
+    """A folder without __init__.py is no torch; one that would fail on import is read all the same."""
+    (tmp_path / "torch").mkdir()
+    if content:
+        (tmp_path / "torch" / "__init__.py").write_text(content)
+        (tmp_path / "torch" / "version.py").write_text(WHEEL)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    facts = torch_build.read_build(Tree(Path("/"))).facts
+    if content:
+        assert facts["torch.version"].value == "1.13.1+rocm5.2"
+    else:
+        assert facts["torch.version"].value is None
+        assert "rests of a removed package" in facts["torch.version"].source
+    assert str(tmp_path) not in str(facts)
+
+
+def test_nvidia_gpu(build):
+    information = "Model: \t\t NVIDIA GeForce RTX 3060\nIRQ:   \t\t 55\nGPU UUID: \t GPU-11111111-2222\n"
+    build.file("proc/driver/nvidia/gpus/0000:01:00.0/information", information)
+    build.device("0000:01:00.0", vendor="0x10de", device="0x2504", revision="0xa1", uevent="DRIVER=nvidia")
+    build.device("0000:02:00.0", vendor="0x10de", device="0x1b80", revision="0xa1", uevent="DRIVER=nouveau")
+    first, second = build.detect().gpus
+    assert first.name.value == "NVIDIA GeForce RTX 3060"
+    assert (first.vendor.value, first.driver.value, first.pci_id.value) == ("nvidia", "nvidia", "0x2504")
+    assert first.native_isa.value is None
+    assert (second.name.value, second.driver.value) == (None, "nouveau")
+    assert "11111111" not in str(first)
+
+
+def test_variables(build):
+    environ = {
+        "MIOPEN_FIND_MODE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "LD_LIBRARY_PATH": "/opt/rocm/lib",
+        "HOME": "/home/x",
+        "CUDA_HOME": "/usr/local/cuda",
+    }
+    variables = build.detect(**environ).variables
+    assert list(variables) == ["CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "MIOPEN_FIND_MODE"]
+    assert variables["MIOPEN_FIND_MODE"].source == "environment"
+
+
+def test_a_recorded_tree_does_not_get_this_environment(build, monkeypatch):
+    build.rx_5600_xt()
+    monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", "10.3.0")
+    found = detect(build.root)
+    assert found.gpus[0].effective_isa.value == "gfx1010"
+    assert found.variables == {}
+
+
+def test_absolute_links_stay_inside_the_tree(build, tmp_path):
+    secret = tmp_path / "outside"
+    secret.write_text("PRETTY_NAME=outside\n")
+    build.link("etc/os-release", str(secret))
+    assert build.detect().value("os.name") is None
+    (build.root / "etc/os-release").unlink()
+    build.link("etc/os-release", "../../../../../../../../.." + str(secret))
+    assert build.detect().value("os.name") is None
+
+
+def test_huge_file_is_read_in_part(build):
+    build.file("proc/meminfo", b"MemTotal: 1024 kB\n" + b"x" * (2 * LIMIT))
+    assert len(Tree(build.root).read("/proc/meminfo")) == LIMIT
+    assert build.detect().value("memory.bytes") == 1024 * 1024
+
+
+def test_a_broken_reader_costs_only_its_own_facts(build, monkeypatch):
+    build.rx_5600_xt()
+
+    def broken(*_):
+        raise RuntimeError("no such luck")
+
+    for name in ("system", "rocm"):
+        monkeypatch.setattr(getattr(machine, name), "read_facts", broken)
+    found = build.detect()
+    assert found.value("errors.system") == "RuntimeError: no such luck"
+    assert found.value("errors.rocm") == "RuntimeError: no such luck"
+    assert found.gpus[0].native_isa.value == "gfx1010"
+    assert "torch.version" in found.facts
+
+
+@pytest.mark.parametrize("place", ["missing", "file"])
+def test_root_that_is_no_folder(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    found = detect(tmp_path / place, {})
+    assert found.gpus == ()
+    assert not [name for name in found.facts if name.startswith("errors.")]
+
+
+FILES = st.sampled_from(
+    [
+        f"{NODES}/1/properties",
+        f"{NODES}/1/mem_banks/0/properties",
+        f"{NODES}/x/properties",
+        "sys/bus/pci/devices/0000:0b:00.0/class",
+        "sys/bus/pci/devices/0000:0b:00.0/vendor",
+        "sys/bus/pci/devices/0000:0b:00.0/device",
+        "sys/bus/pci/devices/0000:0b:00.0/revision",
+        "sys/bus/pci/devices/0000:0b:00.0/uevent",
+        "sys/class/drm/card0/device/uevent",
+        "sys/class/drm/card0/device/mem_info_vram_total",
+        "proc/driver/nvidia/gpus/0000:01:00.0/information",
+        "etc/os-release",
+        "proc/cpuinfo",
+        "proc/meminfo",
+        "proc/sys/kernel/osrelease",
+        "sys/module/amdgpu/version",
+        "opt/rocm/.info/version",
+        "opt/rocm/include/hip/hip_version.h",
+        "opt/rocm/include/miopen/version.h",
+        f"{DIST}/version.py",
+    ]
+)
+NUMBERS = st.integers(-(2**70), 2**70)
+LINES = st.builds(
+    "{} {}\n".format,
+    st.sampled_from(
+        ["simd_count", "simd_per_cu", "gfx_target_version", "location_id", "device_id", "domain"]
+    ),
+    NUMBERS,
+)
+CONTENTS = st.one_of(
+    st.binary(max_size=200), NUMBERS.map(lambda n: hex(n).encode()), st.lists(LINES).map("".join)
+)
+
+
+@given(
+    files=st.dictionaries(FILES, CONTENTS, max_size=12),
+    override=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_arbitrary_bytes_never_raise_and_keep_the_schema(tmp_path_factory, files, override):
+    build = Build(tmp_path_factory.mktemp("any") / "root")
+    for name, content in files.items():
+        build.file(name, content)
+    found = build.detect(HSA_OVERRIDE_GFX_VERSION=override)
+    assert not [name for name in found.facts if name.startswith("errors.")]
+    assert from_json(type(found), to_json(found)) == found
+
+
+def test_detect_imports_no_torch_and_little_else():
+    code = (
+        "import sys; from rocmprobe.detect import detect; machine = detect(); "
+        "assert machine.facts['python.version'].value; "
+        "print([m for m in ('torch', 'numpy', 'jsonschema', 'pytest', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
