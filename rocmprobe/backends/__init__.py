@@ -1,0 +1,22 @@
+"""Vendor libraries behind PyTorch's convolution: oneDNN on a CPU, cuDNN on NVIDIA, MIOpen on AMD."""
+
+from __future__ import annotations
+
+from rocmprobe.backends.base import Backend, Meter
+from rocmprobe.backends.cudnn import Cudnn
+from rocmprobe.backends.miopen import Miopen
+from rocmprobe.backends.onednn import Onednn
+
+__all__ = ["BACKENDS", "Backend", "Cudnn", "Meter", "Miopen", "Onednn", "backend_for"]
+
+BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Onednn(), Cudnn(), Miopen())}
+
+
+def backend_for(device: str, torch_kind: str) -> Backend:
+    """The backend behind torch device ``device`` ("cpu", "cuda:0") of a build of ``torch_kind``.
+
+    cuDNN and MIOpen share the device type; ``torch_kind`` "rocm" (``torch.version.hip`` is set) tells.
+    """
+    if device.startswith("cuda"):
+        return BACKENDS["miopen" if torch_kind == "rocm" else "cudnn"]
+    return BACKENDS["onednn"]

@@ -1,0 +1,1 @@
+"""Isolation: one child per trial, budgets, capture, locks, the journal."""

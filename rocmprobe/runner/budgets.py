@@ -1,0 +1,27 @@
+"""How long a child may be silent, by phase, and how long a measurement takes, by level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Seconds. ``start`` covers the import of torch; ``first_call`` search and compilation; ``steady``
+    repeated calls and references; ``measure`` is what one throughput measurement takes."""
+
+    start: float
+    first_call: float
+    steady: float
+    teardown: float
+    measure: float
+
+    def of(self, phase: str) -> float:
+        return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
+
+
+BUDGETS = {
+    "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.2),
+    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=0.8),
+    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=2.0),
+}

@@ -1,0 +1,303 @@
+"""One child process: started by fork or from scratch, spoken to over pipes, ended for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import multiprocessing
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Iterator, Mapping
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.runner.capture import Capture
+from rocmprobe.runner.environment import kept
+
+_DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia")
+#: An event is a line of some KiB; a child that sends more without a newline is out of its mind.
+_LONGEST_EVENT = 1 << 20
+_LOG_BYTES = 16 * 1024
+
+
+class Child:
+    """A worker process. ``events`` come one at a time; what it prints goes to ``log``."""
+
+    def __init__(self, environ: Mapping[str, str], workdir: Path, spawn: bool) -> None:
+        command_reader, self._commands = os.pipe()
+        self._events, event_writer = os.pipe()
+        self._output, output_writer = os.pipe()
+        self.log = Capture(_LOG_BYTES)
+        self.since_mark = Capture(_LOG_BYTES)
+        self._buffer = b""
+        self.start_method = "spawn"
+        try:
+            self._process: _Process = (
+                _spawned(command_reader, event_writer, output_writer, environ, workdir)
+                if spawn or not _server_is_clean()
+                else self._fork(command_reader, event_writer, output_writer, workdir)
+            )
+        finally:
+            for descriptor in (command_reader, event_writer, output_writer):
+                os.close(descriptor)
+        self._selector = selectors.DefaultSelector()
+        for descriptor in (self._events, self._output):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def _fork(self, commands: int, events: int, output: int, workdir: Path) -> _Process:
+        from rocmprobe.worker.forked import forked
+
+        self.start_method = "fork"
+        ends = [
+            Connection(os.dup(commands), writable=False),
+            Connection(os.dup(events), readable=False),
+            Connection(os.dup(output), readable=False),
+        ]
+        process = multiprocessing.get_context("forkserver").Process(
+            target=forked, args=(*ends, str(workdir)), daemon=True
+        )
+        with _bare_main():
+            process.start()
+        for end in ends:
+            end.close()
+        return _Forked(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write one command line. A child that is gone shows when its events are read."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._commands, json.dumps(message).encode() + b"\n")
+
+    def mark(self) -> None:
+        """Let ``since_mark`` start afresh."""
+        self.since_mark = Capture(_LOG_BYTES)
+
+    def event(self, seconds: float) -> Optional[dict[str, Any]]:
+        """The next event, or None when ``seconds`` pass without one.
+
+        Raises EOFError when the child has closed its end, which it does by ending.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                event = _parsed(line)
+                if event is not None:
+                    self._drain()
+                    return event
+                self.log.write(b"[not an event] " + line[:200] + b"\n")
+                continue
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return None
+            self._pump(min(remaining, 1.0))
+
+    def _pump(self, seconds: float) -> None:
+        """Move what is readable into the buffers; raises EOFError at the end of the events."""
+        for key, _ in self._selector.select(seconds):
+            data = _read(key.fd)
+            if data is None:
+                continue
+            if key.fd == self._output:
+                if not data:
+                    self._selector.unregister(key.fd)
+                self._keep(data)
+            elif data:
+                self._buffer += data
+                if b"\n" not in self._buffer and len(self._buffer) > _LONGEST_EVENT:
+                    self._buffer = b""
+            else:
+                self._drain()
+                raise EOFError
+        if not self._process.alive() and not self._selector.select(0):
+            # A grandchild may hold the pipes open; the child itself is what counts.
+            raise EOFError
+
+    def _drain(self) -> None:
+        """Take over all output that was written before now."""
+        while data := _read(self._output):
+            self._keep(data)
+
+    def _keep(self, data: bytes) -> None:
+        self.log.write(data)
+        self.since_mark.write(data)
+
+    def dump_stacks(self) -> None:
+        """Have faulthandler print every thread's stack into the log."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+        time.sleep(0.3)
+        self._drain()
+
+    def close(self, seconds: float) -> str:
+        """Ask the child to end, wait, else kill it. Returns the exit: "0", a code, a signal, "killed"."""
+        self._close_commands()
+        ends = time.monotonic() + seconds
+        while self._process.alive() and time.monotonic() < ends:
+            with contextlib.suppress(EOFError):
+                self.event(0.05)
+        return self.kill() if self._process.alive() else self._gone()
+
+    def kill(self) -> str:
+        """TERM, then KILL, to the whole process group. Returns "killed", or "unkillable"."""
+        for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
+            self._signal_group(number)
+            ends = time.monotonic() + patience
+            while self._process.alive() and time.monotonic() < ends:
+                time.sleep(0.02)
+            if not self._process.alive():
+                self._gone()
+                return "killed"
+        return "unkillable"
+
+    def exit(self) -> str:
+        """How a child that has ended by itself ended."""
+        return self._gone()
+
+    def _gone(self) -> str:
+        self._drain()
+        code = self._process.code()
+        # What the child started and left behind ends with it.
+        self._signal_group(signal.SIGKILL)
+        self._close_commands()
+        self._selector.close()
+        for descriptor in (self._events, self._output):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        if code is not None and code < 0:
+            return signal.Signals(-code).name
+        return str(code)
+
+    def _close_commands(self) -> None:
+        if self._commands >= 0:
+            os.close(self._commands)
+            self._commands = -1
+
+    def _signal_group(self, number: int) -> None:
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(self.pid, number)
+
+
+class _Process:
+    """What Child needs of a process, however it was started."""
+
+    pid: int
+
+    def alive(self) -> bool:
+        raise AssertionError
+
+    def code(self) -> Optional[int]:
+        raise AssertionError
+
+
+class _Forked(_Process):
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def alive(self) -> bool:
+        return bool(self._process.is_alive())
+
+    def code(self) -> Optional[int]:
+        self._process.join(1)
+        code: Optional[int] = self._process.exitcode
+        return code
+
+
+class _Spawned(_Process):
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def code(self) -> Optional[int]:
+        return self._process.wait(1)
+
+
+def _spawned(commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path) -> _Process:
+    # The child works in a folder of its own: `python -m` puts the working directory on sys.path.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rocmprobe.worker", str(commands), str(events)],
+        stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environ), cwd=workdir,
+        pass_fds=(commands, events), start_new_session=True,
+    )  # fmt: skip
+    return _Spawned(process)
+
+
+@functools.lru_cache(maxsize=1)
+def _server_is_clean() -> bool:
+    """Start the fork server, which imports torch; True if that has touched no device.
+
+    A server that opened a device must not be forked: its children would share that context.
+    """
+    server: Any = forkserver._forkserver
+    multiprocessing.set_forkserver_preload(["rocmprobe.worker.preload"])
+    try:
+        with _kept_environment(), _bare_main():
+            forkserver.ensure_running()
+            # The server takes requests once its imports are done; this one waits for that.
+            first = multiprocessing.get_context("forkserver").Process(target=os.getpid)
+            first.start()
+            first.join()
+        opened = [os.readlink(entry) for entry in Path(f"/proc/{server._forkserver_pid}/fd").iterdir()]
+    except (OSError, EOFError):
+        return False
+    return first.exitcode == 0 and not any(name.startswith(_DEVICE_NODES) for name in opened)
+
+
+@contextlib.contextmanager
+def _kept_environment() -> Iterator[None]:
+    """The server starts in what every child inherits; it takes its environment from this process."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(kept(before))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _bare_main() -> Iterator[None]:
+    """multiprocessing imports the parent's main module again in every child; a trial needs none of it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _read(descriptor: int) -> Optional[bytes]:
+    """Up to 64 KiB, b"" at the end, None if nothing is there now."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _parsed(line: bytes) -> Optional[dict[str, Any]]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None

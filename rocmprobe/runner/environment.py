@@ -1,0 +1,58 @@
+"""The environment a child gets: built from an allow-list, the setting and folders of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rocmprobe._toml import tomllib
+from rocmprobe.model import Setting
+
+
+@lru_cache(maxsize=1)
+def _variables() -> tuple[dict[str, Any], ...]:
+    text = resources.files("rocmprobe").joinpath("data/variables.toml").read_text("utf-8")
+    return tuple(tomllib.loads(text)["variable"])
+
+
+def kept(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a child inherits of the user's environment."""
+    patterns = [row["name"] for row in _variables() if row["keep"]]
+    return {
+        name: value
+        for name, value in environ.items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+def environment(
+    setting: Setting, folder: Path, trace: Mapping[str, str], user: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of a trial's child.
+
+    ``folder`` holds the databases and caches of this setting and run; ``trace`` makes the vendor
+    library name the implementation it runs. ``as-found`` keeps the user's environment and folders.
+    """
+    if setting.inherit_environment:
+        return {**user, **trace, **setting.env}
+    own = {
+        "MIOPEN_USER_DB_PATH": str(folder / "miopen-db"),
+        "MIOPEN_CUSTOM_CACHE_DIR": str(folder / "miopen-cache"),
+        "AMD_COMGR_CACHE_DIR": str(folder / "comgr-cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    for name in ("miopen-db", "miopen-cache", "comgr-cache"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    return {**kept(user), **own, **trace, **setting.env}
+
+
+def must_spawn(setting: Setting) -> bool:
+    """Whether a fork of a process that has imported torch would come too late for this setting."""
+    if setting.inherit_environment:
+        return True
+    early = [row["name"] for row in _variables() if row["read"] in ("load", "import")]
+    return any(fnmatchcase(name, pattern) for name in setting.env for pattern in early)

@@ -1,0 +1,109 @@
+"""The journal: one JSON line per event of a run, appended with a single write and fsynced.
+
+It is the truth of a run: results, gates and resumption are read from it, by every xdist worker. A
+torn last line (the machine died while writing) is passed over. The records are in ``docs/results.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rocmprobe.model import BadInput, Outcome, from_json, to_json
+from rocmprobe.redact import redacted
+
+NAME = "journal.jsonl"
+
+
+class Journal:
+    """Appends records, and knows those that any process of the run has appended."""
+
+    def __init__(self, folder: Path, redact: bool) -> None:
+        self.path = folder / NAME
+        self._redact = redact
+        self._offset = 0
+        self._outcomes: dict[str, Outcome] = {}
+        self._intents: set[str] = set()
+        self._wedged: set[str] = set()
+
+    def append(self, record: str, **content: Any) -> None:
+        """Write one record and have it on disk before going on."""
+        clean = redacted(content) if self._redact else content
+        line = json.dumps({"record": record, **clean}) + "\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def outcome(self, outcome: Outcome) -> None:
+        self.append("outcome", outcome=to_json(outcome))
+
+    def find(self, case_id: str) -> Outcome | None:
+        """The outcome of a case, if any process has settled it."""
+        self._refresh()
+        return self._outcomes.get(case_id)
+
+    def in_flight(self, case_id: str) -> bool:
+        """Whether a case was begun and never settled."""
+        self._refresh()
+        return case_id in self._intents and case_id not in self._outcomes
+
+    def wedged(self, device: str) -> bool:
+        """Whether the canary gave the device up."""
+        self._refresh()
+        return device in self._wedged
+
+    def _refresh(self) -> None:
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as stream:
+            stream.seek(self._offset)
+            data = stream.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for record in _parsed(whole):
+            if record["record"] == "intent":
+                self._intents.add(record["case"])
+            elif record["record"] == "outcome":
+                outcome = from_json(Outcome, record["outcome"])
+                self._outcomes[outcome.id] = outcome
+            elif record["record"] == "retry":
+                self._intents.discard(record["case"])
+                self._outcomes.pop(record["case"], None)
+            elif record["record"] == "wedged":
+                self._wedged.add(record["device"])
+
+
+def _parsed(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and "record" in record:
+            yield record
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """Every whole record of the journal in ``folder``.
+
+    Raises BadInput where there is none, or where it does not begin with the record of a run.
+    """
+    path = folder / NAME
+    try:
+        found = list(_parsed(path.read_bytes()))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; name the folder of a run") from error
+    if not found or found[0]["record"] != "run":
+        raise BadInput(f"{path}: does not begin with the record of a run; name the folder of a run")
+    return found
+
+
+def header(folder: Path) -> Mapping[str, Any]:
+    """The first record of a journal: options, machine, settings and problems of the run."""
+    return records(folder)[0]

@@ -1,0 +1,84 @@
+"""From the questions that suites ask to cases: devices x settings x dtypes or problems x directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rocmprobe.cases import Case
+from rocmprobe.model import DIRECTIONS, Setting
+from rocmprobe.problems import Problem, parse_problem, problems
+from rocmprobe.runner.options import RunOptions
+from rocmprobe.runner.targets import Target
+
+_DRIVER = "torch"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What ``@pytest.mark.asks`` says: a check, for which settings ("every" or names), and either
+    dtypes or a set of problems (a key of ``data/problems.toml``), with each direction apart or not."""
+
+    check: str
+    settings: tuple[str, ...] = ("default",)
+    dtypes: tuple[str, ...] = ("float32",)
+    problems: str = ""
+    directions: bool = False
+
+
+def cases(
+    question: Question, target: Target, settings: tuple[Setting, ...], options: RunOptions
+) -> Iterator[Case]:
+    """The cases of ``question`` on one target, in the order in which they should be settled."""
+    for setting in settings:
+        if "every" not in question.settings and setting.name not in question.settings:
+            continue
+        for problem in _problems(question.problems, options) if question.problems else (None,):
+            for dtype in (problem.dtype,) if problem else question.dtypes:
+                for direction in _directions(options) if question.directions else (None,):
+                    yield Case(
+                        target.device, _DRIVER, setting.name, question.check, dtype,
+                        problem.text if problem else None, direction,
+                        _needs(question.check, target.device, setting, options),
+                    )  # fmt: skip
+
+
+def _directions(options: RunOptions) -> tuple[str, ...]:
+    return DIRECTIONS[:1] if options.purpose == "inference" else DIRECTIONS
+
+
+def _problems(purpose: str, options: RunOptions) -> tuple[Problem, ...]:
+    """The user's own problems where they are given, else those of the level."""
+    if options.problems and purpose != "gradients":
+        return tuple(parse_problem(text) for text in options.problems)
+    return problems(options.level, purpose)
+
+
+def _needs(check: str, device: str, setting: Setting, options: RunOptions) -> tuple[str, ...]:
+    """The rungs a check stands on. The ``cpu`` setting stands on nothing of the GPU."""
+    if setting.device == "cpu":
+        return ()
+
+    def ladder(name: str) -> str:
+        return Case(device, _DRIVER, "default", name, "float32").id
+
+    if check == "copy":
+        return ()
+    if check == "elementwise":
+        return (ladder("copy"),)
+    if check in ("gemm", "im2col", "batch-norm"):
+        return (ladder("elementwise"),)
+    own_gemm = () if setting.vendor_library and not setting.bypass else (ladder("gemm"),)
+    if check == "convolution":
+        return (ladder("elementwise"), *own_gemm)
+    same_setting = tuple(
+        Case(device, _DRIVER, setting.name, "convolution", problem.dtype, problem.text, direction).id
+        for problem in _problems("native", options)[:1]
+        for direction in _directions(options)
+    )
+    if check == "training-step":
+        batch_norm = Case(
+            device, _DRIVER, "default" if setting.vendor_library else "vendor-off", "batch-norm", "float32"
+        )
+        return (*same_setting, batch_norm.id, ladder("gemm"))
+    return same_setting

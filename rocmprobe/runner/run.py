@@ -1,0 +1,186 @@
+"""Beginning a run, taking one up again, and reading one back as Results."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe import __version__
+from rocmprobe.cases import Case
+from rocmprobe.detect import detect
+from rocmprobe.machines import load_machine
+from rocmprobe.model import (
+    SCHEMA_VERSION,
+    BadInput,
+    Fact,
+    Machine,
+    Outcome,
+    Results,
+    Setting,
+    Trial,
+    from_json,
+    to_json,
+)  # fmt: skip
+from rocmprobe.problems import parse_problem
+from rocmprobe.runner.journal import NAME, Journal, header, records
+from rocmprobe.runner.options import RunOptions
+from rocmprobe.runner.session import unasked
+from rocmprobe.runner.targets import Target, find_targets
+from rocmprobe.settings import settings_for
+
+
+def begin(options: RunOptions, out: Optional[Path]) -> Path:
+    """Look at the machine, make the run's folder and write its first record. Returns the folder.
+
+    Raises BadInput for an unknown option value or a folder that cannot be written or holds a run
+    already, NothingToTest where the machine lacks the device or torch.
+    """
+    for text in options.problems:
+        parse_problem(text)
+    machine = detect()
+    simulation = load_machine(options.simulate) if options.simulate else None
+    if simulation:
+        find_targets("cpu", machine)  # the torch that stands in must be there
+        machine = _simulated(simulation.machine, machine)
+    targets = find_targets(options.device, machine)
+    settings = {target.device: settings_for(target.backend, options.settings) for target in targets}
+    started = _now()
+    folder = out or _free(Path("reports") / f"{re.sub('[:-]', '', started)}-{_label(targets)}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / NAME).exists():
+            raise BadInput(f"{folder}: holds a run already; name another folder, or take it up with --resume")
+        Journal(folder, options.redact).append(
+            "run", rocmprobe=__version__, started=started, options=to_json(options), machine=to_json(machine),
+            targets=[to_json(target) for target in targets],
+            settings={device: [to_json(setting) for setting in rows] for device, rows in settings.items()},
+            simulation=to_json(simulation) if simulation else None,
+        )  # fmt: skip
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written ({error.strerror}); name another with --out") from error
+    if out is None:
+        _point_latest_at(folder)
+    return folder
+
+
+def resume(folder: Path, retry_aborted: bool) -> None:
+    """Take up the run in ``folder``: what was in flight when it died becomes ``aborted``, or is asked
+    again if ``retry_aborted``.
+
+    Raises BadInput where the folder holds no run.
+    """
+    run = header(folder)
+    journal = Journal(folder, run["options"]["redact"])
+    targets = {target["device"]: from_json(Target, target) for target in run["targets"]}
+    begun = {
+        record["case"]: from_json(Case, record["question"])
+        for record in records(folder)
+        if record["record"] == "intent"
+    }
+    for case in begun.values():
+        settled = journal.find(case.id)
+        if retry_aborted and (settled is None or settled.state == "aborted"):
+            journal.append("retry", case=case.id)
+        elif journal.in_flight(case.id):
+            reason = "the run ended while this was being asked; --retry-aborted asks again"
+            journal.outcome(unasked(case, targets[case.device], "aborted", "run-died", reason))
+    journal.append("resumed", at=_now())
+
+
+def planned(folder: Path, cases: Iterable[Case]) -> None:
+    """Write down which cases the run holds."""
+    journal_of(folder).append("plan", cases=[case.id for case in cases])
+
+
+def ended(folder: Path) -> None:
+    """Write down that the run came to its end."""
+    journal_of(folder).append("end", at=_now())
+
+
+def results(folder: Path) -> Results:
+    """What the journal in ``folder`` holds, not judged yet; ``partial`` where it is not all.
+
+    Raises BadInput where the folder holds no run.
+    """
+    found = records(folder)
+    run = found[0]
+    machine: Machine = from_json(Machine, run["machine"])
+    outcomes: dict[str, Outcome] = {}
+    trials: list[Trial] = []
+    expected: set[str] = set()
+    finished = None
+    for record in found:
+        kind = record["record"]
+        if kind == "outcome":
+            outcome = from_json(Outcome, record["outcome"])
+            outcomes[outcome.id] = outcome
+        elif kind == "retry":
+            outcomes.pop(record["case"], None)
+        elif kind == "trial":
+            trials.append(from_json(Trial, record["trial"]))
+        elif kind == "plan":
+            expected |= set(record["cases"])
+        elif kind in ("end", "resumed"):
+            finished = record["at"] if kind == "end" else None
+    texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
+    settings = {row["name"]: from_json(Setting, row) for rows in run["settings"].values() for row in rows}
+    return Results(
+        schema_version=SCHEMA_VERSION,
+        rocmprobe=run["rocmprobe"],
+        started=run["started"],
+        finished=finished,
+        partial=finished is None or not expected <= set(outcomes),
+        simulated=run["simulation"]["name"] if run["simulation"] else None,
+        options={**run["options"], "targets": [_named(target) for target in run["targets"]]},
+        machine=machine,
+        settings=tuple(settings.values()),
+        problems=tuple(parse_problem(text).as_json() for text in texts),
+        trials=tuple(trials),
+        outcomes=tuple(outcomes.values()),
+    )
+
+
+def _named(target: Mapping[str, Any]) -> dict[str, str]:
+    return {"device": target["device"], "backend": target["backend"]}
+
+
+def journal_of(folder: Path) -> Journal:
+    """The journal of a begun run, redacting as its options say."""
+    return Journal(folder, header(folder)["options"]["redact"])
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _free(folder: Path) -> Path:
+    """``folder``, or its name with a number where two runs began in the same second."""
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(path for path in chain([folder], numbered) if not path.exists())
+
+
+def _label(targets: tuple[Target, ...]) -> str:
+    isa = next((target.native_isa for target in targets if target.native_isa), None)
+    return str(isa or targets[0].device.partition(":")[0])
+
+
+def _simulated(machine: Machine, here: Machine) -> Machine:
+    """A simulated machine's facts, with those of this one that explain its speeds."""
+    own = {
+        name: Fact(here.value(name), "this machine, which stands in for the GPU")
+        for name in ("cpu.name", "cpu.cores")
+        if here.value(name) is not None
+    }
+    running = Fact(here.value("torch.version"), "the torch that ran in place of the simulated machine's")
+    return Machine(machine.gpus, {**machine.facts, **own, "simulation.torch": running}, machine.variables)
+
+
+def _point_latest_at(folder: Path) -> None:
+    latest, temporary = folder.parent / "latest", folder.parent / f".latest-{os.getpid()}"
+    temporary.symlink_to(folder.name)
+    temporary.replace(latest)

@@ -1,0 +1,238 @@
+"""Trials: cases handed to children, and what becomes of a child made into an outcome."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.backends import BACKENDS
+from rocmprobe.cases import Case
+from rocmprobe.machines import SimulatedMachine
+from rocmprobe.model import Attempt, Outcome, Setting, Trial, to_json
+from rocmprobe.runner import hang
+from rocmprobe.runner.budgets import Budgets
+from rocmprobe.runner.child import Child
+from rocmprobe.runner.environment import environment, must_spawn
+from rocmprobe.runner.journal import Journal
+from rocmprobe.runner.targets import Target
+
+#: How often a case may end its child before it counts as settled.
+TRIES = {"crash": 3, "error": 3, "hang": 2}
+#: Lines of output kept with a failure.
+_LAST_LINES = 15
+_TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", re.IGNORECASE)
+
+
+@dataclass
+class _Reply:
+    """What one child made of one case; ``over`` when the child is of no further use."""
+
+    answers: list[dict[str, Any]]
+    over: bool = False
+    phase: Optional[str] = None
+    activity: Optional[str] = None
+    log: str = ""
+
+    @property
+    def state(self) -> str:
+        return str(self.answers[-1]["state"])
+
+
+#: What a child says when torch is imported.
+_READY = _Reply([])
+
+
+@dataclass
+class _Live:
+    """The child at hand and the trial it is."""
+
+    child: Child
+    id: str
+    key: str
+    case: Case
+    started: float = field(default_factory=time.monotonic)
+
+
+class Trials:
+    """Holds at most one child; the cases of a trial that come one after another share it."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        settings: Mapping[str, Mapping[str, Setting]],
+        budgets: Budgets,
+        simulated: Optional[SimulatedMachine],
+        journal: Journal,
+    ) -> None:
+        self._targets = targets
+        self._settings = settings
+        self._budgets = budgets
+        self._simulated = to_json(simulated) if simulated else None
+        self._journal = journal
+        self._live: Optional[_Live] = None
+        self._folder = tempfile.TemporaryDirectory(prefix="rocmprobe-")
+
+    def close(self) -> None:
+        """End the child and remove the run's databases and caches."""
+        self._end_child()
+        self._folder.cleanup()
+
+    def outcome(self, case: Case) -> Outcome:
+        """Put ``case`` to a child. A case that ends its child is tried again alone, in a fresh one."""
+        replies = [self._reply(case)]
+        trials = [self._last_id] * len(replies[-1].answers)
+        while replies[-1].over and len(replies) < TRIES.get(replies[-1].state, 1):
+            if not self._device_answers(case):
+                self._journal.append("wedged", device=case.device)
+                break
+            replies.append(self._reply(case))
+            trials += [self._last_id] * len(replies[-1].answers)
+            self._end_child()
+        return self._made(case, replies, trials)
+
+    def _reply(self, case: Case) -> _Reply:
+        if self._live is None or self._live.key != case.trial_key:
+            self._end_child()
+            child = self._started(case)
+            reply = self._await_answer(child, "start")
+        else:
+            child = self._live.child
+            reply = _READY
+        if reply is _READY:
+            child.mark()
+            child.send(to_json(case))
+            reply = self._await_answer(child, "prepare")
+        if reply.over:
+            self._end_child()
+        return reply
+
+    def _started(self, case: Case) -> Child:
+        """A child for the case's trial, told what it is for; it has yet to say that it is ready."""
+        target, setting = self._targets[case.device], self._settings[case.device][case.setting]
+        # Databases and caches are shared by the trials of a setting, kept from those of another.
+        folder = Path(self._folder.name) / case.trial_key.replace("/", "_").replace(":", "")
+        folder.mkdir(parents=True, exist_ok=True)
+        trace = BACKENDS[target.backend].trace_variables
+        environ = environment(setting, folder, trace, os.environ)
+        child = Child(environ, folder, spawn=must_spawn(setting))
+        trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
+        self._live = _Live(child, trial_id, case.trial_key, case)
+        self._last_id = trial_id
+        child.send(
+            {
+                "device": case.device, "backend": target.backend, "setting": to_json(setting),
+                "seconds": self._budgets.measure, "simulated": self._simulated, "environ": environ,
+            }
+        )  # fmt: skip
+        return child
+
+    def _await_answer(self, child: Child, phase: str) -> _Reply:
+        """Events until the answer (or, at the start, readiness), each phase under its own budget."""
+        while True:
+            cpu, budget = hang.cpu_seconds(child.pid), self._budgets.of(phase)
+            try:
+                event = child.event(budget)
+            except EOFError:
+                return self._crashed(child, phase)
+            if event is None:
+                return self._hung(child, phase, cpu, budget)
+            if event["event"] == "phase":
+                phase = event["phase"]
+            elif event["event"] == "ready":
+                return _READY
+            elif event["event"] == "unusable":
+                return _Reply(
+                    [_answer("error", event["message"], "torch-unusable")], True, phase, log=child.log.text()
+                )
+            elif event["event"] == "answer":
+                log = child.since_mark.text()
+                return _Reply(event["attempts"], event["poisoned"], phase, log=log)
+
+    def _crashed(self, child: Child, phase: str) -> _Reply:
+        exit_status = child.exit()
+        self._record(exit_status)
+        message = f"the process ended with {exit_status} in phase {phase}"
+        return _Reply([_answer("crash", message, exit_status)], True, phase, log=child.since_mark.text())
+
+    def _hung(self, child: Child, phase: str, cpu: float, budget: float) -> _Reply:
+        doing = hang.activity(child.pid, cpu, budget)
+        stuck = hang.state(child.pid)
+        child.dump_stacks()
+        log = child.since_mark.text()
+        exit_status = child.kill()
+        self._record(exit_status)
+        answer = _answer("hang", f"no answer in {budget:g} s in phase {phase}, {doing}", "timeout")
+        answer["evidence"] = stuck
+        return _Reply([answer], True, phase, doing, log)
+
+    def _end_child(self) -> None:
+        if self._live:
+            exit_status = self._live.child.close(self._budgets.teardown)
+            self._record(exit_status, after_last_answer=True)
+
+    def _record(self, exit_status: str, after_last_answer: bool = False) -> None:
+        """Write the trial down; the child is gone."""
+        live, self._live = self._live, None
+        if live is None:
+            return
+        trial = Trial(
+            live.id, live.case.device, live.case.driver, live.case.setting, live.child.start_method,
+            exit_status, after_last_answer and exit_status != "0", live.child.log.text(),
+            round(time.monotonic() - live.started, 3),
+        )  # fmt: skip
+        self._journal.append("trial", trial=to_json(trial))
+
+    def _device_answers(self, case: Case) -> bool:
+        """The canary: a small exact sum in a fresh child with no setting; it has two tries."""
+        canary = Case(case.device, case.driver, "default", "elementwise", "float32")
+        for _ in range(2):
+            reply = self._reply(canary)
+            self._end_child()
+            if reply.state in ("pass", "n/a"):
+                return True
+        return False
+
+    def _made(self, case: Case, replies: list[_Reply], trials: list[str]) -> Outcome:
+        answers = [answer for reply in replies for answer in reply.answers]
+        last, reply = answers[-1], replies[-1]
+        states = [answer["state"] for answer in answers]
+        state, message = last["state"], last["message"]
+        if "pass" in states and set(states) != {"pass"}:
+            failed = [answer for answer in answers if answer["state"] != "pass"]
+            state = "flaky"
+            message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
+        target, setting = self._targets[case.device], self._settings[case.device][case.setting]
+        backend = BACKENDS["onednn" if setting.device == "cpu" else target.backend]
+        solver = backend.implementation(reply.log) if case.check == "convolution" else None
+        if state == "pass" and solver and backend.is_fallback(solver):
+            state, message = "slow", f"{solver} is {backend.library}'s last resort"
+        evidence = [message] if message else []
+        if state not in ("pass", "n/a"):
+            printed = [line for line in reply.log.splitlines() if line.strip()]
+            telling = [line for line in printed if _TELLING.search(line)]
+            evidence += dict.fromkeys([*telling[-_LAST_LINES:], *last["evidence"], *printed[-_LAST_LINES:]])
+        return Outcome(
+            id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
+            rung=case.rung, state=state, trial=trials[-1], native_isa=target.native_isa,
+            effective_isa=target.effective_isa, problem=case.problem, direction=case.direction,
+            dtype=case.dtype, phase=reply.phase, activity=reply.activity, cause=last["cause"],
+            attempts=tuple(
+                Attempt(answer["state"], trial, answer["message"], answer["timings"].get("seconds", 0.0))
+                for answer, trial in zip(answers, trials)
+            ),
+            solver=solver, timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
+            evidence=tuple(evidence),
+        )  # fmt: skip
+
+
+def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
+    """An answer in the form a worker gives, for a worker that gave none."""
+    empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
+    return {"state": state, "message": message, "cause": cause, **empty}

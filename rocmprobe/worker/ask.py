@@ -1,0 +1,97 @@
+"""One question as a check sees it, and the answer it gives back."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from rocmprobe.backends import Backend
+from rocmprobe.problems import Problem
+
+
+class DeviceFailure(Exception):
+    """The device or its libraries raised; anything else that a check raises is rocmprobe's own fault."""
+
+
+class NotApplicable(Exception):
+    """The question has no meaning here; the message says why."""
+
+
+@dataclass
+class Answer:
+    """What a check found out. ``message`` explains any state but pass."""
+
+    state: str = "pass"
+    message: str = ""
+    cause: Optional[str] = None
+    timings: dict[str, float] = field(default_factory=dict)
+    numerics: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    evidence: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Ask:
+    """A case, resolved for this process.
+
+    ``device`` is torch's device string, ``under`` a context in which the setting holds (variables are
+    set already), ``report_phase`` tells the controller which budget runs, ``seconds`` is how long a
+    throughput measurement may take.
+    """
+
+    dtype: Any
+    device: str
+    backend: Backend
+    problem: Optional[Problem]
+    direction: Optional[str]
+    under: Callable[[], AbstractContextManager[None]]
+    report_phase: Callable[[str], None]
+    seconds: float
+    exact: bool
+
+    @property
+    def the_problem(self) -> Problem:
+        assert self.problem is not None, "this check asks about a problem"
+        return self.problem
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).rpartition(".")[2]
+
+    def seed(self) -> int:
+        """The same inputs in every process and every run."""
+        text = self.problem.text if self.problem else self.dtype_name
+        return zlib.crc32(text.encode())
+
+    @contextmanager
+    def tested(self) -> Iterator[None]:
+        """Marks what belongs to the device: under the setting, waited for, its exceptions kept apart."""
+        try:
+            with self.under():
+                yield
+                self.backend.synchronize(self.device)
+        except Exception as error:
+            if "not implemented for" in str(error) and self.backend.device_type == "cpu":
+                raise NotApplicable(f"this torch has no such kernel on a CPU: {error}") from error
+            raise DeviceFailure from error
+
+    def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
+        """Result and seconds of ``call``'s first run, which may search and compile; then steady budget."""
+        self.report_phase("first-call")
+        started = time.perf_counter()
+        with self.tested():
+            result = call()
+        seconds = time.perf_counter() - started
+        self.report_phase("steady")
+        return result, seconds
+
+    def steady_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
+        """Result and seconds of one more run."""
+        started = time.perf_counter()
+        with self.tested():
+            result = call()
+        return result, time.perf_counter() - started

@@ -1,0 +1,100 @@
+"""The rungs below convolution: copy, elementwise, GEMM, im2col."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmprobe.numerics import exact_fill, judge_float
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure
+from rocmprobe.worker.compare import errors, unequal
+
+
+def _generator(ask: Ask) -> Any:
+    import torch
+
+    return torch.Generator().manual_seed(ask.seed())
+
+
+def copy(ask: Ask) -> Answer:
+    """4 MiB to the device and back, byte for byte."""
+    import torch
+
+    if ask.backend.device_type == "cuda" and not torch.cuda.is_available():
+        built = torch.version.hip or torch.version.cuda
+        kind = "for a CPU only" if built is None else "for a GPU, but sees no device"
+        raise DeviceFailure(f"torch {torch.__version__} is built {kind}")
+    sent = torch.randint(0, 256, (4 << 20,), generator=_generator(ask), dtype=torch.uint8)
+    back, seconds = ask.first_call(lambda: sent.to(ask.device).clone().cpu())
+    wrong = int((back != sent).sum())
+    return _exactly(wrong, "bytes came back changed", seconds)
+
+
+def elementwise(ask: Ask) -> Answer:
+    """Multiply, add, maximum and a sum over integers: exact in every order."""
+    import torch
+
+    values = torch.randint(-8, 9, (64, 1024), generator=_generator(ask)).to(torch.float64)
+    expected = (values * 2 + 1).clamp(min=0)
+    placed = values.to(ask.device, ask.dtype)
+
+    def call() -> Any:
+        result = torch.relu(placed * 2 + 1)
+        return result, result.float().sum(1)
+
+    (result, sums), seconds = ask.first_call(call)
+    wrong = unequal(result, expected) + unequal(sums, expected.sum(1))
+    return _exactly(wrong, "elements differ", seconds)
+
+
+def gemm(ask: Ask) -> Answer:
+    """(192, 576) @ (576, 320) and a batch of four, float tier and exact tier."""
+    import torch
+
+    generator = _generator(ask)
+    left = torch.rand((4, 192, 576), generator=generator, dtype=torch.float64) * 2 - 1
+    right = torch.rand((4, 576, 320), generator=generator, dtype=torch.float64) * 2 - 1
+    left, right = (tensor.to(ask.dtype).to(torch.float64) for tensor in (left, right))
+    a, b = left.to(ask.device, ask.dtype), right.to(ask.device, ask.dtype)
+    (single, batch), seconds = ask.first_call(lambda: (a[0] @ b[0], torch.bmm(a, b)))
+    fill = exact_fill(ask.dtype_name, 576)
+    whole = torch.randint(-fill.input_max, fill.input_max + 1, (192, 576), generator=generator)
+    whole = whole * (torch.rand((192, 576), generator=generator) < fill.density)
+    factor = torch.randint(-fill.weight_max, fill.weight_max + 1, (576, 320), generator=generator)
+    product, steady_seconds = ask.steady_call(
+        lambda: whole.to(ask.device, ask.dtype) @ factor.to(ask.device, ask.dtype)
+    )
+    timings = {"first_call": seconds, "steady": steady_seconds}
+    answer = Answer(timings=timings)
+    for result, reference in ((single, left[0] @ right[0]), (batch, left @ right)):
+        good, answer.numerics, why = judge_float(errors(result, reference), ask.dtype_name)
+        if not good:
+            return Answer("wrong", why, timings=timings, numerics=answer.numerics)
+    wrong = unequal(product, (whole @ factor).to(torch.float64))
+    answer.numerics["exact"] = wrong == 0
+    if wrong:
+        answer.state, answer.message = "wrong", f"exact tier: {wrong} elements differ"
+    return answer
+
+
+def im2col(ask: Ask) -> Answer:
+    """Unfold copies, fold adds small integers: both exact."""
+    import torch
+    import torch.nn.functional as F
+
+    image = torch.randint(-8, 9, (2, 5, 17, 19), generator=_generator(ask)).to(torch.float64)
+    geometry = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 1), "stride": (2, 1)}
+    columns = F.unfold(image, **geometry)
+    placed = image.to(ask.device, ask.dtype)
+
+    def call() -> Any:
+        unfolded = F.unfold(placed, **geometry)
+        return unfolded, F.fold(unfolded, (17, 19), **geometry)
+
+    (unfolded, folded), seconds = ask.first_call(call)
+    wrong = unequal(unfolded, columns) + unequal(folded, F.fold(columns, (17, 19), **geometry))
+    return _exactly(wrong, "elements differ", seconds)
+
+
+def _exactly(wrong: int, what: str, seconds: float) -> Answer:
+    state, message = ("wrong", f"{wrong} {what}") if wrong else ("pass", "")
+    return Answer(state, message, timings={"first_call": seconds})

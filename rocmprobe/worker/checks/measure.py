@@ -1,0 +1,89 @@
+"""Measurements: memory and throughput of one problem. The device belongs to them alone meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rocmprobe.worker.ask import Answer, Ask
+from rocmprobe.worker.tensors import Tensors, run, uniform
+
+#: Allocators round sizes up; a measured peak above this multiple of the prediction is a wrong prediction.
+PEAK_TOLERANCE = 1.2
+
+
+def _placed(ask: Ask) -> Tensors:
+    problem = ask.the_problem
+    return uniform(problem, ask.dtype, ask.seed()).to(ask.device, ask.dtype, problem.channels_last)
+
+
+def memory(ask: Ask) -> Answer:
+    """Peak bytes above input and weight in forward and backward, and bytes kept for backward.
+
+    Under the bypass the peak is held against what it predicts.
+    """
+    import torch
+
+    problem, operands = ask.the_problem, _placed(ask)
+    leaves = [operands.input.requires_grad_(), operands.weight.requires_grad_()]
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Any) -> Any:
+        kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    def forward_and_backward() -> None:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            output = run(problem, "fwd", operands)["output"]
+        torch.autograd.grad(output, leaves, operands.grad)
+
+    ask.first_call(forward_and_backward)
+    kept.clear()
+    with ask.tested(), ask.backend.meter(ask.device) as meter:
+        forward_and_backward()
+    results = [operands.grad, operands.input, operands.weight]  # output and both gradients, by size
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in results)
+    answer = Answer(memory={"peak_bytes": meter.peak_bytes, "results_bytes": needed})
+    answer.memory["saved_bytes"] = sum(kept.values())
+    return answer
+
+
+def throughput(ask: Ask) -> Answer:
+    """Median seconds with p10 and p90, forward alone and forward with backward, after a warm-up."""
+    import torch
+
+    problem, operands = ask.the_problem, _placed(ask)
+
+    def forward() -> None:
+        with torch.no_grad():
+            run(problem, "fwd", operands)
+
+    def forward_and_backward() -> None:
+        leaves = [operands.input.detach().requires_grad_(), operands.weight.detach().requires_grad_()]
+        held = Tensors(leaves[0], leaves[1], operands.bias, operands.grad)
+        torch.autograd.grad(run(problem, "fwd", held)["output"], leaves, operands.grad)
+
+    answer = Answer()
+    for name, call in (("fwd", forward), ("fwd_bwd", forward_and_backward)):
+        ask.first_call(call)
+        with ask.tested():
+            seconds = _repeat(ask, call)
+        answer.timings[name] = statistics.median(seconds)
+        deciles = statistics.quantiles(seconds, n=10, method="inclusive")
+        answer.timings[f"{name}_p10"], answer.timings[f"{name}_p90"] = deciles[0], deciles[-1]
+        answer.timings[f"{name}_repeats"] = len(seconds)
+    return answer
+
+
+def _repeat(ask: Ask, call: Callable[[], None]) -> list[float]:
+    """Seconds of each of at least 5 runs, for ``ask.seconds`` in all."""
+    seconds: list[float] = []
+    ends = time.perf_counter() + ask.seconds
+    while len(seconds) < 5 or time.perf_counter() < ends:
+        started = time.perf_counter()
+        call()
+        ask.backend.synchronize(ask.device)
+        seconds.append(time.perf_counter() - started)
+    return seconds

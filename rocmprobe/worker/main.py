@@ -1,0 +1,161 @@
+"""The loop inside a child: one command line in, phases and one answer out, until the pipe closes.
+
+The first line is the ``Spec``; each further line is a case. Events are JSON lines on a pipe of their
+own, since ROCm libraries print on stdout and stderr from C++.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any, Optional
+
+from rocmprobe.backends import BACKENDS, Backend
+from rocmprobe.cases import Case
+from rocmprobe.machines import SimulatedMachine
+from rocmprobe.model import Setting, from_json
+from rocmprobe.problems import parse_problem
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
+
+#: A failure that Python survives is tried again in place, twice.
+ATTEMPTS = 3
+#: After one of these the device context may be poisoned: the process answers nothing further.
+_POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a child is told first: device, backend, setting, environment and seconds per measurement."""
+
+    device: str
+    backend: str
+    setting: Setting
+    seconds: float
+    simulated: Optional[SimulatedMachine] = None
+    environ: dict[str, str] = field(default_factory=dict)
+
+
+class Worker:
+    """Answers cases under one setting."""
+
+    def __init__(self, spec: Spec, emit: Callable[[dict[str, Any]], None]) -> None:
+        self.spec = spec
+        self.emit = emit
+        self.device = spec.setting.device or spec.device
+        self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
+        self.below: Callable[[], AbstractContextManager[None]] = nullcontext
+        if spec.simulated and not spec.setting.device:
+            from rocmprobe.worker.simulated import SimulatedMiopen, faults
+
+            self.backend, self.device = SimulatedMiopen(), "cpu"
+            self.below = faults(spec.simulated, spec.setting.name)
+
+    def ask(self, case: Case) -> Ask:
+        import torch
+
+        from rocmprobe.worker.setting import holding
+
+        setting = self.spec.setting
+        return Ask(
+            dtype=getattr(torch, case.dtype),
+            device=self.device,
+            backend=self.backend,
+            problem=parse_problem(case.problem) if case.problem else None,
+            direction=case.direction,
+            under=holding(setting, self.backend, self.below),
+            report_phase=lambda phase: self.emit({"event": "phase", "phase": phase}),
+            seconds=self.spec.seconds,
+            exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
+        )
+
+    def answer(self, case: Case) -> dict[str, Any]:
+        """The case's answer, with every attempt; a failure is tried again, unless it poisons."""
+        attempts: list[Answer] = []
+        poisoned = False
+        while len(attempts) < ATTEMPTS and not poisoned:
+            started = time.perf_counter()
+            attempts.append(self._attempt(case))
+            attempts[-1].timings["seconds"] = time.perf_counter() - started
+            poisoned = any(mark in attempts[-1].message for mark in _POISONED)
+            if attempts[-1].state not in ("wrong", "error"):
+                break
+        return {
+            "event": "answer",
+            "attempts": [asdict(attempt) for attempt in attempts],
+            "poisoned": poisoned,
+        }
+
+    def _attempt(self, case: Case) -> Answer:
+        from rocmprobe.worker.checks import ANSWERED_BY
+
+        try:
+            return ANSWERED_BY[case.check](self.ask(case))
+        except NotApplicable as reason:
+            return Answer("n/a", str(reason))
+        except DeviceFailure as failure:
+            return _error(failure.__cause__ or failure)
+        except Exception:
+            lines = traceback.format_exc().splitlines()
+            return Answer("probe-error", lines[-1], evidence=lines[-12:])
+
+
+def _error(error: BaseException) -> Answer:
+    """An exception of the device or its libraries as an answer, with a cause that the text decides."""
+    text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
+    lines = text.splitlines()
+    cause = "exception"
+    if "miopenStatus" in text:
+        cause = "miopen-status"
+    elif "out of memory" in text:
+        cause = "out-of-memory"
+    elif any(mark in text for mark in _POISONED):
+        cause = "device-error"
+    frames = [line for frame in traceback.format_tb(error.__traceback__)[-3:] for line in frame.splitlines()]
+    return Answer("error", lines[0], cause, evidence=lines[1:6] + frames)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent thread ends."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def serve(commands: int, events: int) -> None:
+    """Answer cases from the file descriptor ``commands`` on ``events`` until it is closed."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    out = os.fdopen(events, "w", encoding="utf-8")
+
+    def emit(event: dict[str, Any]) -> None:
+        out.write(json.dumps(event) + "\n")
+        out.flush()
+
+    lines = os.fdopen(commands, encoding="utf-8")
+    spec: Spec = from_json(Spec, json.loads(lines.readline()))
+    os.environ.clear()
+    os.environ.update(spec.environ)
+    try:
+        import torch
+    except Exception as error:
+        emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
+        return
+    worker = Worker(spec, emit)
+    emit({"event": "ready", "torch": torch.__version__})
+    for line in lines:
+        answer = worker.answer(from_json(Case, json.loads(line)))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        emit(answer)
+    emit({"event": "bye"})

@@ -1,0 +1,202 @@
+"""A simulated machine inside the child: faults where the real one would enter MIOpen or rocBLAS.
+
+What runs is this CPU. A convolution that the simulated machine would give to MIOpen runs in oneDNN; one
+that it would not (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as
+there. The bypass lies above the faults and never meets those of MIOpen.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Optional
+
+from rocmprobe.backends import BACKENDS, Meter, Miopen
+from rocmprobe.bypass import shim
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.machines import Fault, SimulatedMachine, torch_version
+from rocmprobe.problems import Problem
+
+_CPU = BACKENDS["onednn"]
+#: PyTorch gives MIOpen tensors of at most this many dimensions (MIOPEN_DIM_MAX).
+_MIOPEN_DIMENSIONS = 5
+
+
+class SimulatedMiopen(Miopen):
+    """MIOpen's names and switches over a CPU."""
+
+    device_type = "cpu"
+
+    def synchronize(self, device: str) -> None:
+        _CPU.synchronize(device)
+
+    @contextmanager
+    def meter(self, device: str) -> Iterator[Meter]:
+        with _CPU.meter(device) as meter:
+            yield meter
+
+    def demands_exactness(self) -> bool:
+        return _CPU.demands_exactness()
+
+
+def faults(machine: SimulatedMachine, setting: str) -> Callable[[], AbstractContextManager[None]]:
+    """A context factory in which the faults of ``machine`` are in place under ``setting``."""
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        layer = _FaultLayer(machine, setting)
+        shim.add_layer(layer, "cpu")
+        try:
+            with _faulty_gemm(layer):
+                yield
+        finally:
+            shim.remove_layer(layer, "cpu")
+
+    return context
+
+
+class _FaultLayer(shim.Layer):
+    name = "faults"
+    rank = shim.RANK_FAULTS
+
+    def __init__(self, machine: SimulatedMachine, setting: str) -> None:
+        self._faults = machine.faults
+        self._setting = setting
+        self._version = torch_version(machine.machine) or (99, 0)
+
+    def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
+        fault = self._meet(call, call.bias is not None, ("fwd",))
+        lifted = replace(call, input=_wide(call.input), weight=_wide(call.weight), bias=_wide(call.bias))
+        with self._library(call, call.bias is not None):
+            output = proceed(lifted).to(call.input.dtype)
+        return _spoiled(output) if fault else output
+
+    def convolution_backward(
+        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
+    ) -> Gradients:
+        directions = tuple(
+            direction for direction, wanted in zip(("bwd-data", "bwd-weights"), call.output_mask) if wanted
+        )
+        fault = self._meet(call, False, directions)
+        lifted = replace(
+            call, grad_output=_wide(call.grad_output), input=_wide(call.input), weight=_wide(call.weight)
+        )
+        with self._library(call, False):
+            gradients = proceed(lifted)
+        narrow = [None if each is None else each.to(call.input.dtype) for each in gradients]
+        if fault:
+            narrow = [None if each is None else _spoiled(each) for each in narrow]
+        return narrow[0], narrow[1], narrow[2]
+
+    def gemm(self, dtype: str) -> None:
+        """A matrix multiplication is about to enter rocBLAS."""
+        for fault in self._faults:
+            if fault.library == "rocblas" and fault.matches(self._setting, "", dtype, "", os.environ):
+                _break(fault, ())
+
+    def _meet(
+        self, call: ConvolutionCall | BackwardCall, bias: bool, directions: tuple[str, ...]
+    ) -> Optional[Fault]:
+        """Break as the matching fault says; returns it if its effect is on the result."""
+        dtype = str(call.input.dtype).rpartition(".")[2]
+        library = "miopen" if self._enters_miopen(call, bias) else "rocblas"
+        text = _problem(call, dtype, bias).text
+        for fault in self._faults:
+            met = [d for d in directions if fault.matches(self._setting, text, dtype, d, os.environ)]
+            if fault.library == library and met and random.random() < fault.chance:  # noqa: S311
+                _break(fault, tuple(met))
+                return fault
+        return None
+
+    def _enters_miopen(self, call: ConvolutionCall | BackwardCall, bias: bool) -> bool:
+        """PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
+        import torch
+
+        dilated = any(dilation != 1 for dilation in call.dilation)
+        refused_bf16 = self._version < (2, 2) and bias and call.input.dtype == torch.bfloat16
+        return (
+            call.input.dtype in (torch.float32, torch.float16, torch.bfloat16)
+            and call.input.dim() <= _MIOPEN_DIMENSIONS
+            and not (call.groups > 1 and dilated)
+            and torch.backends.cudnn.enabled
+            and not refused_bf16
+        )
+
+    @contextmanager
+    def _library(self, call: ConvolutionCall | BackwardCall, bias: bool) -> Iterator[None]:
+        """oneDNN stands in for MIOpen, PyTorch's own kernels stand for themselves."""
+        if self._enters_miopen(call, bias):
+            yield
+        else:
+            with _CPU.vendor_library_off():
+                yield
+
+
+@contextmanager
+def _faulty_gemm(layer: _FaultLayer) -> Iterator[None]:
+    """Let matrix multiplications meet the rocBLAS faults."""
+    if not any(fault.library == "rocblas" for fault in layer._faults):
+        yield
+        return
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Gemm(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.overloadpacket in _GEMMS:
+                layer.gemm(str(args[0].dtype).rpartition(".")[2])
+            return func(*args, **(kwargs or {}))
+
+    _GEMMS = {getattr(torch.ops.aten, name) for name in ("mm", "addmm", "bmm", "baddbmm")}  # noqa: N806
+    with Gemm():
+        yield
+
+
+def _wide(tensor: Any) -> Any:
+    """Half precision as fp32: a GPU accumulates in fp32, and an old CPU build has no half kernels."""
+    import torch
+
+    return (
+        tensor.float() if tensor is not None and tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    )
+
+
+def _spoiled(result: Any) -> Any:
+    """The first channel doubled: right shape, finite, and wrong."""
+    result = result.clone()
+    result.select(1 if result.dim() > 1 else 0, 0).mul_(2)
+    return result
+
+
+def _break(fault: Fault, directions: tuple[str, ...]) -> None:
+    """Do what the fault does to the process; returns only for an effect on the result."""
+    for direction, line in fault.stderr.items():
+        if not directions or direction in directions:
+            os.write(2, f"{line}\n".encode())
+    if fault.effect == "raise":
+        raise RuntimeError(fault.message)
+    if fault.effect == "signal":
+        os.kill(os.getpid(), getattr(signal, fault.signal))
+    if fault.effect == "exit":
+        os._exit(3)
+    while fault.effect in ("signal", "hang"):
+        time.sleep(1)
+    while fault.effect == "busy":
+        pass
+
+
+def _problem(call: ConvolutionCall | BackwardCall, dtype: str, bias: bool) -> Problem:
+    rank = call.weight.dim() - 2
+    batch, in_channels, *size = call.input.shape
+    out_channels = call.weight.shape[1] * call.groups if call.transposed else call.weight.shape[0]
+    return Problem(
+        f"conv_transpose{rank}d" if call.transposed else f"conv{rank}d", dtype, batch, in_channels,
+        tuple(size),
+        out_channels, tuple(call.weight.shape[2:]), call.stride, call.padding, call.dilation,
+        call.output_padding, call.groups, bias,
+    )  # fmt: skip

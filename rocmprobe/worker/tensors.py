@@ -1,0 +1,99 @@
+"""Inputs and references of a convolution problem, and running one direction of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from rocmprobe.numerics import ExactFill
+from rocmprobe.problems import Problem
+
+
+@dataclass
+class Tensors:
+    """Operands of one problem: input, weight, bias (or None) and the gradient of the output."""
+
+    input: Any
+    weight: Any
+    bias: Optional[Any]
+    grad: Any
+
+    def to(self, device: str, dtype: Any, channels_last: bool = False) -> Tensors:
+        import torch
+
+        def moved(tensor: Any) -> Any:
+            tensor = tensor.to(device, dtype)
+            if channels_last and tensor.dim() == 4:
+                tensor = tensor.contiguous(memory_format=torch.channels_last)
+            return tensor
+
+        bias = None if self.bias is None else self.bias.to(device, dtype)
+        return Tensors(moved(self.input), moved(self.weight), bias, moved(self.grad))
+
+
+def uniform(problem: Problem, dtype: Any, seed: int) -> Tensors:
+    """Operands uniform in [-1, 1), rounded to ``dtype`` and held as fp64 on the CPU."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def values(shape: tuple[int, ...]) -> Any:
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return drawn.to(dtype).to(torch.float64)
+
+    bias = values((problem.out_channels,)) if problem.bias else None
+    return Tensors(
+        values(problem.input_shape), values(problem.weight_shape), bias, values(problem.output_shape)
+    )
+
+
+def integers(problem: Problem, direction: str, fill: ExactFill, seed: int) -> Tensors:
+    """Integer operands for the exact tier, as fp64 on the CPU; the sparse operand is the one that
+    ``direction`` sums over."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def values(shape: tuple[int, ...], largest: int, density: float = 1.0) -> Any:
+        drawn = torch.randint(-largest, largest + 1, shape, generator=generator).to(torch.float64)
+        kept = torch.rand(shape, generator=generator) < density
+        return drawn * kept
+
+    grad_density = fill.density if direction == "bwd-data" else 1.0
+    input_density = 1.0 if direction == "bwd-data" else fill.density
+    bias = values((problem.out_channels,), fill.weight_max) if problem.bias else None
+    return Tensors(
+        values(problem.input_shape, fill.input_max, input_density),
+        values(problem.weight_shape, fill.weight_max),
+        bias,
+        values(problem.output_shape, fill.weight_max, grad_density),
+    )
+
+
+def run(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:
+    """Compute one direction where the tensors live; results by name ("output", "input", "weight", "bias").
+
+    The backward directions call ``aten::convolution_backward`` itself, so that each is judged alone,
+    without a forward that may fail first.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    if direction == "fwd":
+        function = getattr(F, problem.kind)
+        common = {"bias": tensors.bias, "stride": problem.stride, "padding": problem.padding}
+        if problem.transposed:
+            common["output_padding"] = problem.output_padding
+        output = function(
+            tensors.input, tensors.weight, groups=problem.groups, dilation=problem.dilation, **common
+        )
+        return {"output": output}
+    data = direction == "bwd-data"
+    with_bias = problem.bias and not data
+    grads = torch.ops.aten.convolution_backward(
+        tensors.grad, tensors.input, tensors.weight, [problem.out_channels] if with_bias else None,
+        problem.stride, problem.padding, problem.dilation, problem.transposed, problem.output_padding,
+        problem.groups, [data, not data, with_bias],
+    )  # fmt: skip
+    named = dict(zip(("input", "weight", "bias"), grads))
+    return {name: grad for name, grad in named.items() if grad is not None and grad.numel()}
