@@ -1,0 +1,16 @@
+"""From outcomes to findings to a recommendation: pure functions of results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rocmprobe.judge.diagnose import diagnose
+from rocmprobe.judge.recommend import recommend
+from rocmprobe.model import Results
+
+__all__ = ["diagnose", "judged", "recommend"]
+
+
+def judged(results: Results) -> Results:
+    """``results`` with their findings and recommendation."""
+    return replace(results, findings=diagnose(results), recommendation=recommend(results))

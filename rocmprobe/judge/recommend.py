@@ -1,0 +1,192 @@
+"""The recommendation: right first, then fast, then little changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Optional
+
+from rocmprobe.judge.diagnose import library
+from rocmprobe.judge.evidence import Standing, dtypes, quoted, standing, times
+from rocmprobe.model import VERDICTS, Configuration, Recommendation, Results, Setting
+
+#: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
+#: the worst (p90) of a change.
+WORTH_A_CHANGE = 1.5
+#: Times this close are equal; then the smaller change wins.
+SAME_TIME = 1.05
+
+
+def recommend(results: Results) -> Optional[Recommendation]:
+    """The ranked answer for the run's purpose and float32, with those for every dtype and purpose."""
+    if not results.outcomes:
+        return None
+    purpose = str(results.options.get("purpose", "training"))
+    asked = dtypes(results) or ("float32",)
+    ranked = _ranked(results, asked[0], purpose)
+    best = next((each for each in ranked if each.right), None)
+    seconds = _times(results, ranked, purpose)
+    verdict = best.setting.verdict if best else "none"
+    purposes = ("inference",) if purpose == "inference" else ("training", "inference")
+    per = {f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes}
+    return Recommendation(
+        verdict=verdict,
+        sentence=_sentence(results, best, asked[0]) + _other_dtypes(per, asked[1:], purpose),
+        configuration=_configuration(results, best.setting) if best else Configuration(),
+        per=per,
+        alternatives=tuple(_alternative(each, seconds) for each in ranked if each is not best),
+        cost=_cost(results, best, seconds),
+        confidence=_confidence(results, best),
+        verify="rocmprobe run --verify results.json" if best else "",
+    )
+
+
+def _ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
+    """Every setting that was asked, the best first; those that fail stand last, in their own order."""
+    found = [standing(results, setting, dtype, purpose) for setting in results.settings]
+    found = [each for each in found if each.counted]
+    right = [each for each in found if each.right]
+    ordered: list[Standing] = []
+    while right:
+        ordered.append(_best(results, right, purpose))
+        right.remove(ordered[-1])
+    return ordered + [each for each in found if not each.right]
+
+
+def _best(results: Results, right: list[Standing], purpose: str) -> Standing:
+    """The CPU comes last whatever its speed: whoever has a GPU wants to use it."""
+    on_device = [each for each in right if each.setting.verdict != "cpu"] or right
+    unchanged = next((each for each in on_device if each.setting.verdict == "native"), None)
+    if unchanged and not _change_pays(results, unchanged, on_device, purpose):
+        return unchanged
+    seconds = _times(results, on_device, purpose)
+    if seconds:
+        near = SAME_TIME * min(seconds.values())
+        on_device = [each for each in on_device if seconds.get(each.setting.name, near) <= near]
+    return min(on_device, key=_change)
+
+
+def _change_pays(results: Results, unchanged: Standing, others: list[Standing], purpose: str) -> bool:
+    """Whether some other setting is so much faster that the spread of the times cannot explain it.
+
+    Never on a simulated machine: there native speed is that of another library on another device.
+    """
+    names = [each.setting.name for each in others]
+    own = times(results, names, purpose, "_p10").get(unchanged.setting.name)
+    theirs = times(results, names, purpose, "_p90")
+    if results.simulated or own is None:
+        return False
+    return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
+
+
+def _times(results: Results, found: list[Standing], purpose: str) -> dict[str, float]:
+    """Seconds by setting, of those that are right. The convolutions of all bypass settings are the same
+    ones, so what their times differ by is noise and the smallest stands for all."""
+    right = [each.setting for each in found if each.right]
+    seconds = times(results, [setting.name for setting in right], purpose)
+    bypasses = [setting.name for setting in right if setting.bypass and setting.name in seconds]
+    return {**seconds, **{name: min(seconds[each] for each in bypasses) for name in bypasses}}
+
+
+def _change(each: Standing) -> tuple[int, int]:
+    """How much a setting changes: what kind of change, then how many switches."""
+    setting = each.setting
+    switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)
+    return VERDICTS.index(setting.verdict), switches
+
+
+def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
+    best = next((each for each in _ranked(results, dtype, purpose) if each.right), None)
+    if best is None:
+        return {"verdict": "none", "setting": None, "env": {}}
+    return {"verdict": best.setting.verdict, "setting": best.setting.name, "env": dict(best.setting.env)}
+
+
+def _sentence(results: Results, best: Optional[Standing], dtype: str) -> str:
+    name = library(results)
+    if best is None:
+        return f"No safe configuration was found: {dtype} convolution was not right under any setting tried."
+    native = {
+        "native": f"Native convolution works: {name} is right on all {dtype} problems checked. "
+        "Change nothing.",
+        "native-with-settings": f"{name} works for {dtype} with the setting “{best.setting.name}”.",
+        "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
+        "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
+        "cpu": "Only the CPU computes convolutions right on this machine.",
+    }
+    return native[best.setting.verdict]
+
+
+def _other_dtypes(per: Mapping[str, Mapping[str, Any]], others: tuple[str, ...], purpose: str) -> str:
+    """What differs for the other dtypes, if anything does."""
+    parts = []
+    for dtype in others:
+        answer = per[f"{dtype}/{purpose}"]
+        if answer["verdict"] == "native-with-settings":
+            switches = " ".join(f"{name}={value}" for name, value in answer["env"].items())
+            parts.append(f" For {dtype}, set {switches or answer['setting']}.")
+        elif answer["verdict"] == "none":
+            parts.append(f" No configuration was found right for {dtype}.")
+    return "".join(parts)
+
+
+def _configuration(results: Results, setting: Setting) -> Configuration:
+    backend = library(results)
+    flags = [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    off = {
+        "oneDNN": "torch.backends.mkldnn.set_flags(False)",
+        "cuDNN": "torch.backends.cudnn.enabled = False",
+        "MIOpen": "torch.backends.cudnn.enabled = False  # on ROCm this switches MIOpen off",
+    }
+    if not setting.vendor_library:
+        flags.append(off[backend])
+    lines = ["import torch", *flags] if flags else []
+    if setting.bypass:
+        lines += ["import rocmprobe.bypass", "rocmprobe.bypass.install()"]
+    if setting.device == "cpu":
+        lines.append('device = "cpu"')
+    layers: tuple[str, ...] = ()
+    if not setting.vendor_library:
+        layers = (f"batch norm and RNN leave {backend} too: the switch is one for all",)
+    elif setting.bypass:
+        layers = (f"batch norm and RNN stay in {backend}; the training step checked batch norm",)
+    return Configuration(setting.name, dict(setting.env), "\n".join(lines), layers)
+
+
+def _alternative(each: Standing, seconds: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "setting": each.setting.name,
+        "verdict": each.setting.verdict,
+        "right": each.right,
+        "seconds": seconds.get(each.setting.name),
+        "reason": each.setting.reason if each.right else quoted(each.against, 1)[0],
+    }
+
+
+def _cost(results: Results, best: Optional[Standing], seconds: Mapping[str, float]) -> str:
+    """What the choice costs in itself, and its time against that of the other kinds of configuration."""
+    if best is None:
+        return ""
+    own = seconds.get(best.setting.name)
+    if own is None:
+        return "; ".join(filter(None, [best.setting.cost, "speed was not measured"]))
+    quickest: dict[str, float] = {}
+    for setting in results.settings:
+        if setting.name in seconds and setting.verdict not in (best.setting.verdict, "cpu"):
+            quickest[setting.verdict] = min(seconds[setting.name], quickest.get(setting.verdict, math.inf))
+    compared = [f"{own / other:.2f} times that of {verdict}" for verdict, other in quickest.items()]
+    where = " on the CPU that stands in for the GPU" if results.simulated else ""
+    time = f"its time over the throughput problems{where} is {', '.join(compared)}" if compared else ""
+    return "; ".join(filter(None, [best.setting.cost, time]))
+
+
+def _confidence(results: Results, best: Optional[Standing]) -> str:
+    """What the answer rests on, in counts, and what it does not rest on."""
+    missing = sum(outcome.state in ("blocked", "aborted", "probe-error") for outcome in results.outcomes)
+    rest = f"; {missing} question(s) of the run could not be answered" if missing else ""
+    if results.simulated:
+        rest += "; simulated: not run on the GPU it is about"
+    if best is None:
+        return f"{len(results.outcomes)} outcomes{rest}"
+    problems = {outcome.problem for outcome in best.counted if outcome.problem}
+    return f"right in all {len(best.counted)} outcomes asked of it, over {len(problems)} problems{rest}"
