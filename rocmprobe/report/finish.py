@@ -1,0 +1,44 @@
+"""From the journal of a run to everything that a reader gets: judged results, report, junit."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.judge import judged
+from rocmprobe.model import Results, read_results, write_results
+from rocmprobe.report import html
+from rocmprobe.runner import run
+
+_NAMES = {"html": "report.html", "json": "results.json", "junit": "junit.xml"}
+
+
+def finish(folder: Path) -> Results:
+    """Write results.json, report.html and junit.xml for the run in ``folder``; returns the results.
+
+    Works on a run that died, too: what its journal holds is judged and marked partial.
+    """
+    results = judged(run.results(folder))
+    write_results(results, folder / "results.json")
+    html.write(folder / "results.json", folder / "report.html", folder / "junit.xml")
+    return results
+
+
+def paper(source: Path, form: str, output: Optional[Path]) -> Path:
+    """Write one form ("html", "json", "junit") of ``source``, a results.json or the folder of a run,
+    to ``output`` (default: beside the results). Returns where it is.
+
+    Raises BadInput for a source that holds no results.
+    """
+    folder = source if source.is_dir() else source.parent
+    results = judged(run.results(folder)) if source.is_dir() else read_results(source)
+    target = output or folder / _NAMES[form]
+    with tempfile.TemporaryDirectory(prefix="rocmprobe-") as name:
+        scratch = Path(name)
+        write_results(results, scratch / _NAMES["json"])
+        if form != "json":
+            html.write(scratch / _NAMES["json"], scratch / _NAMES["html"], scratch / _NAMES["junit"])
+        shutil.copyfile(scratch / _NAMES[form], target)
+    return target

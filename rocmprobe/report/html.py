@@ -1,0 +1,241 @@
+"""The one self-contained page and the JUnit file of a run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Optional
+
+import jinja2
+from markupsafe import Markup
+
+from rocmprobe.model import Outcome, Results, read_results, to_json
+from rocmprobe.report import matrix, text, view
+from rocmprobe.report.replay import DOCUMENT
+from rocmprobe.report.states import LOOKS, reason
+
+_PLUGINS = ("pytest_html.plugin", "pytest_metadata.plugin", "rocmprobe.report.replay")
+_LIMIT_SECONDS = 300
+_JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
+
+
+def write(results_path: Path, html_path: Path, junit_path: Optional[Path] = None) -> None:
+    """Write the page, and ``junit_path`` if given, from a ``results.json``.
+
+    The outcomes are replayed in a pytest session of their own, in a process of their own: a run is
+    a pytest session already. Raises BadInput for a results file that cannot be used.
+    """
+    results = read_results(results_path)
+    with tempfile.TemporaryDirectory(prefix="rocmprobe-report-") as name:
+        folder = Path(name)
+        document = {"environment": dict(view.identity(results)), "rows": rows(results)}
+        (folder / DOCUMENT).write_text(json.dumps(document), "utf-8")
+        _replay(folder)
+        page = assemble((folder / "report.html").read_text("utf-8"), results)
+        junit = tidy_junit((folder / "junit.xml").read_text("utf-8"), results)
+    _put(html_path, page)
+    if junit_path is not None:
+        _put(junit_path, junit)
+
+
+def rows(results: Results) -> list[dict[str, Any]]:
+    """What the replay reports, one row for each outcome, with no text that could harm a terminal or XML."""
+    found: list[dict[str, Any]] = []
+    seen: dict[str, int] = {}
+    for outcome in results.outcomes:
+        name = text.one_line(outcome.id, 300) or "outcome"
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            # pytest-html and JUnit key by name and would merge the two.
+            name = f"{name} #{seen[name]}"
+        group = text.one_line(f"{outcome.check}.{outcome.setting}", 100).replace("::", ":")
+        found.append(
+            {
+                "name": name,
+                "nodeid": f"{group}::{name}",
+                "state": outcome.state,
+                "outcome": LOOKS[outcome.state].pytest,
+                "text": _longrepr(outcome),
+                "seconds": _seconds(outcome),
+                "properties": {
+                    "state": outcome.state,
+                    "setting": text.one_line(outcome.setting),
+                    "device": text.one_line(outcome.device),
+                },
+            }
+        )
+    return found
+
+
+def _longrepr(outcome: Outcome) -> str:
+    look = LOOKS[outcome.state]
+    why = reason(outcome)
+    if look.pytest == "skipped":
+        return text.plain(f"{outcome.state}: {why or look.meaning}")
+    lines = [f"{outcome.state}: {why or look.meaning}", *outcome.evidence[1:]]
+    for number, attempt in enumerate(outcome.attempts, 1):
+        took = text.seconds(attempt.seconds)
+        lines.append(f"attempt {number}: {attempt.state}, {took} {attempt.message}".rstrip())
+    return text.plain("\n".join(lines))
+
+
+def _seconds(outcome: Outcome) -> float:
+    """What the outcome took: its attempts, or where none was timed, the measured times."""
+    tried = sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
+    return tried or max((text.numeric(value) or 0 for value in outcome.timings.values()), default=0)
+
+
+def _replay(folder: Path) -> None:
+    # Relative names only: pytest expands variables in --rootdir and pytest-html in --html.
+    (folder / "replay.ini").write_text(_asset("replay.ini"), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-qq", "--noconftest", "-c", "replay.ini", "--rootdir=."]
+    command += ["-p", "no:cacheprovider", *(part for plugin in _PLUGINS for part in ("-p", plugin))]
+    command += ["--html=report.html", "--self-contained-html", "--junit-xml=junit.xml"]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_LIMIT_SECONDS,
+        check=False,
+    )
+    if not (folder / "report.html").exists() or not (folder / "junit.xml").exists():
+        last = text.one_line((done.stderr or done.stdout)[-400:], 400)
+        raise RuntimeError(f"pytest-html wrote no report (exit code {done.returncode}): {last}")
+
+
+def _environment() -> dict[str, str]:
+    """The user's environment without what steers pytest or turns warnings into errors."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTEST_") and name not in ("PYTHONWARNINGS", "PYTHONOPTIMIZE")
+    }
+    kept["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    # The child must find this very rocmprobe, even one that runs from a checkout.
+    home = str(Path(__file__).resolve().parents[2])
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), home]))
+    return kept
+
+
+@lru_cache(maxsize=1)
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("rocmprobe.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: "" if value is None else text.plain(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["log_tail"] = matrix.log_tail
+    return environment
+
+
+def _asset(name: str) -> str:
+    return resources.files("rocmprobe.report").joinpath(name).read_text("utf-8")
+
+
+def assemble(page: str, results: Results) -> str:
+    """pytest-html's page with ours above it, in the order in which it is seen.
+
+    Only HTML's own landmarks (head, body) are relied on, so that another pytest-html still fits.
+    """
+    opened = re.search(r"<body[^>]*>", page)
+    closed = page.rfind("</html>")
+    head = page.find("</head>")
+    if opened is None or closed < 0 or head < 0:
+        raise RuntimeError("pytest-html's page has no head and body to build on")
+    # pytest-html 4.1 closes the body before its footer, later ones after it.
+    theirs = "".join(page[opened.end() : closed].rpartition("</body>")[::2])
+    script = _asset("templates/page.js")
+    values = view.build(results)
+    ours = _templates().get_template("page.html.jinja").render(**values, results_json=_embedded(results))
+    own_head = _head([script, theirs.rpartition("<script>")[2].partition("</script>")[0]])
+    start = page[:head].replace("<html>", '<html lang="en">', 1).replace("<head>", f"<head>{own_head}", 1)
+    title = str(Markup.escape(text.one_line(values["title"])))
+    start = re.sub(r"(<title[^>]*>).*?(</title>)", lambda match: match[1] + title + match[2], start, count=1)
+    theirs = _measured(theirs, results)
+    return (
+        f"{start}<style>{_asset('templates/style.css')}</style></head>\n<body>\n{ours}\n"
+        f'<section class="pytest-html" aria-label="All outcomes, by pytest-html">{theirs}</section>\n'
+        f"<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _head(scripts: list[str]) -> str:
+    """Meta elements; the policy forbids all requests, and every script but the page's own two.
+
+    Escaping alone keeps foreign text inert; this is the second fence.
+    """
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"script-src {allowed}"
+    )
+    return (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
+    )
+
+
+def _measured(theirs: str, results: Results) -> str:
+    """pytest-html times its own session, which here is the rendering; the run's time is what matters."""
+    # The policy blocks the handler, and a browser's console should stay clean; the report is complete.
+    theirs = theirs.replace(' onclick="location.reload()"', "")
+    outcomes, took = text.count(len(results.outcomes), "outcome"), text.seconds(view.run_seconds(results))
+    return re.sub(
+        r'(<p class="run-count">)[^<]*',
+        lambda match: f"{match[1]}{outcomes}, run took {took}.",
+        theirs,
+        count=1,
+    )
+
+
+def _embedded(results: Results) -> Markup:
+    data = json.dumps(to_json(results), separators=(",", ":"))
+    return Markup(data.translate(_JSON_ESCAPES))  # noqa: S704 - no character of HTML is left in it
+
+
+def tidy_junit(junit: str, results: Results) -> str:
+    """JUnit with the run's date and time instead of the rendering's, and without a host name."""
+    root = ET.fromstring(junit)  # noqa: S314 - written by pytest a moment ago
+    root.set("name", "rocmprobe")
+    recommendation = results.recommendation
+    facts = {
+        "rocmprobe": results.rocmprobe,
+        "simulated": results.simulated or "no",
+        "verdict": recommendation.verdict if recommendation else "unknown",
+        **dict(view.identity(results)),
+    }
+    for suite in root.iter("testsuite"):
+        suite.attrib.pop("hostname", None)
+        suite.set("timestamp", text.one_line(results.started))
+        suite.set("time", f"{view.run_seconds(results):.3f}")
+        properties = ET.Element("properties")
+        for name, value in facts.items():
+            ET.SubElement(properties, "property", name=name, value=text.one_line(value))
+        suite.insert(0, properties)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _put(path: Path, content: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(content, "utf-8")
+    temporary.replace(path)

@@ -1,0 +1,184 @@
+"""Settings against problems, and the evidence behind each cell."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.model import DIRECTIONS, FAILING_STATES, UNLEARNED_STATES, Outcome, Results
+from rocmprobe.report import text
+from rocmprobe.report.states import LOOKS, Look, reason, worst
+
+_LOG_LINES = 80
+_WORDY_COLUMNS = 7
+
+
+@dataclass(frozen=True)
+class Column:
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    look: Look
+    hint: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """One problem; a row for each direction, a cell (or None) for each column."""
+
+    problem: str
+    rows: tuple[tuple[str, tuple[Optional[Cell], ...]], ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    summary: str
+
+    @property
+    def compact(self) -> bool:
+        """Too many columns for words: symbols only, and the legend open beside them."""
+        return len(self.columns) > _WORDY_COLUMNS
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one outcome can show for itself; ``lines`` are label and value."""
+
+    anchor: str
+    label: str
+    look: Look
+    hint: str
+    facts: tuple[tuple[str, str], ...]
+    lines: tuple[str, ...]
+
+
+def anchor(results: Results, outcome: Outcome) -> str:
+    """The page's own name for an outcome: ids come from files and may hold anything."""
+    return f"o{_positions(results)[id(outcome)]}"
+
+
+def _positions(results: Results) -> dict[int, int]:
+    return {id(outcome): position for position, outcome in enumerate(results.outcomes)}
+
+
+def build(results: Results, device: str) -> Optional[Matrix]:
+    convolutions = (o for o in results.outcomes if o.rung == "conv" and o.check == "convolution")
+    mine = [outcome for outcome in convolutions if outcome.device == device]
+    if not mine:
+        return None
+    order = {setting.name: position for position, setting in enumerate(results.settings)}
+    reasons = {setting.name: setting.reason for setting in results.settings}
+    columns = sorted({(o.driver, o.setting) for o in mine}, key=lambda c: (order.get(c[1], len(order)), c))
+    drivers = {driver for driver, _ in columns}
+    cells: dict[tuple[str, str, str, str], list[Outcome]] = defaultdict(list)
+    problems: dict[str, set[str]] = {}
+    for outcome in mine:
+        problem, direction = outcome.problem or outcome.id, outcome.direction or ""
+        problems.setdefault(problem, set()).add(direction)
+        cells[problem, direction, outcome.driver, outcome.setting].append(outcome)
+    positions = _positions(results)
+
+    def cell(problem: str, direction: str, column: tuple[str, str]) -> Optional[Cell]:
+        found = cells.get((problem, direction, *column))
+        if not found:
+            return None
+        culprit = worst(found)
+        look = LOOKS[culprit.state]
+        why = reason(culprit) if look.tone != "good" else ""
+        hint = text.one_line(f"{culprit.state}: {why or look.meaning}", 160)
+        return Cell(look, hint, f"o{positions[id(culprit)]}")
+
+    groups = tuple(
+        Group(
+            problem,
+            tuple(
+                (direction, tuple(cell(problem, direction, column) for column in columns))
+                for direction in sorted(directions, key=_direction_order)
+            ),
+        )
+        for problem, directions in problems.items()
+    )
+    labels = tuple(
+        Column(setting if len(drivers) == 1 else f"{setting} ({driver})", reasons.get(setting, ""))
+        for driver, setting in columns
+    )
+    return Matrix(labels, groups, _summary(mine, len(problems), len(columns)))
+
+
+def _direction_order(direction: str) -> int:
+    return DIRECTIONS.index(direction) if direction in DIRECTIONS else len(DIRECTIONS)
+
+
+def _summary(outcomes: Sequence[Outcome], problems: int, columns: int) -> str:
+    counts = Counter(outcome.state for outcome in outcomes)
+    states = ", ".join(f"{counts[state]} {state}" for state in LOOKS if counts[state])
+    return f"{text.count(problems, 'problem')} under {text.count(columns, 'setting')}: {states}."
+
+
+def evidence(results: Results) -> list[tuple[str, list[Evidence]]]:
+    """Every outcome, what failed first; each group with its heading."""
+    exits = {trial.id: trial for trial in results.trials}
+    groups: dict[str, list[Evidence]] = {"Failed": [], "Not learned": [], "Worked": []}
+    for position, outcome in enumerate(results.outcomes):
+        failed = outcome.state in FAILING_STATES or outcome.state == "probe-error"
+        heading = "Failed" if failed else "Not learned" if outcome.state in UNLEARNED_STATES else "Worked"
+        trial = exits.get(outcome.trial)
+        facts = _facts(outcome)
+        if trial and heading == "Failed":
+            late = ", died in teardown" if trial.exit_crash else ""
+            facts.append(("trial", f"{trial.id}, exit {trial.exit}{late}"))
+        groups[heading].append(
+            Evidence(
+                anchor=f"o{position}",
+                label=_label(outcome),
+                look=LOOKS[outcome.state],
+                hint=text.one_line(reason(outcome), 120) if heading != "Worked" else "",
+                facts=tuple(facts),
+                lines=outcome.evidence,
+            )
+        )
+    return [(heading, entries) for heading, entries in groups.items() if entries]
+
+
+def _label(outcome: Outcome) -> str:
+    subject = outcome.problem or f"{outcome.rung}: {outcome.check}"
+    check = outcome.check if outcome.problem and outcome.check != "convolution" else ""
+    return " · ".join(part for part in (subject, outcome.direction, check, outcome.setting) if part)
+
+
+def _facts(outcome: Outcome) -> list[tuple[str, str]]:
+    rows = [("id", outcome.id), ("device", f"{outcome.device}, driver {outcome.driver}")]
+    for name in ("cause", "phase", "activity", "solver"):
+        if getattr(outcome, name):
+            rows.append((name, getattr(outcome, name)))
+    for name in ("timings", "numerics", "memory"):
+        if getattr(outcome, name):
+            rows.append((name, text.show(getattr(outcome, name))))
+    for number, attempt in enumerate(outcome.attempts, 1):
+        told = (attempt.state, text.seconds(attempt.seconds), attempt.message)
+        rows.append((f"attempt {number}", " · ".join(filter(None, told))))
+    return rows
+
+
+def unlearned(results: Results) -> list[tuple[Look, str, int]]:
+    """State, reason and count of what this run could not learn, most frequent first."""
+    counts = Counter(
+        (outcome.state, text.one_line(reason(outcome)) or LOOKS[outcome.state].meaning)
+        for outcome in results.outcomes
+        if outcome.state in ("blocked", "n/a", "skipped")
+    )
+    return [(LOOKS[state], why, amount) for (state, why), amount in counts.most_common()]
+
+
+def log_tail(log: str) -> str:
+    lines = text.plain(log).splitlines()
+    cut = len(lines) - _LOG_LINES
+    return "\n".join([f"[{cut} lines left out]", *lines[-_LOG_LINES:]] if cut > 0 else lines)

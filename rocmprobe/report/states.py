@@ -1,0 +1,75 @@
+"""How each state looks and reads, and what pytest makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rocmprobe.model import Outcome
+
+
+@dataclass(frozen=True)
+class Look:
+    """A state for the eye: a symbol that needs no colour, a tone that needs no symbol."""
+
+    state: str
+    symbol: str
+    tone: str
+    meaning: str
+    pytest: str
+
+
+#: Worst first: where one cell stands for several outcomes, the first of them in this order wins.
+LOOKS = {
+    look.state: look
+    for look in (
+        Look("crash", "↯", "bad", "the process died of a signal", "failed"),
+        Look("hang", "∞", "bad", "out of budget, ended from outside", "failed"),
+        Look("wrong", "≠", "bad", "it ran, and the numbers are off", "failed"),
+        Look("error", "✕", "bad", "it raised an exception", "failed"),
+        Look("aborted", "†", "bad", "in flight when the run or the machine died", "failed"),
+        Look("flaky", "~", "bad", "differing results when tried again", "failed"),
+        Look("probe-error", "?", "fault", "rocmprobe itself broke here", "error"),
+        Look("slow", "◔", "slow", "right, but by a fallback or beyond budget", "passed"),
+        Look("xpass", "⊕", "slow", "expected to fail, and works", "xpassed"),
+        Look("xfail", "⊗", "unlearned", "fails as expected", "xfailed"),
+        Look("blocked", "⊘", "unlearned", "an earlier failure forbids it", "skipped"),
+        Look("pass", "✓", "good", "right, within its limits", "passed"),
+        Look("skipped", "◌", "unlearned", "left out on request", "skipped"),
+        Look("n/a", "∅", "unlearned", "does not apply to this device", "skipped"),
+    )
+}
+_RANK = {state: rank for rank, state in enumerate(LOOKS)}
+
+SEVERITY_SYMBOLS = {"error": "✕", "warning": "▲", "info": "i"}
+
+VERDICT_WORDS = {
+    "native": "Native",
+    "native-with-settings": "Native, with settings",
+    "vendor-off": "Vendor library off",
+    "bypass": "Bypass",
+    "cpu": "CPU",
+    "none": "No safe configuration",
+}
+VERDICT_TONES = {
+    "native": "good",
+    "native-with-settings": "good",
+    "vendor-off": "slow",
+    "bypass": "slow",
+    "cpu": "slow",
+    "none": "bad",
+}
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    return min(outcomes, key=lambda outcome: _RANK[outcome.state])
+
+
+def reason(outcome: Outcome) -> str:
+    """The one line that says why an outcome is what it is, or nothing."""
+    if outcome.evidence:
+        return outcome.evidence[0]
+    for attempt in outcome.attempts:
+        if attempt.message:
+            return attempt.message
+    return outcome.cause or ""

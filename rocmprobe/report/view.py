@@ -1,0 +1,272 @@
+"""What the page says, as plain data: a pure function of the results, with no HTML in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
+from rocmprobe.report import matrix, measures, text
+from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
+
+RUNG_WORDS = {
+    "copy": "Copy",
+    "elementwise": "Elementwise",
+    "gemm": "GEMM",
+    "im2col": "im2col",
+    "conv": "Convolution",
+    "batch-norm": "Batch norm",
+    "train": "Training step",
+}
+#: The identity strip: label, and the facts that may answer, best first.
+_IDENTITY = (
+    ("Kernel", ("kernel.release",)),
+    ("ROCm", ("rocm.version", "hip.version")),
+    ("MIOpen", ("miopen.version",)),
+    ("PyTorch", ("torch.version",)),
+    ("System", ("os.name",)),
+    ("CPU", ("cpu.name",)),
+)
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Banner:
+    kind: str
+    title: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """Text to copy, with the words that introduce it."""
+
+    label: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Rung:
+    name: str
+    look: Optional[Look]
+    detail: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """Ladder and matrix of one device."""
+
+    name: str
+    isa: str
+    rungs: tuple[Rung, ...]
+    ladder_caption: str
+    matrix: Optional[matrix.Matrix]
+
+
+def build(results: Results) -> dict[str, Any]:
+    """The names that the page template uses."""
+    recommendation = results.recommendation
+    names = sorted({outcome.device for outcome in results.outcomes})
+    verdict = recommendation.verdict if recommendation else "none"
+    return {
+        "results": results,
+        "title": title(results),
+        "banners": banners(results),
+        "verdict": verdict,
+        "verdict_word": VERDICT_WORDS[verdict] if recommendation else "No recommendation",
+        "verdict_tone": VERDICT_TONES[verdict] if recommendation else "fault",
+        "sentence": sentence(results),
+        "recommendation": recommendation,
+        "blocks": blocks(recommendation.configuration) if recommendation else (),
+        "identity": identity(results),
+        "findings": results.findings,
+        "severity_symbols": SEVERITY_SYMBOLS,
+        "devices": [device(results, name) for name in names],
+        "looks": [look for look in LOOKS.values() if any(o.state == look.state for o in results.outcomes)],
+        "evidence": matrix.evidence(results),
+        "per": per_rows(recommendation.per) if recommendation else (),
+        "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
+        if recommendation
+        else None,
+        "throughput": measures.throughput(results),
+        "validation": measures.validation(results),
+        "memory": measures.memory(results),
+        "facts": fact_rows(results.machine.facts),
+        "variables": fact_rows(results.machine.variables),
+        "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
+        "unlearned": matrix.unlearned(results),
+        "settings": results.settings,
+        "trials": results.trials,
+    }
+
+
+def title(results: Results) -> str:
+    words = VERDICT_WORDS[results.recommendation.verdict] if results.recommendation else "no recommendation"
+    marker = "SIMULATED · " if results.simulated else ""
+    return f"{marker}{words} · {card(results.machine)} · rocmprobe"
+
+
+def card(machine: Machine) -> str:
+    """What was tested, in a few words; the CPU where there is no GPU."""
+    names = [show_gpu_name(gpu) for gpu in machine.gpus]
+    if names:
+        return " + ".join(names)
+    return text.one_line(str(machine.value("cpu.name") or "CPU"), 60)
+
+
+def show_gpu_name(gpu: Gpu) -> str:
+    return str(gpu.name.value or gpu.native_isa.value or "unknown GPU")
+
+
+def first_value(machine: Machine, names: Sequence[str]) -> Any:
+    for name in names:
+        value = machine.value(name)
+        if value is not None:
+            return value
+    return None
+
+
+def sentence(results: Results) -> str:
+    if results.recommendation:
+        return results.recommendation.sentence
+    return "The run ended before a recommendation could be made."
+
+
+def overridden(machine: Machine) -> list[tuple[str, str]]:
+    """Native and effective ISA of every GPU that poses as another."""
+    pairs = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in machine.gpus]
+    return [(str(native), str(effective)) for native, effective in pairs if poses(native, effective)]
+
+
+def poses(native: Any, effective: Any) -> bool:
+    return bool(native and effective and native != effective)
+
+
+def banners(results: Results) -> list[Banner]:
+    found = []
+    if results.simulated:
+        body = (
+            f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
+            f"{card(results.machine)} or on any RDNA1 card. All speeds are those of the simulating CPU."
+        )
+        found.append(Banner("simulated", "SIMULATED", body))
+    if results.partial or results.finished is None:
+        body = (
+            "The run stopped before it was done, so what follows is incomplete. "
+            "Continue it with: rocmprobe run --resume"
+        )
+        found.append(Banner("partial", "Partial run", body))
+    for native, effective in overridden(results.machine):
+        variable = results.machine.variables.get("HSA_OVERRIDE_GFX_VERSION")
+        by = f" (HSA_OVERRIDE_GFX_VERSION={variable.value})" if variable else ""
+        body = f"The silicon is {native}, but the ROCm runtime is told that it is {effective}{by}."
+        found.append(Banner("override", "ISA override", body))
+    broken = sum(outcome.state == "probe-error" for outcome in results.outcomes)
+    if broken:
+        told = "says" if broken == 1 else "say"
+        body = (
+            f"{text.count(broken, 'check')} broke by rocmprobe's own fault and {told} nothing of the machine."
+        )
+        found.append(Banner("probe", "Probe errors", body))
+    return found
+
+
+def blocks(configuration: Configuration) -> list[Block]:
+    exports = [
+        f"export {name}={shlex.quote(value)}"
+        for name, value in configuration.env.items()
+        if _VARIABLE_NAME.fullmatch(name)
+    ]
+    found = []
+    if exports:
+        found.append(Block("Shell, before the program starts", "\n".join(exports)))
+    if configuration.code.strip():
+        found.append(Block("Python, before the model runs", configuration.code.strip("\n")))
+    return found
+
+
+def run_seconds(results: Results) -> float:
+    started, finished = text.moment(results.started), text.moment(results.finished)
+    if started and finished and (started.tzinfo is None) == (finished.tzinfo is None):
+        return (finished - started).total_seconds()
+    return sum(trial.seconds for trial in results.trials)
+
+
+def identity(results: Results) -> list[tuple[str, str]]:
+    """Label and value; unknown GPU values are said, unknown software is left to the facts table."""
+    machine = results.machine
+    rows = []
+    for index, gpu in enumerate(machine.gpus):
+        suffix = f" {index}" if len(machine.gpus) > 1 else ""
+        rows += [
+            (f"Card{suffix}", show_gpu_name(gpu)),
+            (f"Native ISA{suffix}", text.show(gpu.native_isa.value)),
+            (f"Effective ISA{suffix}", text.show(gpu.effective_isa.value)),
+            (f"VRAM{suffix}", text.bytes_(text.numeric(gpu.vram_bytes.value))),
+        ]
+    if not machine.gpus:
+        rows.append(("Card", "no GPU"))
+    for label, names in _IDENTITY:
+        value = first_value(machine, names)
+        if value is not None and not (label == "CPU" and machine.gpus):
+            rows.append((label, text.show(value)))
+    return [
+        *rows,
+        ("Date", text.date(results.started)),
+        ("rocmprobe", results.rocmprobe),
+        ("Run time", text.seconds(run_seconds(results))),
+    ]
+
+
+def device(results: Results, name: str) -> Device:
+    mine = [outcome for outcome in results.outcomes if outcome.device == name]
+    native, effective = mine[0].native_isa, mine[0].effective_isa
+    isa = f"{native} as {effective}" if poses(native, effective) else native or ""
+    rungs = tuple(rung(results, mine, step) for step in RUNGS)
+    return Device(name, isa, rungs, ladder_caption(rungs), matrix.build(results, name))
+
+
+def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
+    mine = [outcome for outcome in outcomes if outcome.rung == name and outcome.setting == "default"]
+    if name == "conv":
+        mine = [outcome for outcome in mine if outcome.check == "convolution"] or mine
+    if not mine:
+        return Rung(RUNG_WORDS[name], None, "not run", "")
+    culprit = worst(mine)
+    same = sum(outcome.state == culprit.state for outcome in mine)
+    detail = f"{same} of {len(mine)}" if len(mine) > 1 else ""
+    return Rung(RUNG_WORDS[name], LOOKS[culprit.state], detail, matrix.anchor(results, culprit))
+
+
+def ladder_caption(rungs: Sequence[Rung]) -> str:
+    """Which rung breaks first: the layer to look at."""
+    for position, step in enumerate(rungs):
+        if step.look and step.look.tone == "bad":
+            below = f"everything up to {rungs[position - 1].name} holds; " if position else ""
+            return f"Setting “default”: {below}{step.name} is the first rung that breaks."
+    if all(step.look and step.look.tone in ("good", "slow") for step in rungs):
+        return "Setting “default”: every rung holds."
+    return "Setting “default”: no rung breaks, but not every rung was learned."
+
+
+def per_rows(per: Mapping[str, Mapping[str, Any]]) -> measures.Table:
+    rows = []
+    for key, answer in per.items():
+        dtype, _, purpose = key.partition("/")
+        verdict = str(answer.get("verdict", ""))
+        rows.append(
+            {"dtype": dtype, "purpose": purpose, **answer, "verdict": VERDICT_WORDS.get(verdict, verdict)}
+        )
+    return measures.table(rows, ("dtype", "purpose", "verdict", "setting"))
+
+
+def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
+    return {name: fact for name, fact in vars(gpu).items() if fact.value is not None or fact.source}
+
+
+def fact_rows(facts: Mapping[str, Fact]) -> list[tuple[str, str, str]]:
+    return [(name, text.show(fact.value), fact.source) for name, fact in sorted(facts.items())]

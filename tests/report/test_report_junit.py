@@ -1,0 +1,50 @@
+"""The JUnit file, as CI services read it."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import sample
+
+from conftest import Rendered
+
+
+def suite(rendered: Rendered) -> ET.Element:
+    found = ET.parse(rendered.junit).getroot().find("testsuite")
+    assert found is not None
+    return found
+
+
+def test_counts_and_attributes_are_those_of_the_run(rdna1: Rendered) -> None:
+    root = suite(rdna1)
+    outcomes = sample.rdna1().outcomes
+    assert int(root.attrib["tests"]) == len(outcomes) == len(root.findall("testcase"))
+    assert int(root.attrib["failures"]) == sum(each.state == "error" for each in outcomes)
+    assert int(root.attrib["skipped"]) == sum(each.state == "blocked" for each in outcomes)
+    assert "hostname" not in root.attrib
+    assert root.attrib["timestamp"] == "2026-11-20T14:03:11+00:00"
+    assert float(root.attrib["time"]) == 58
+    properties = {each.attrib["name"]: each.attrib["value"] for each in root.findall("properties/property")}
+    assert properties["simulated"] == "rdna1-rocm52-conv-dead"
+    assert properties["verdict"] == "bypass"
+
+
+def test_cases_carry_state_and_evidence(rdna1: Rendered) -> None:
+    cases = suite(rdna1).findall("testcase")
+    failed = next(case for case in cases if case.find("failure") is not None)
+    failure = failed.find("failure")
+    assert failure is not None
+    assert sample.STATUS in failure.attrib["message"]
+    blocked = next(case for case in cases if case.find("skipped") is not None)
+    skipped = blocked.find("skipped")
+    assert skipped is not None
+    assert skipped.attrib["message"].startswith("blocked: ")
+    states = {each.attrib["value"] for each in failed.findall("properties/property[@name='state']")}
+    assert states == {"error"}
+
+
+def test_hostile_text_leaves_it_well_formed(hostile: Rendered) -> None:
+    root = suite(hostile)
+    assert len(root.findall("testcase")) == len(sample.rdna1().outcomes)
+    text = hostile.junit.read_text("utf-8")
+    assert not any(ord(character) < 32 and character not in "\n\t" for character in text)

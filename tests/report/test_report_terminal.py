@@ -1,0 +1,73 @@
+"""What the terminal shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import sample
+from rich.console import Console
+
+from conftest import Rendered
+from rocmprobe.model import Machine, Results, from_json, read_results
+from rocmprobe.report import terminal
+
+
+def run_text(results: Results, width: int = 200) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=False)
+    terminal.render_run(results, {"report": Path("reports/one/report.html")}, console)
+    return out.getvalue()
+
+
+def machine_text(machine: Machine) -> str:
+    out = io.StringIO()
+    terminal.render_machine(machine, Console(file=out, width=200, force_terminal=False))
+    return out.getvalue()
+
+
+def test_run_tells_verdict_block_findings_counts_and_paths() -> None:
+    text = run_text(sample.rdna1())
+    for part in (
+        "SIMULATED", "Verdict: Bypass.", "\n  export HSA_OVERRIDE_GFX_VERSION=10.3.0\n",
+        "rocmprobe.bypass.enable()", "✕ MIOpen cannot run any convolution", "31 error", "45 pass",
+        "reports/one/report.html",
+        "rocmprobe run --verify results.json", "(speeds of the simulating CPU)",
+    ):  # fmt: skip
+        assert part in text
+
+
+def test_lines_to_copy_are_never_wrapped() -> None:
+    text = run_text(sample.rdna1(), width=30)
+    assert "\n  export HSA_OVERRIDE_GFX_VERSION=10.3.0\n" in text
+
+
+def test_run_without_recommendation_says_so() -> None:
+    text = run_text(dataclasses.replace(sample.rdna1(), recommendation=None, partial=True))
+    assert "Verdict: No recommendation." in text
+    assert "--resume" in text
+
+
+def test_machine_at_a_glance() -> None:
+    text = machine_text(sample.rdna1_machine())
+    assert text.startswith("AMD Radeon RX 5600 XT  gfx1010 -> gfx1030\n")
+    assert "PCI 0x731f revision 0xca, 36 CUs, 5.98 GiB of VRAM" in text
+    assert "torch.version" in text
+    assert "HSA_OVERRIDE_GFX_VERSION  10.3.0" in text
+
+
+def test_machine_without_gpu_says_so() -> None:
+    text = machine_text(sample.healthy_cpu().machine)
+    assert "No AMD GPU was found." in text
+    assert "Debian GNU/Linux 12" in text
+
+
+def test_hostile_text_reaches_no_terminal(hostile: Rendered) -> None:
+    results = read_results(hostile.results)
+    machine = from_json(Machine, json.loads(hostile.results.read_text("utf-8"))["machine"])
+    text = run_text(results) + machine_text(machine)
+    assert "[bold]rich[/bold]" in text
+    assert not any(ord(character) < 32 and character != "\n" for character in text)
+    assert not set("\u2028\u202e\ud800") & set(text)
