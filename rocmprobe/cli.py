@@ -1,0 +1,292 @@
+"""The command line. Thin: options in, one call, exit code out (the codes are in docs/results.md)."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from rocmprobe import __version__
+from rocmprobe.model import WORKING_STATES, BadInput, NothingToTest, Results, read_results, to_json
+from rocmprobe.problems import LEVELS
+
+OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL = range(6)
+
+
+def _answering(command: Callable[..., int]) -> Callable[..., None]:
+    """Turn what a command returns or raises into an exit code and one clear line."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **options: Any) -> None:
+        try:
+            sys.exit(command(*args, **options))
+        except BadInput as error:
+            click.echo(f"rocmprobe: {error}", err=True)
+            sys.exit(USAGE)
+        except NothingToTest as error:
+            click.echo(f"rocmprobe: {error}", err=True)
+            sys.exit(NOTHING)
+
+    return run
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rocmprobe")
+def main() -> None:
+    """Find out why convolution fails on this GPU, and which configuration works.
+
+    \b
+    Example:
+      rocmprobe run
+    """
+
+
+@main.command("run")
+@click.option("--device", default="auto", help="auto, cpu, cuda:N or all (auto: AMD, then NVIDIA, then CPU).")
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to ask."
+)
+@click.option(
+    "--purpose", type=click.Choice(("training", "inference")), default="training", show_default=True
+)
+@click.option("--settings", default="default", help="default, all, or names separated by commas.")
+@click.option(
+    "--problem", "problems", multiple=True, metavar="TEXT", help="Ask about this convolution instead."
+)
+@click.option("--only", multiple=True, metavar="ID", help="Only these checks, or case ids by pattern.")
+@click.option("--skip", multiple=True, metavar="ID", help="Leave these out.")
+@click.option(
+    "--simulate", metavar="MACHINE", help="A simulated machine (rocmprobe list machines), or its TOML file."
+)
+@click.option(
+    "-n", "workers", type=click.IntRange(0), default=0, metavar="WORKERS", help="Processes that ask."
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of this run.")
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[DIR]",
+    help="Finish a run that died (default: latest).",
+)
+@click.option("--retry-aborted", is_flag=True, help="With --resume: ask again what was in flight.")
+@click.option("--fail-on", type=click.Choice(("findings", "never")), default="findings", show_default=True)
+@click.option("--no-redact", is_flag=True, help="Keep user, host and home names in what is written.")
+@click.option(
+    "--verify",
+    type=click.Path(path_type=Path),
+    metavar="RESULTS",
+    help="Run only the configuration that RESULTS recommends; exit 0 if and only if it passes.",
+)
+@click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED)
+@_answering
+def run_command(
+    workers: int, out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
+    verify: Optional[Path], pytest_args: tuple[str, ...], **options: Any,
+) -> int:  # fmt: skip
+    """Ask the machine everything, recommend a configuration, write a report.
+
+    What follows -- goes to pytest.
+
+    \b
+    Examples:
+      rocmprobe run --level standard
+      rocmprobe run --simulate rdna1-rocm52-conv-dead
+      rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
+    """
+    from rich.console import Console
+
+    from rocmprobe.report.terminal import render_run
+    from rocmprobe.runner import run
+
+    expected = read_results(verify) if verify else None
+    if resume is not None:
+        folder = Path(resume or "reports/latest").resolve()
+        run.resume(folder, retry_aborted)
+    else:
+        folder = run.begin(_options(expected, options), out)
+    console = Console()
+    code = _pytest(folder, workers, pytest_args, console)
+    if code == INTERNAL:
+        return INTERNAL
+    results = read_results(folder / "results.json")
+    render_run(
+        results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
+    )
+    if expected:
+        return _verified(expected, results, console)
+    return _exit_code(results, fail_on)
+
+
+def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
+    """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
+    from rocmprobe.runner.options import RunOptions
+
+    redact = not options.pop("no_redact")
+    asked = RunOptions(**options, redact=redact)
+    if expected is None:
+        return asked
+    setting = expected.recommendation.configuration.setting if expected.recommendation else None
+    if setting is None:
+        raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
+    ran = expected.options
+    return RunOptions(
+        ran["device"], ran["level"], ran["purpose"], setting, tuple(ran["problems"]),
+        skip=("throughput", "memory"), simulate=ran["simulate"], redact=redact,
+    )  # fmt: skip
+
+
+def _verified(expected: Results, results: Results, console: Any) -> int:
+    assert expected.recommendation is not None
+    setting = expected.recommendation.configuration.setting
+    asked = [outcome for outcome in results.outcomes if outcome.setting == setting and outcome.state != "n/a"]
+    primary = [outcome for outcome in asked if outcome.dtype in ("float32", "float64")]
+    failed = [outcome.id for outcome in primary if outcome.state not in WORKING_STATES]
+    if not primary or failed:
+        console.print(f"{setting} does not hold: {', '.join(failed[:5]) or 'nothing could be asked'}")
+        return FINDINGS
+    console.print(f"{setting} holds: {len(primary)} of {len(primary)} outcomes are right")
+    return OK
+
+
+def _exit_code(results: Results, fail_on: str) -> int:
+    from rocmprobe.judge.diagnose import act_on
+
+    if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
+        return WEDGED
+    return FINDINGS if fail_on == "findings" and act_on(results) else OK
+
+
+def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) -> int:
+    """Run the suites for the run begun in ``folder``, out of reach of the user's pytest configuration."""
+    import pytest
+
+    from rocmprobe.progress import Progress
+    from rocmprobe.pytest_plugin import suites_folder
+
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+        os.environ.pop(name, None)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    suites = str(suites_folder())
+    arguments = [
+        "-c", str(Path(__file__).with_name("data") / "suites.ini"),
+        "--rootdir", suites, "--confcutdir", suites,
+        "-p", "rocmprobe.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:terminal",
+        "--rocmprobe-run", str(folder),
+    ]  # fmt: skip
+    if workers:
+        arguments += ["-p", "xdist.plugin", "-n", str(workers), "--dist", "loadgroup"]
+    code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console)])
+    fine = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
+    if code in fine:
+        return OK
+    click.echo(
+        f"rocmprobe: pytest ended with {code!r}; the journal in {folder} holds what was gathered", err=True
+    )
+    return INTERNAL
+
+
+@main.command("detect")
+@click.option("--json", "as_json", is_flag=True, help="All facts as JSON.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("/"),
+              help="Read a recorded / tree.")  # fmt: skip
+@click.option("--no-redact", is_flag=True, help="Keep user, host and home names.")
+@_answering
+def detect_command(as_json: bool, root: Path, no_redact: bool) -> int:
+    """Facts about this machine, each with its source. Runs no kernel and needs no torch.
+
+    Exits 3 where there is no AMD GPU.
+
+    \b
+    Example:
+      rocmprobe detect --json
+    """
+    from rocmprobe.detect import detect
+    from rocmprobe.model import Machine, from_json
+    from rocmprobe.redact import redacted
+
+    machine = detect(root)
+    if not no_redact:
+        machine = from_json(Machine, redacted(to_json(machine)))
+    if as_json:
+        import json
+
+        click.echo(json.dumps(to_json(machine), indent=1))
+    else:
+        from rich.console import Console
+
+        from rocmprobe.report.terminal import render_machine
+
+        render_machine(machine, Console())
+    return OK if any(gpu.vendor.value == "amd" for gpu in machine.gpus) else NOTHING
+
+
+@main.command("report")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(("html", "json", "junit")), default="html", show_default=True
+)
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Where to (default: beside the results).")
+@_answering
+def report_command(results: Path, form: str, output: Optional[Path]) -> int:
+    """Make the report of a run again, from its results.json or from the folder of a run that died.
+
+    \b
+    Example:
+      rocmprobe report reports/latest/results.json -o report.html
+    """
+    from rocmprobe.report import finish
+
+    path = finish.paper(results, form, output)
+    click.echo(path)
+    return OK
+
+
+@main.command("env")
+@click.argument("results", type=click.Path(path_type=Path), default=Path("reports/latest/results.json"))
+@click.option("--shell", type=click.Choice(("sh", "fish", "dotenv", "json")), default="sh", show_default=True)
+@_answering
+def env_command(results: Path, shell: str) -> int:
+    """The recommended configuration as variables.
+
+    \b
+    Example:
+      eval "$(rocmprobe env)"
+    """
+    import json
+
+    recommendation = read_results(results).recommendation
+    env = dict(recommendation.configuration.env) if recommendation else {}
+    forms = {"sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}"}
+    if shell == "json":
+        click.echo(json.dumps(env, indent=1))
+    else:
+        for name, value in env.items():
+            click.echo(forms[shell].format(name, shlex.quote(value)))
+    if recommendation and recommendation.configuration.code:
+        click.echo("this configuration also needs Python lines; see the report", err=True)
+    return OK
+
+
+@main.command("list")
+@click.argument("what", type=click.Choice(("settings", "problems", "checks", "machines", "gpus")))
+@_answering
+def list_command(what: str) -> int:
+    """Print one of the tables that rocmprobe works from.
+
+    \b
+    Example:
+      rocmprobe list settings
+    """
+    from rich.console import Console
+
+    from rocmprobe.report.tables import TABLES
+
+    Console().print(TABLES[what]())
+    return OK

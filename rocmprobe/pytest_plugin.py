@@ -1,0 +1,202 @@
+"""The pytest face: suites ask, the session answers, one item is one outcome.
+
+Active for suites only; beside other tests it adds its options and nothing else. On the controller it
+begins the run and writes results and report at the end; with xdist, the items of a trial go to one
+worker (``--dist loadgroup``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from rocmprobe.cases import CHECKS, Case
+from rocmprobe.model import FAILING_STATES, WORKING_STATES, BadInput, NothingToTest, Outcome, to_json
+from rocmprobe.problems import LEVELS
+from rocmprobe.runner import run
+from rocmprobe.runner.options import RunOptions
+from rocmprobe.runner.plan import Question, cases
+from rocmprobe.runner.session import Session
+
+_RUN = pytest.StashKey[Path]()
+_SESSION = pytest.StashKey[Session]()
+
+
+def suites_folder() -> Path:
+    """Where the suites are: inside an installed wheel, or beside the package in a checkout."""
+    package = Path(__file__).parent
+    inside = package / "suites"
+    return inside if inside.is_dir() else package.parent / "suites"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rocmprobe", "rocmprobe: questions to this machine (suites/)")
+    add = group.addoption
+    add("--rocmprobe-device", default="auto", metavar="DEVICE", help="auto, cpu, cuda:N or all")
+    add("--rocmprobe-level", default="quick", choices=LEVELS, help="how much to ask")
+    add(
+        "--rocmprobe-purpose",
+        default="training",
+        choices=("training", "inference"),
+        help="which directions count",
+    )
+    add("--rocmprobe-settings", default="default", metavar="SETTINGS", help="default, all, or NAME,..")
+    add(
+        "--rocmprobe-problem",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="ask about this problem instead",
+    )
+    add("--rocmprobe-simulate", metavar="MACHINE", help="a simulated machine's name, or its TOML file")
+    add("--rocmprobe-out", type=Path, metavar="DIR", help="folder of the run (default: reports/<time>-<gpu>)")
+    add("--rocmprobe-run", type=Path, metavar="DIR", help="go on with the run begun in DIR")
+
+
+def _about_suites(config: pytest.Config) -> bool:
+    suites = suites_folder().resolve()
+    named = [Path(str(argument).partition("::")[0]).resolve() for argument in config.args]
+    return any(path == suites or suites in path.parents for path in named)
+
+
+def _on_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "asks(check, settings, dtypes, problems, directions): a question")
+    config.addinivalue_line("markers", "xdist_group(name): items that share a child process")
+    if not _about_suites(config):
+        return
+    option = config.option
+    if _on_worker(config):
+        config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
+        # xdist settled this from the command line, which need not name the distribution.
+        option.loadgroup = True
+        return
+    if option.rocmprobe_run is None:
+        try:
+            option.rocmprobe_run = run.begin(_options(config), option.rocmprobe_out)
+        except (BadInput, NothingToTest) as error:
+            pytest.exit(str(error), 2 if isinstance(error, BadInput) else 3)
+    config.stash[_RUN] = option.rocmprobe_run
+    if getattr(option, "dist", "no") != "no":
+        # Items of one trial stay together, and the trial that all others stand on comes first.
+        option.dist, option.loadscopereorder = "loadgroup", False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker which run it belongs to."""
+    if _RUN in node.config.stash:
+        node.workerinput["rocmprobe_run"] = str(node.config.stash[_RUN])
+
+
+def _options(config: pytest.Config) -> RunOptions:
+    option = config.option
+    return RunOptions(
+        option.rocmprobe_device, option.rocmprobe_level, option.rocmprobe_purpose, option.rocmprobe_settings,
+        tuple(option.rocmprobe_problem), simulate=option.rocmprobe_simulate,
+    )  # fmt: skip
+
+
+def _session(config: pytest.Config) -> Session:
+    """This process's session, opened when the first suite asks."""
+    if _SESSION not in config.stash:
+        config.stash[_SESSION] = Session(config.stash[_RUN])
+    return config.stash[_SESSION]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marker = metafunc.definition.get_closest_marker("asks")
+    if marker is None or _RUN not in metafunc.config.stash:
+        return
+    question = Question(*marker.args, **marker.kwargs)
+    session = _session(metafunc.config)
+    asked = [
+        case
+        for target in session.targets
+        for case in cases(question, target, session.settings[target.device], session.options)
+        if session.options.selects(case)
+    ]
+    metafunc.parametrize(
+        "case",
+        [pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.trial_key)) for case in asked],
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _RUN not in config.stash:
+        return
+    trials: dict[str, int] = {}
+    for case in filter(None, map(_case, items)):
+        trials.setdefault(case.trial_key, len(trials))
+    checks = list(CHECKS)
+
+    def order(item: pytest.Item) -> tuple[bool, int, int]:
+        """`default`, which all else stands on, then the other trials; each up its ladder."""
+        case = _case(item)
+        if case is None:
+            return False, -1, -1
+        return case.setting != "default", trials[case.trial_key], checks.index(case.check)
+
+    items.sort(key=order)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    config = session.config
+    if _RUN not in config.stash or getattr(config.option, "numprocesses", None):
+        return
+    planned = [case for case in map(_case, session.items) if case is not None]
+    worker = getattr(config, "workerinput", None)
+    _session(config).plan(planned, alone=worker is None)
+    if worker is None or worker["workerid"] == "gw0":
+        run.planned(config.stash[_RUN], planned)
+
+
+def _case(item: pytest.Item) -> Optional[Case]:
+    """The case of a suite's item; None for others, and where a question has no case in this run."""
+    callspec = getattr(item, "callspec", None)
+    case = callspec.params.get("case") if callspec else None
+    return case if isinstance(case, Case) else None
+
+
+@pytest.fixture
+def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
+    """What happened to the case of this item. A probe error of ours is an error in pytest too."""
+    found = _session(request.config).outcome(case)
+    request.node.user_properties.append(("rocmprobe", to_json(found)))
+    if found.state == "probe-error":
+        raise RuntimeError("\n".join(found.evidence))
+    return found
+
+
+def hold(outcome: Outcome) -> None:
+    """Let the item end as its outcome did: pass, fail with the evidence, or skip with the reason."""
+    __tracebackhide__ = True
+    text = "\n".join((f"{outcome.state}: {CHECKS[outcome.check].question}", *outcome.evidence))
+    if outcome.state in FAILING_STATES:
+        pytest.fail(text, pytrace=False)
+    if outcome.state == "xfail":
+        pytest.xfail(text)
+    if outcome.state not in WORKING_STATES:
+        pytest.skip(text)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    config = session.config
+    if _SESSION in config.stash:
+        config.stash[_SESSION].close()
+    if _RUN not in config.stash or _on_worker(config):
+        return
+    folder = config.stash[_RUN]
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        run.ended(folder)
+    from rocmprobe.report.finish import finish
+
+    finish(folder)
