@@ -42,10 +42,9 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
             console.print(Text(_indented(block.body)), soft_wrap=True)
         for layer in recommendation.configuration.layers:
             console.print(_line((f"  {layer}", "")))
-        cost_note = " (speeds of the simulating CPU)" if results.simulated else ""
         console.print()
         if recommendation.cost:
-            console.print(_line(("Cost: ", "dim"), (recommendation.cost + cost_note, "")))
+            console.print(_line(("Cost: ", "dim"), (recommendation.cost, "")))
         if recommendation.confidence:
             console.print(_line(("Confidence: ", "dim"), (recommendation.confidence, "")))
         if recommendation.verify:

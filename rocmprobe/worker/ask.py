@@ -40,7 +40,8 @@ class Ask:
 
     ``device`` is torch's device string, ``under`` a context in which the setting holds (variables are
     set already), ``report_phase`` tells the controller which budget runs, ``seconds`` is how long a
-    throughput measurement may take.
+    throughput measurement may take. ``exact``: integer sums must come out equal; ``bypass``: the
+    setting has it installed.
     """
 
     dtype: Any
@@ -52,6 +53,7 @@ class Ask:
     report_phase: Callable[[str], None]
     seconds: float
     exact: bool
+    bypass: bool
 
     @property
     def the_problem(self) -> Problem:

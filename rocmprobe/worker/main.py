@@ -76,6 +76,7 @@ class Worker:
             report_phase=lambda phase: self.emit({"event": "phase", "phase": phase}),
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
+            bypass=setting.bypass,
         )
 
     def answer(self, case: Case) -> dict[str, Any]:

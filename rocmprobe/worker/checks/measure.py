@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rocmprobe.model import DIRECTIONS
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.tensors import Tensors, run, uniform
 
-#: Allocators round sizes up; a measured peak above this multiple of the prediction is a wrong prediction.
+#: Allocators round sizes up; a peak above this multiple of what was predicted is a wrong prediction.
 PEAK_TOLERANCE = 1.2
 
 
@@ -20,9 +21,9 @@ def _placed(ask: Ask) -> Tensors:
 
 
 def memory(ask: Ask) -> Answer:
-    """Peak bytes above input and weight in forward and backward, and bytes kept for backward.
+    """Peak bytes above the operands in forward and backward, and bytes kept for backward.
 
-    Under the bypass the peak is held against what it predicts.
+    Under the bypass the peak is held against what it predicts: results and workspace.
     """
     import torch
 
@@ -43,11 +44,32 @@ def memory(ask: Ask) -> Answer:
     kept.clear()
     with ask.tested(), ask.backend.meter(ask.device) as meter:
         forward_and_backward()
-    results = [operands.grad, operands.input, operands.weight]  # output and both gradients, by size
-    needed = sum(tensor.numel() * tensor.element_size() for tensor in results)
-    answer = Answer(memory={"peak_bytes": meter.peak_bytes, "results_bytes": needed})
-    answer.memory["saved_bytes"] = sum(kept.values())
+    # What any implementation needs: the output and both gradients, as large as grad, input and weight.
+    results = sum(tensor.numel() * tensor.element_size() for tensor in (operands.grad, *leaves))
+    answer = Answer(memory={"peak_bytes": meter.peak_bytes, "saved_bytes": sum(kept.values())})
+    if ask.bypass:
+        predicted = results + _workspace(ask)
+        answer.memory["predicted_bytes"] = predicted
+        if meter.peak_bytes > PEAK_TOLERANCE * predicted:
+            answer.state = "wrong"
+            answer.message = f"peak is {meter.peak_bytes} bytes, {predicted} were predicted"
     return answer
+
+
+def _workspace(ask: Ask) -> int:
+    """What the bypass says it allocates at most above operands and results, in its costliest direction."""
+    from rocmprobe import bypass
+
+    problem = ask.the_problem
+    return max(
+        bypass.plan(
+            direction, problem.input_shape, problem.weight_shape, stride=problem.stride,
+            padding=problem.padding, dilation=problem.dilation, transposed=problem.transposed,
+            output_padding=problem.output_padding, groups=problem.groups, dtype=ask.dtype_name,
+            device_type=ask.backend.device_type, channels_last=problem.channels_last,
+        ).workspace_bytes
+        for direction in DIRECTIONS
+    )  # fmt: skip
 
 
 def throughput(ask: Ask) -> Answer:
