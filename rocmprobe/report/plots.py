@@ -43,7 +43,7 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
         margin=_MARGIN,
         spacing=4,
         # Room at the right end for the printed values.
-        range=(0, 1.6),
+        range=(0, 1.75),
         style=Style(label_font_size=_FONT, value_font_size=_FONT, font_family="sans-serif"),
     )
     chart.uuid = name

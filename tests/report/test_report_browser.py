@@ -6,8 +6,7 @@ from typing import Any, Callable
 
 import pytest
 import sample
-
-from conftest import Rendered
+from rendering import Rendered
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
@@ -91,7 +90,7 @@ def test_without_scripts_the_answer_is_complete(rdna1: Rendered, visit: Visits) 
     assert "drawn by a script" in page.locator("noscript").inner_text()
 
 
-@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile"])
+@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile", "wide"])
 def test_phone_width_has_no_overflow(name: str, visit: Visits, request: pytest.FixtureRequest) -> None:
     seen = visit(request.getfixturevalue(name), **PHONE)
     assert no_overflow(seen)

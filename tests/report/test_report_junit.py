@@ -5,8 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import sample
-
-from conftest import Rendered
+from rendering import Rendered
 
 
 def suite(rendered: Rendered) -> ET.Element:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import sample
+from rendering import Rendered, render
 
-from conftest import Rendered, render
 from rocmprobe.model import BadInput, Fact, Machine, Outcome, Results
 from rocmprobe.report import html
 
@@ -58,7 +58,7 @@ def test_first_screen_stands_in_order_above_the_pytest_html_table(rdna1: Rendere
     page = rdna1.html
     marks = [
         "SIMULATED", "ISA override", "Convolution through MIOpen is broken",
-        "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.enable()",
+        "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.install()",
         "rocmprobe run --verify results.json", 'id="h-identity"', 'id="h-findings"', 'class="ladder"',
         'class="matrix"', 'id="h-per"', 'id="h-throughput"', 'id="h-validation"', 'id="h-memory"',
         'id="h-alternatives"', 'id="h-unlearned"', 'id="h-evidence"', 'id="h-environment"',

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 
 import sample
+from rendering import Rendered
 from rich.console import Console
 
-from conftest import Rendered
 from rocmprobe.model import Machine, Results, from_json, read_results
 from rocmprobe.report import terminal
 
@@ -32,9 +32,9 @@ def test_run_tells_verdict_block_findings_counts_and_paths() -> None:
     text = run_text(sample.rdna1())
     for part in (
         "SIMULATED", "Verdict: Bypass.", "\n  export HSA_OVERRIDE_GFX_VERSION=10.3.0\n",
-        "rocmprobe.bypass.enable()", "✕ MIOpen cannot run any convolution", "31 error", "45 pass",
+        "rocmprobe.bypass.install()", "✕ MIOpen cannot run any convolution", "31 error", "45 pass",
         "reports/one/report.html",
-        "rocmprobe run --verify results.json", "(speeds of the simulating CPU)",
+        "rocmprobe run --verify results.json", "times that of vendor-off on the CPU that",
     ):  # fmt: skip
         assert part in text
 

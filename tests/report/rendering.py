@@ -1,0 +1,57 @@
+"""Rendering results for a test, and visiting the page without a network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocmprobe.model import Results, to_json
+from rocmprobe.report import html
+
+
+@dataclass(frozen=True)
+class Rendered:
+    results: Path
+    page: Path
+    junit: Path
+
+    @property
+    def html(self) -> str:
+        return self.page.read_text("utf-8")
+
+
+def render(data: Any, folder: Path) -> Rendered:
+    folder.mkdir(exist_ok=True)
+    found = Rendered(folder / "results.json", folder / "report.html", folder / "junit.xml")
+    found.results.write_text(json.dumps(to_json(data) if isinstance(data, Results) else data), "utf-8")
+    html.write(found.results, found.page, found.junit)
+    return found
+
+
+class Visit:
+    """One page in one browser context; everything it asks of the network, or says, is kept."""
+
+    def __init__(self, browser: Any, page: Path, **options: Any) -> None:
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.noise: list[str] = []
+        self.page.route("**/*", self._answer)
+        self.page.on("dialog", self._dialog)
+        self.page.on("pageerror", lambda error: self.noise.append(str(error)))
+        self.page.on("console", lambda message: self.noise.append(message.text))
+        self._own = page.as_uri()
+        self.page.goto(self._own)
+
+    def _answer(self, route: Any) -> None:
+        if route.request.url.split("?")[0] == self._own:
+            route.continue_()
+        else:
+            self.requests.append(route.request.url)
+            route.abort()
+
+    def _dialog(self, dialog: Any) -> None:
+        self.noise.append(f"dialog {dialog.message}")
+        dialog.dismiss()
