@@ -1,12 +1,13 @@
 """Simulated machines: recorded facts and the faults of one machine, from ``data/machines/*.toml``.
 
-A fault fires where the simulated machine would enter MIOpen (library ``miopen``) or rocBLAS (library
-``rocblas``); everything it is matched against is data, so a new machine needs no code.
+A fault fires where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``) or
+any kernel at all (``hip``); everything it is matched against is data, so a new machine needs no code.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe._toml import tomllib
-from rocmprobe.model import BadInput, Fact, Gpu, Machine
+from rocmprobe.model import DIRECTIONS, BadInput, Fact, Gpu, Machine
+from rocmprobe.problems import DTYPES
 
-LIBRARIES = ("miopen", "rocblas")
+LIBRARIES = ("miopen", "rocblas", "hip")
 #: raise: RuntimeError(message); wrong: one output channel doubled; signal: the child dies by ``signal``;
 #: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever.
 EFFECTS = ("raise", "wrong", "signal", "exit", "hang", "busy")
@@ -79,8 +81,9 @@ def load_machine(name: str) -> SimulatedMachine:
     if name.endswith(".toml"):
         try:
             text = Path(name).read_text("utf-8")
-        except OSError as error:
-            raise BadInput(f"--simulate: {name}: {error.strerror}; name a machine or a TOML file") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise BadInput(f"--simulate: {name}: {why}; name a machine or a TOML file") from error
         title = Path(name).stem
     else:
         if name not in machine_names():
@@ -89,36 +92,97 @@ def load_machine(name: str) -> SimulatedMachine:
         title = name
     try:
         return _machine(title, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, TypeError, KeyError, ValueError) as error:
-        raise BadInput(f"--simulate: {name}: {error}; compare with docs/results.md, machines") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        # TOMLDecodeError is a ValueError; a field that a dataclass does not know is a TypeError.
+        reason = " ".join(str(error).split())
+        raise BadInput(f"--simulate: {name}: {reason}; compare with docs/machines.md") from error
 
 
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
+    known = ("summary", "source", "gpus", "facts", "variables", "faults", "budgets")
+    for key in data:
+        if key not in known:
+            raise ValueError(f"{key!r} is not one of {', '.join(known)}")
+    for key in ("summary", "source"):
+        if not isinstance(data.get(key), str):
+            raise ValueError(f"{key!r} must be there, as text")
     origin = f"simulated machine {name}"
 
-    def fact(value: Any) -> Fact:
-        return Fact(value, origin)
+    def facts(row: Mapping[str, Any]) -> dict[str, Fact]:
+        return {key: Fact(value, origin) for key, value in row.items()}
 
-    gpus = tuple(Gpu(**{key: fact(value) for key, value in row.items()}) for row in data.get("gpus", ()))
     machine = Machine(
-        gpus,
-        {key: fact(value) for key, value in data.get("facts", {}).items()},
-        {key: fact(value) for key, value in data.get("variables", {}).items()},
+        tuple(Gpu(**facts(row)) for row in _tables(data, "gpus")),
+        facts(_table(data, "facts")),
+        facts(_table(data, "variables")),
     )
-    faults = tuple(_fault(row) for row in data.get("faults", ()))
-    return SimulatedMachine(name, data["summary"], machine, faults, data["source"], data.get("budgets", {}))
+    faults = tuple(_fault(row) for row in _tables(data, "faults"))
+    return SimulatedMachine(name, data["summary"], machine, faults, data["source"], _budgets(data))
+
+
+def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = data.get(key, {})
+    if not isinstance(table, dict):
+        raise ValueError(f"{key!r} must be a table, [{key}]")
+    return table
+
+
+def _tables(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    tables = data.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ValueError(f"{key!r} must be tables, [[{key}]]")
+    return tables
+
+
+def _budgets(data: Mapping[str, Any]) -> Mapping[str, float]:
+    budgets = _table(data, "budgets")
+    for name, seconds in budgets.items():
+        if not _is_number(seconds) or seconds <= 0:
+            raise ValueError(f"budgets: {name!r} must be a number of seconds")
+    return budgets
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _fault(row: Mapping[str, Any]) -> Fault:
+    """One fault. A rule that could never fire is refused: it would pass for a machine without faults."""
+    for name, value in row.items():
+        wanted = _FAULT_TYPES.get(name, str)
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise ValueError(f"fault: {name} = {value!r} has the wrong type")
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if not all(isinstance(item, str) for item in inner):
+            raise ValueError(f"fault: {name} must hold text only")
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
     }
     fault = Fault(**fields)
-    for what, value, known in (("library", fault.library, LIBRARIES), ("effect", fault.effect, EFFECTS)):
-        if value not in known:
-            raise ValueError(f"{what} {value!r} is not one of {', '.join(known)}")
-    re.compile(fault.problem)
+    for what, values, known in (
+        ("library", (fault.library,), LIBRARIES),
+        ("effect", (fault.effect,), EFFECTS),
+        ("dtype", fault.dtypes, tuple(DTYPES.values())),
+        ("direction", fault.directions, DIRECTIONS),
+        ("signal", (fault.signal,), tuple(signal.Signals.__members__)),
+    ):
+        for value in values:
+            if value not in known:
+                raise ValueError(f"fault: {what} {value!r} is not one of {', '.join(known)}")
+    if not 0 <= fault.chance <= 1:
+        raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
+    try:
+        re.compile(fault.problem)
+    except re.error as error:
+        raise ValueError(f"fault: problem {fault.problem!r} is no regular expression: {error}") from error
     return fault
+
+
+#: TOML types of the fields of a fault that are not plain text.
+_FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
+    "settings": (list,), "dtypes": (list,), "directions": (list,),
+    "unless": (dict,), "stderr": (dict,), "chance": (int, float),
+}  # fmt: skip
 
 
 def torch_version(machine: Machine) -> Optional[tuple[int, int]]:

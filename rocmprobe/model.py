@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -143,7 +144,7 @@ class Outcome:
     """What happened to one question (a rung or a problem and direction) under one setting.
 
     ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors beside their limits.
-    ``evidence`` lists lines, the most telling first. ``needs`` names the outcomes it stands on.
+    ``evidence`` lists lines, the most telling first.
     """
 
     id: str
@@ -172,7 +173,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """An established fact worth telling. ``cause`` is from the closed vocabulary of ``docs/results.md``."""
+    """An established fact worth telling. ``cause`` and ``layer`` are words of ``data/causes.toml``."""
 
     id: str
     severity: str
@@ -240,8 +241,29 @@ def from_json(kind: type[Any], data: Mapping[str, Any]) -> Any:
     """
     try:
         return dacite.from_dict(kind, data, dacite.Config(cast=[tuple]))
-    except dacite.DaciteError as error:
-        raise BadInput(f"{kind.__name__}: {error}") from error
+    except (dacite.DaciteError, TypeError, ValueError, AttributeError) as error:
+        # dacite lets its casts' own exceptions through.
+        raise BadInput(f"{kind.__name__}: {_one_line(error)}") from error
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+#: Results nest six levels; what nests far deeper would overflow the stack of whatever walks it later.
+_DEEPEST = 50
+
+
+def _depth(data: Any) -> int:
+    depth, level = 0, [data]
+    while level:
+        depth += 1
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
+        ]
+    return depth
 
 
 @lru_cache(maxsize=1)
@@ -262,14 +284,16 @@ def read_results(path: Path) -> Results:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}); name a results.json of a run") from error
-    except ValueError as error:
-        raise BadInput(f"{path}: not JSON ({error}); name a results.json of a run") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not JSON ({_one_line(error)}); name a results.json of a run") from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
         raise BadInput(
-            f"{path}: schema_version is {version!r}, this rocmprobe reads {SCHEMA_VERSION}; "
+            f"{path}: schema_version is {_one_line(repr(version))}, this rocmprobe reads {SCHEMA_VERSION}; "
             "use the rocmprobe that wrote it, or run again"
         )
+    if _depth(data) > _DEEPEST:
+        raise BadInput(f"{path}: nested deeper than {_DEEPEST} levels; the file is damaged, run again")
     # Imported late: jsonschema costs more to import than `detect` may take.
     import jsonschema
 
@@ -278,13 +302,33 @@ def read_results(path: Path) -> Results:
     )
     if problem is not None:
         place = "/".join(str(step) for step in problem.absolute_path) or "top level"
-        raise BadInput(f"{path}: {place}: {problem.message[:200]}; the file is damaged, run again")
-    results: Results = from_json(Results, data)
+        raise BadInput(
+            f"{path}: {_one_line(place)}: {_one_line(problem.message)}; the file is damaged, run again"
+        )
+    try:
+        results: Results = from_json(Results, data)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}; the file is damaged, run again") from error
     return results
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write ``results.json`` whole or not at all: a reader never sees half a file."""
+    """Write ``results.json`` whole or not at all: a reader never sees half a file.
+
+    A number that is not finite becomes null: JSON has no word for it.
+    """
+    text = json.dumps(_finite(to_json(results)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(to_json(results), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    # A captured log may hold half a surrogate pair; the escape that this leaves is one of JSON's own.
+    temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
     temporary.replace(path)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, Mapping):
+        return {key: _finite(item) for key, item in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(item) for item in data]
+    return data

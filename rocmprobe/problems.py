@@ -136,14 +136,15 @@ def _sizes(values: tuple[int, ...], keep: bool = False) -> str:
     return "x".join(map(str, values))
 
 
-_TOKEN = re.compile(r"(n|c|i|k|f|s|p|o|d|g)(\d+(?:x\d+)*)")
+# Nine digits are plenty, and keep int() away from its own limit.
+_TOKEN = re.compile(r"([ncikfspodg])([0-9]{1,9}(?:x[0-9]{1,9}){0,2})")
 
 
 def parse_problem(text: str) -> Problem:
     """The problem that ``text`` names.
 
     Raises BadInput for an unknown token, a missing size, a wrong rank, or sizes that PyTorch would
-    refuse (groups that do not divide the channels, an output without elements).
+    refuse (groups that do not divide the channels) or that leave nothing to compute.
     """
 
     def bad(what: str) -> BadInput:
@@ -159,7 +160,7 @@ def parse_problem(text: str) -> Problem:
     flags = set()
     for token in tokens[2:]:
         match = _TOKEN.fullmatch(token)
-        if token in ("bias", "nhwc"):
+        if token in ("bias", "nhwc") and token not in flags:
             flags.add(token)
         elif match and match[1] not in numbers:
             numbers[match[1]] = tuple(int(number) for number in match[2].split("x"))
@@ -185,13 +186,21 @@ def parse_problem(text: str) -> Problem:
         spatial("s", 1), spatial("p", 0), spatial("d", 1), spatial("o", 0), one("g", 1),
         "bias" in flags, "nhwc" in flags,
     )  # fmt: skip
-    smallest = (problem.groups, problem.in_channels, problem.out_channels)
-    if min(*smallest, *problem.stride, *problem.dilation, *problem.kernel) < 1:
-        raise bad("channels, groups, filter, stride and dilation must be at least 1")
+    for letter, values in (
+        ("n", (problem.batch,)), ("c", (problem.in_channels,)), ("i", problem.input_size),
+        ("k", (problem.out_channels,)), ("f", problem.kernel), ("s", problem.stride),
+        ("d", problem.dilation), ("g", (problem.groups,)),
+    ):  # fmt: skip
+        if min(values) < 1:
+            raise bad(f"{letter!r} must be at least 1")
     if problem.in_channels % problem.groups or problem.out_channels % problem.groups:
         raise bad("groups must divide the input and the output channels")
     if not problem.transposed and any(problem.output_padding):
-        raise bad("output padding belongs to transposed convolution")
+        raise bad("'o', output padding, belongs to transposed convolution")
+    if any(o and o >= max(s, d) for o, s, d in zip(problem.output_padding, problem.stride, problem.dilation)):
+        raise bad("'o', output padding, must be smaller than the stride or the dilation")
+    if problem.channels_last and problem.rank != 2:
+        raise bad("'nhwc' is a memory format of 2-d convolution")
     if min(problem.output_size) < 1:
         raise bad("the output has no elements")
     return problem

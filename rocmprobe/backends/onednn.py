@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Optional
 
 from rocmprobe.backends.base import Meter
 
 # ONEDNN_VERBOSE=1 prints one line per executed primitive; v1 marks oneDNN 3, which put a field in
-# front: onednn_verbose[,v1],[primitive,]exec,cpu,convolution,jit:avx512_core,forward_training,...
+# front, and a time stamp may stand behind it:
+#   onednn_verbose[,v1][,123.4],[primitive,]exec,cpu,convolution,jit:avx512_core,forward_training,...
 _EXECUTED = re.compile(
-    r"^(?:onednn|dnnl)_verbose,(?:v\d+,)?(?:primitive,)?exec,cpu,(?:de)?convolution,([^,\s]+),(\w+)",
+    r"^(?:onednn|dnnl)_verbose,(?:v\d+,)?(?:[\d.]+,)?(?:primitive,)?exec,cpu,(?:de)?convolution,([^,\s]+),",
     re.MULTILINE,
 )
 
@@ -26,11 +27,18 @@ class Onednn:
     def trace_variables(self) -> dict[str, str]:
         return {"ONEDNN_VERBOSE": "1"}
 
-    def vendor_library_off(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def vendor_library_off(self) -> Iterator[None]:
         import torch
 
-        context: AbstractContextManager[None] = torch.backends.mkldnn.flags(enabled=False)
-        return context
+        # Not `mkldnn.flags`: it sets every flag that it is not given back to its default.
+        mkldnn: Any = torch.backends.mkldnn
+        before = mkldnn.enabled
+        mkldnn.enabled = False
+        try:
+            yield
+        finally:
+            mkldnn.enabled = before
 
     def library_version(self) -> Optional[str]:
         """From ``torch.__config__``, which carries the version torch was built with."""
@@ -46,7 +54,8 @@ class Onednn:
     def meter(self, device: str) -> Iterator[Meter]:
         """Every allocation and release of torch's CPU allocator, as the profiler records them.
 
-        What oneDNN allocates inside itself (scratchpads) is not seen.
+        What oneDNN allocates inside itself (scratchpads) is not seen, and the release of what was
+        allocated before may be missed: meter what allocates and releases inside.
         """
         import torch
 
@@ -59,7 +68,7 @@ class Onednn:
 
     def implementation(self, log: str) -> Optional[str]:
         executed = _EXECUTED.findall(log)
-        return executed[-1][0] if executed else None
+        return executed[-1] if executed else None
 
     def is_fallback(self, implementation: str) -> bool:
         return implementation.startswith("ref")

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from rocmprobe import gpus
 from rocmprobe.cases import CHECKS
+from rocmprobe.causes import causes
 from rocmprobe.machines import load_machine, machine_names
 from rocmprobe.problems import LEVELS, PURPOSES, problems
 from rocmprobe.settings import all_settings
@@ -53,6 +54,10 @@ def _machines() -> Table:
     return _table(("machine", "what it is"), ((name, load_machine(name).summary) for name in machine_names()))
 
 
+def _causes() -> Table:
+    return _table(("cause", "layer", "what it means"), ((row.name, row.layer, row.title) for row in causes()))
+
+
 def _gpus() -> Table:
     rows = (
         (
@@ -69,4 +74,5 @@ def _gpus() -> Table:
 
 TABLES: dict[str, Callable[[], Table]] = {
     "settings": _settings, "problems": _problems, "checks": _checks, "machines": _machines, "gpus": _gpus,
+    "causes": _causes,
 }  # fmt: skip

@@ -55,9 +55,7 @@ def integers(problem: Problem, direction: str, fill: ExactFill, seed: int) -> Te
     generator = torch.Generator().manual_seed(seed)
 
     def values(shape: tuple[int, ...], largest: int, density: float = 1.0) -> Any:
-        drawn = torch.randint(-largest, largest + 1, shape, generator=generator).to(torch.float64)
-        kept = torch.rand(shape, generator=generator) < density
-        return drawn * kept
+        return whole_numbers(shape, largest, density, generator)
 
     grad_density = fill.density if direction == "bwd-data" else 1.0
     input_density = 1.0 if direction == "bwd-data" else fill.density
@@ -68,6 +66,15 @@ def integers(problem: Problem, direction: str, fill: ExactFill, seed: int) -> Te
         bias,
         values(problem.output_shape, fill.weight_max, grad_density),
     )
+
+
+def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
+    """fp64 integers of magnitude 1 to ``largest``, a share of ``1 - density`` of them replaced by zero."""
+    import torch
+
+    magnitude = torch.randint(1, largest + 1, shape, generator=generator).to(torch.float64)
+    sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
+    return magnitude * sign * (torch.rand(shape, generator=generator) < density)
 
 
 def run(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:

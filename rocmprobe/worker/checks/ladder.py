@@ -7,6 +7,7 @@ from typing import Any
 from rocmprobe.numerics import exact_fill, judge_float
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure
 from rocmprobe.worker.compare import errors, unequal
+from rocmprobe.worker.tensors import whole_numbers
 
 
 def _generator(ask: Ask) -> Any:
@@ -57,9 +58,8 @@ def gemm(ask: Ask) -> Answer:
     a, b = left.to(ask.device, ask.dtype), right.to(ask.device, ask.dtype)
     (single, batch), seconds = ask.first_call(lambda: (a[0] @ b[0], torch.bmm(a, b)))
     fill = exact_fill(ask.dtype_name, 576)
-    whole = torch.randint(-fill.input_max, fill.input_max + 1, (192, 576), generator=generator)
-    whole = whole * (torch.rand((192, 576), generator=generator) < fill.density)
-    factor = torch.randint(-fill.weight_max, fill.weight_max + 1, (576, 320), generator=generator)
+    whole = whole_numbers((192, 576), fill.input_max, fill.density, generator)
+    factor = whole_numbers((576, 320), fill.weight_max, 1.0, generator)
     product, steady_seconds = ask.steady_call(
         lambda: whole.to(ask.device, ask.dtype) @ factor.to(ask.device, ask.dtype)
     )
@@ -69,7 +69,7 @@ def gemm(ask: Ask) -> Answer:
         good, answer.numerics, why = judge_float(errors(result, reference), ask.dtype_name)
         if not good:
             return Answer("wrong", why, timings=timings, numerics=answer.numerics)
-    wrong = unequal(product, (whole @ factor).to(torch.float64))
+    wrong = unequal(product, whole @ factor)
     answer.numerics["exact"] = wrong == 0
     if wrong:
         answer.state, answer.message = "wrong", f"exact tier: {wrong} elements differ"

@@ -1,0 +1,131 @@
+"""Switching a vendor library off, metering memory, versions: on the CPU, and with cuDNN's flags."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+from rocmprobe.backends import Cudnn, Miopen, Onednn
+
+torch = pytest.importorskip("torch")
+MIB = 1 << 20
+
+# Large enough, and with two threads, for PyTorch to choose oneDNN where it is on.
+_CONVOLVE = """
+import torch, torch.nn.functional as F
+from contextlib import nullcontext
+from rocmprobe.backends import Onednn
+with {context}:
+    image = torch.rand(2, 16, 16, 16, requires_grad=True)
+    weight = torch.rand(16, 16, 3, 3, requires_grad=True)
+    for convolution in (F.conv2d, F.conv_transpose2d):
+        convolution(image, weight).sum().backward()
+"""
+
+
+def traced(context):
+    environ = {**os.environ, "ONEDNN_VERBOSE": "1", "OMP_NUM_THREADS": "2"}
+    program = _CONVOLVE.format(context=context)
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True
+    ).stdout
+
+
+class TestVendorLibraryOff:
+    def test_onednn_runs_no_convolution(self):
+        printed = traced("Onednn().vendor_library_off()")
+        assert not re.search(r"exec,cpu,(de)?convolution", printed)
+        assert Onednn().implementation(printed) is None
+
+    def test_onednn_does_where_it_is_on(self):
+        if not torch.backends.mkldnn.is_available():
+            pytest.skip("this torch has no oneDNN")
+        assert Onednn().implementation(traced("nullcontext()"))
+
+    @pytest.mark.parametrize(
+        ("backend", "module"),
+        [(Onednn(), "mkldnn"), (Cudnn(), "cudnn"), (Miopen(), "cudnn")],
+        ids=["onednn", "cudnn", "miopen"],
+    )
+    @pytest.mark.parametrize("before", [True, False])
+    def test_the_flag_comes_back_whatever_happens(self, backend, module, before, monkeypatch):
+        flags = getattr(torch.backends, module)
+        monkeypatch.setattr(flags, "enabled", before)
+        with suppress(ZeroDivisionError), backend.vendor_library_off():
+            assert not flags.enabled
+            raise ZeroDivisionError
+        assert flags.enabled == before
+
+    def test_contexts_nest(self):
+        before = torch.backends.mkldnn.enabled
+        with Onednn().vendor_library_off():
+            with Onednn().vendor_library_off():
+                pass
+            assert not torch.backends.mkldnn.enabled
+        assert torch.backends.mkldnn.enabled == before
+
+    @pytest.mark.parametrize("backend", [Cudnn(), Miopen()], ids=["cudnn", "miopen"])
+    def test_other_flags_stay(self, backend, monkeypatch):
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+        with backend.vendor_library_off():
+            assert torch.backends.cudnn.benchmark
+
+
+class TestMeter:
+    def test_a_known_pattern(self):
+        with Onednn().meter("cpu") as meter:
+            first = torch.empty(4 * MIB, dtype=torch.uint8)
+            second = torch.empty(2 * MIB, dtype=torch.uint8)
+            del first
+            third = torch.empty(3 * MIB, dtype=torch.uint8)
+        assert meter.peak_bytes == 6 * MIB
+        assert second.numel() + third.numel() == 5 * MIB
+
+    def test_what_lived_before_is_not_counted(self):
+        before = torch.empty(8 * MIB, dtype=torch.uint8)
+        with Onednn().meter("cpu") as meter:
+            after = torch.empty(3 * MIB, dtype=torch.uint8)
+        assert meter.peak_bytes == after.numel()
+        assert before.numel() == 8 * MIB
+
+    def test_nothing(self):
+        with Onednn().meter("cpu") as meter:
+            pass
+        assert meter.peak_bytes == 0
+
+    def test_a_failure_passes_through(self):
+        with pytest.raises(ZeroDivisionError), Onednn().meter("cpu"):
+            raise ZeroDivisionError
+
+
+class TestVersion:
+    def test_onednn_s_is_that_of_torch(self):
+        if not torch.backends.mkldnn.is_available():
+            pytest.skip("this torch has no oneDNN")
+        assert re.fullmatch(r"\d+\.\d+(\.\d+)*", Onednn().library_version())
+
+    @pytest.mark.parametrize(
+        ("packed", "version"), [(2017000, "2.17.0"), (3003000, "3.3.0"), (3004001, "3.4.1")]
+    )
+    def test_miopen_s_is_unpacked(self, packed, version, monkeypatch):
+        monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+        monkeypatch.setattr(torch.backends.cudnn, "version", lambda: packed)
+        assert Miopen().library_version() == version
+
+    def test_none_without_a_library(self, monkeypatch):
+        monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: False)
+        assert Cudnn().library_version() is None
+        assert Miopen().library_version() is None
+
+
+def test_synchronize_on_a_cpu_waits_for_nothing():
+    assert Onednn().synchronize("cpu") is None
+
+
+def test_only_onednn_owes_exactness():
+    assert [backend.demands_exactness() for backend in (Onednn(), Cudnn(), Miopen())] == [True, False, False]

@@ -1,0 +1,180 @@
+"""Simulated machines: those that ship, which faults strike where, and files that are none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rocmprobe.gpus import gfx_of, isa_of_override, marketing_name
+from rocmprobe.machines import EFFECTS, Fault, SimulatedMachine, load_machine, machine_names, torch_version
+from rocmprobe.model import BadInput, Machine, from_json, to_json
+from rocmprobe.settings import all_settings
+
+WINOGRAD_OFF = {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
+PROBLEM = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
+SETTINGS = {setting.name for setting, _, _ in all_settings()}
+
+
+@pytest.mark.parametrize("name", machine_names())
+class TestShipped:
+    def test_facts_agree_with_each_other(self, name):
+        machine = load_machine(name).machine
+        for gpu in machine.gpus:
+            assert gfx_of(gpu.pci_id.value) == gpu.native_isa.value
+            assert marketing_name(gpu.pci_id.value, gpu.revision.value) in (None, gpu.name.value)
+            override = machine.variables.get("HSA_OVERRIDE_GFX_VERSION")
+            effective = isa_of_override(override.value) if override else gpu.native_isa.value
+            assert gpu.effective_isa.value == effective
+        assert machine.value("torch.kind") == "rocm"
+        assert torch_version(machine)
+
+    def test_everything_has_a_source(self, name):
+        found = load_machine(name)
+        assert found.name == name
+        assert found.summary
+        assert found.source
+        assert all(fault.source for fault in found.faults)
+        assert all(fact.source == f"simulated machine {name}" for fact in found.machine.facts.values())
+
+    def test_its_faults_name_settings_that_exist(self, name):
+        for fault in load_machine(name).faults:
+            assert set(fault.settings) <= SETTINGS
+
+    def test_it_reaches_a_child_process_whole(self, name):
+        found = load_machine(name)
+        assert from_json(SimulatedMachine, json.loads(json.dumps(to_json(found)))) == found
+
+
+def test_the_first_machines_are_there():
+    assert {"rdna1-rocm52-conv-dead", "rdna1-fp16-broken", "healthy-gfx1100"} <= set(machine_names())
+
+
+class TestMatching:
+    @pytest.mark.parametrize(
+        ("rule", "strikes"),
+        [
+            ({}, True),
+            ({"settings": ("default",)}, True),
+            ({"settings": ("bypass", "vendor-off")}, False),
+            ({"dtypes": ("float16",)}, True),
+            ({"dtypes": ("float32", "bfloat16")}, False),
+            ({"directions": ("fwd",)}, True),
+            ({"directions": ("bwd-data", "bwd-weights")}, False),
+            ({"problem": "-f3x3"}, True),
+            ({"problem": "^conv2d-fp16"}, True),
+            ({"problem": "-f1x1|-g\\d+"}, False),
+            ({"unless": WINOGRAD_OFF}, True),
+            ({"dtypes": ("float16",), "directions": ("bwd-data",)}, False),
+        ],
+    )
+    def test_every_condition_must_hold(self, rule, strikes):
+        fault = Fault("miopen", "raise", **rule)
+        assert fault.matches("default", PROBLEM, "float16", "fwd", {}) == strikes
+
+    def test_a_variable_keeps_it_away_only_with_its_value(self):
+        fault = Fault("miopen", "raise", unless=WINOGRAD_OFF)
+        assert not fault.matches("default", PROBLEM, "float16", "fwd", WINOGRAD_OFF)
+        assert fault.matches("default", PROBLEM, "float16", "fwd", {"MIOPEN_DEBUG_CONV_WINOGRAD": "1"})
+
+    def test_the_machine_with_broken_fp16(self):
+        (fault,) = load_machine("rdna1-fp16-broken").faults
+        assert fault.matches("default", PROBLEM, "float16", "fwd", {})
+        assert not fault.matches("no-winograd", PROBLEM, "float16", "fwd", WINOGRAD_OFF)
+        assert not fault.matches("default", PROBLEM.replace("fp16", "fp32"), "float32", "fwd", {})
+
+
+HEAD = 'summary = "s"\nsource = "t"\n'
+FAULT = HEAD + '[[faults]]\nlibrary = "miopen"\neffect = "raise"\n'
+
+
+class TestBadFiles:
+    def refused(self, path):
+        with pytest.raises(BadInput) as refusal:
+            load_machine(str(path))
+        message = str(refusal.value)
+        assert str(path) in message
+        assert "\n" not in message
+        return message
+
+    def test_an_unknown_name_lists_those_that_exist(self):
+        assert "healthy-gfx1100" in self.refused("gfx-none")
+
+    def test_missing(self, tmp_path):
+        assert "No such file" in self.refused(tmp_path / "none.toml")
+
+    def test_a_folder(self, tmp_path):
+        (tmp_path / "folder.toml").mkdir()
+        assert "directory" in self.refused(tmp_path / "folder.toml")
+
+    def test_not_text(self, tmp_path):
+        path = tmp_path / "binary.toml"
+        path.write_bytes(b"\xff\xfe\x00")
+        assert "UTF-8" in self.refused(path)
+
+    @pytest.mark.parametrize(
+        ("text", "named"),
+        [
+            ("summary = ", "Invalid value"),
+            ("a = " + "[" * 5000, ""),
+            ("", "summary"),
+            ('summary = "s"', "source"),
+            ('summary = 1\nsource = "t"', "summary"),
+            (HEAD + "fault = 1", "'fault'"),
+            (HEAD + "gpus = 3", "gpus"),
+            (HEAD + "gpus = [1]", "gpus"),
+            (HEAD + "[[gpus]]\ncolour = 'red'", "colour"),
+            (HEAD + "facts = [1]", "facts"),
+            (HEAD + "variables = 'x'", "variables"),
+            (HEAD + "faults = 'x'", "faults"),
+            (HEAD + "[budgets]\nsteady = 'long'", "steady"),
+            (HEAD + "[budgets]\nsteady = 0", "steady"),
+            (HEAD + "[[faults]]\neffect = 'raise'", "library"),
+            (FAULT.replace("miopen", "cublas"), "cublas"),
+            (FAULT.replace("raise", "melt"), "melt"),
+            (FAULT + "colour = 'red'", "colour"),
+            (FAULT + "dtypes = 'float16'", "dtypes"),
+            (FAULT + "dtypes = ['fp16']", "fp16"),
+            (FAULT + "dtypes = [16]", "dtypes"),
+            (FAULT + "directions = ['forward']", "forward"),
+            (FAULT + "problem = '('", "regular expression"),
+            (FAULT + "problem = 3", "problem"),
+            (FAULT + "unless = { MIOPEN_FIND_MODE = 1 }", "unless"),
+            (FAULT + "signal = 'SIGNOTHING'", "SIGNOTHING"),
+            (FAULT + "chance = 'often'", "chance"),
+            (FAULT + "chance = true", "chance"),
+            (FAULT + "chance = 1.5", "chance"),
+            (FAULT + "stderr = { fwd = 3 }", "stderr"),
+        ],
+    )
+    def test_the_place_is_named(self, tmp_path, text, named):
+        path = tmp_path / "machine.toml"
+        path.write_text(text)
+        assert named in self.refused(path)
+
+
+def test_a_file_of_one_s_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(FAULT + "chance = 1\nsignal = 'SIGABRT'\n[budgets]\nsteady = 0.5\n[variables]\nA = 'b'\n")
+    found = load_machine(str(path))
+    assert found.name == "mine"
+    assert found.budgets == {"steady": 0.5}
+    assert found.machine.variables["A"].value == "b"
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_every_effect_is_allowed(tmp_path, effect):
+    path = tmp_path / "machine.toml"
+    path.write_text(FAULT.replace("raise", effect))
+    assert load_machine(str(path)).faults[0].effect == effect
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("1.13.1+rocm5.2", (1, 13)), ("2.7.0", (2, 7)), ("nightly", None), (None, None), ("", None)],
+)
+def test_torch_version(version, expected):
+    from rocmprobe.model import Fact
+
+    assert torch_version(Machine(facts={"torch.version": Fact(version, "x")})) == expected
+    assert torch_version(Machine()) is None
