@@ -3,58 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Optional
 
-from rocmprobe.gpus import missing_features
-from rocmprobe.judge.evidence import NATIVE, Standing, dtypes, failed, quoted, signature, standing
-from rocmprobe.model import SEVERITIES, WORKING_STATES, Finding, Outcome, Results
+from rocmprobe.gpus import family, missing_features
+from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
+from rocmprobe.judge.convolution import native_convolution, other_dtypes
+from rocmprobe.judge.evidence import NATIVE, device_of, failed, quoted
+from rocmprobe.model import SEVERITIES, Finding, Gpu, Outcome, Results
 
-#: The layer to blame when a rung is the lowest that fails, and nothing in the evidence says more.
-_RUNG_LAYERS = {"copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build"}
-_BACKEND_NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
+#: What a rung below convolution carries; copy and elementwise carry everything.
+_CARRIES = {
+    "copy": "every rung above stands on it and was not asked",
+    "elementwise": "every rung above stands on it and was not asked",
+    "gemm": "the bypass and PyTorch's own convolution stand on it",
+    "im2col": "PyTorch's own convolution works like it",
+}
 
 
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
-    rules = (_isa_mismatch, _wrong_build, _lowest_rung, _native_convolution, _other_dtypes, _batch_norm,
-             _bypass, _fallback, _wedged, _teardown, _partial)  # fmt: skip
+    rules = (
+        _isa_mismatch, _wrong_build, _ladder, native_convolution, other_dtypes, _batch_norm,
+        _training_step, _as_found, _bypass, _fallback, _wedged, _probe_errors, _teardown, _partial,
+    )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
     return tuple(sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity)))
 
 
-def library(results: Results) -> str:
-    """The vendor library that was tested, by the name people know."""
-    target = next(iter(results.options.get("targets", ())), None)
-    backend = target["backend"] if target else "onednn"
-    return _BACKEND_NAMES[backend]
-
-
-def _native(results: Results, dtype: str) -> list[Standing]:
-    found = [standing(results, setting, dtype, "training") for setting in results.settings]
-    return [each for each in found if each.setting.verdict in NATIVE and _convolutions(each.counted)]
-
-
-def _convolutions(outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
-    return tuple(outcome for outcome in outcomes if outcome.check == "convolution")
-
-
-def _sound(each: Standing) -> bool:
-    """Every convolution asked came out right; one that was blocked proves nothing."""
-    asked = _convolutions(each.counted)
-    return bool(asked) and all(outcome.state in WORKING_STATES for outcome in asked)
-
-
-def _broken(each: Standing) -> tuple[Outcome, ...]:
-    return failed(_convolutions(each.against))
-
-
-def _without_library(results: Results, dtype: str) -> list[str]:
-    """Settings that keep convolution out of the vendor library and hold up, on the device itself."""
-    found = [standing(results, setting, dtype, "training") for setting in results.settings]
-    return [
-        each.setting.name
-        for each in found
-        if each.setting.verdict in ("vendor-off", "bypass") and _sound(each)
-    ]
+def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
+    return tuple(
+        outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")
+    )
 
 
 def _isa_mismatch(results: Results) -> Iterator[Finding]:
@@ -63,26 +42,43 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
         if not native or not effective or native == effective:
             continue
         lacking = missing_features(native, effective)
-        hurt = any(_broken(each) for dtype in dtypes(results) for each in _native(results, dtype))
-        severity = "error" if lacking and hurt else "warning" if lacking else "info"
-        risk = "may fail, hang or compute wrong numbers on it" if lacking else "should run on it"
+        known = family(native) is not None and family(effective) is not None
+        advice = (
+            f"A torch built for {native} needs no override. Until then use the configuration recommended "
+            "here, which was checked as the machine is."
+        )
+        if lacking:
+            severity = "error" if _hurt(results, gpu) else "warning"
+            risk = f"code built for {effective} may fail, hang or compute wrong numbers on it"
+        elif known:
+            severity, advice = "info", "Nothing to do."
+            risk = f"its instructions cover those of {effective}"
+        else:
+            severity = "warning"
+            risk = f"whether it can run code built for {effective} is not known here"
         yield Finding(
             f"isa-mismatch-{number}",
             severity,
             "override-isa-mismatch",
             "user-env",
-            f"{gpu.name.value or 'the GPU'} is {native} silicon that pretends to be {effective}: "
-            f"code built for {effective} {risk}",
+            f"{gpu.name.value or 'the GPU'} is {native} silicon that pretends to be {effective}: {risk}",
             (
                 f"native ISA {native}, from {gpu.native_isa.source}",
                 f"effective ISA {effective}, from {gpu.effective_isa.source}",
                 *lacking,
             ),
-            f"A torch built for {native} needs no override. Until then use the configuration recommended "
-            "here, which was checked as the machine is."
-            if lacking
-            else "Nothing to do.",
+            advice,
         )
+
+
+def _hurt(results: Results, gpu: Gpu) -> bool:
+    """Whether anything failed on this GPU that may run code which came with torch or ROCm."""
+    settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
+    isas = gpu.native_isa.value, gpu.effective_isa.value
+    return any(
+        (outcome.native_isa, outcome.effective_isa) == isas and outcome.setting in settings
+        for outcome in failed(results.outcomes)
+    )
 
 
 def _wrong_build(results: Results) -> Iterator[Finding]:
@@ -90,9 +86,11 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
     kind = results.machine.value("torch.kind")
     if cards and kind not in ("rocm", None):
         version = results.machine.value("torch.version")
+        # Who asked for the CPU, or has another GPU at work, knows that the AMD card is left out.
+        fell_back = results.options.get("device", "auto") == "auto" and device_of(results) in ("cpu", None)
         yield Finding(
             "wrong-torch-build",
-            "warning",
+            "warning" if fell_back else "info",
             "wrong-torch-build",
             "torch-build",
             f"torch {version} is a {kind} build: it cannot use the {cards[0].name.value or 'AMD GPU'}",
@@ -102,120 +100,131 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
         )
 
 
-def _lowest_rung(results: Results) -> Iterator[Finding]:
-    """The ladder below convolution: the lowest rung that fails explains all above it."""
-    for rung, layer in _RUNG_LAYERS.items():
-        broken = failed(
-            outcome
-            for outcome in results.outcomes
-            if outcome.rung == rung and outcome.setting == "default" and outcome.dtype == "float32"
-        )
-        if broken:
-            cause, blamed = signature(broken) or ("unknown", layer)
-            yield Finding(
-                f"rung-{rung}",
-                "error",
-                cause,
-                blamed,
-                f"The ladder breaks at {rung}, below convolution: {library(results)} is not to blame",
-                quoted(broken),
-                "Mend this layer first; every rung above it is blocked.",
-            )
-            return
-
-
-def _native_convolution(results: Results) -> Iterator[Finding]:
-    native = _native(results, "float32")
-    default = next((each for each in native if each.setting.name == "default"), None)
-    if default is None or not _broken(default):
-        return
-    cures = [each.setting.name for each in native if _sound(each)]
-    elsewhere = _without_library(results, "float32")
-    name = library(results)
-    evidence = quoted(failed(default.against)) + tuple(
-        line for outcome in _broken(default)[:1] for line in outcome.evidence[1:4]
-    )
-    found = signature(_broken(default))
-    if cures or elsewhere:
-        cause, layer = found or ("unknown", _layer(name, _broken(default)))
-        where = f"under {len(native) - len(cures)} of {len(native)} {name} settings"
-        rest = (
-            f"it works with {', '.join(cures)}"
-            if cures
-            else f"the same work passes with {', '.join(elsewhere)}"
-        )
-        title = f"{name} is the layer at fault: native float32 convolution fails {where}; {rest}"
-        advice = "Use the recommended configuration; attach this report to a bug issue."
-    else:
-        cause, layer = found or ("unknown", "hip")
-        title = f"float32 convolution fails with {name} and without it: the fault lies below {name}"
-        advice = "No setting of the library cures this; look at the lower rungs and at the torch build."
-    yield Finding("native-convolution", "error", cause, layer, title, evidence, advice)
-
-
-def _layer(name: str, outcomes: tuple[Outcome, ...]) -> str:
-    """Where in the library it goes wrong, by how it fails: MIOpen's status comes out of the search."""
-    if name != "MIOpen":
-        return name
-    return "miopen-find" if outcomes[0].cause == "miopen-status" else "miopen-exec"
-
-
-def _other_dtypes(results: Results) -> Iterator[Finding]:
-    """A dtype that fails natively where float32 does not."""
-    sound = {each.setting.name for each in _native(results, "float32") if _sound(each)}
-    for dtype in dtypes(results):
-        native = [each for each in _native(results, dtype) if each.setting.name in sound]
-        default = next((each for each in native if each.setting.name == "default"), None)
-        if dtype == "float32" or default is None or not _broken(default):
-            continue
-        cures = [each.setting.name for each in native if _sound(each)]
-        wrong = all(outcome.state == "wrong" for outcome in _broken(default))
-        cause = "fp16-broken" if dtype == "float16" and wrong else "unknown"
-        found = signature(_broken(default))
+def _ladder(results: Results) -> Iterator[Finding]:
+    """The rungs below convolution: the lowest that fails explains what stands on it. A rung that fails
+    in another dtype alone is told too, as long as float32 is sound."""
+    float32 = _broken_rung(results, "float32")
+    if float32:
+        rung, outcomes = float32
+        cause, layer = blamed(outcomes, rung_layer(results, rung))
         yield Finding(
-            f"native-{dtype}",
-            "warning",
-            found[0] if found else cause,
-            found[1] if found else _layer(library(results), _broken(default)),
-            f"{dtype} convolution {'computes wrong numbers' if wrong else 'fails'} in {library(results)}, "
-            "float32 works" + (f"; {dtype} works with {', '.join(cures)}" if cures else ""),
-            quoted(_broken(default)),
-            f"Stay with float32, or use one of: {', '.join(cures)}." if cures else "Stay with float32.",
-        )
-
-
-def _batch_norm(results: Results) -> Iterator[Finding]:
-    broken = failed(
-        outcome
-        for outcome in results.outcomes
-        if outcome.check == "batch-norm" and outcome.setting == "default"
-    )
-    if broken:
-        cause, layer = signature(broken) or ("unknown", _layer(library(results), broken))
-        yield Finding(
-            "batch-norm",
+            f"rung-{rung}",
             "error",
             cause,
             layer,
-            f"Batch norm fails in {library(results)}: training needs it switched off for batch norm too",
+            f"The ladder breaks at {rung}, below convolution and below {library(results)}",
+            quoted(outcomes),
+            f"Mend this first: {_CARRIES[rung]}.",
+        )
+        return
+    for dtype in sorted({outcome.dtype for outcome in results.outcomes} - {"float32"}):
+        found = _broken_rung(results, dtype)
+        if found:
+            rung, outcomes = found
+            cause, layer = blamed(outcomes, rung_layer(results, rung))
+            if dtype == "float16" and cause == "wrong-results-unexplained":
+                cause = "fp16-broken"
+            yield Finding(
+                f"rung-{rung}-{dtype}",
+                "warning",
+                cause,
+                layer,
+                f"{dtype} breaks at {rung}, below convolution; float32 holds there",
+                quoted(outcomes),
+                "Stay with float32.",
+            )
+
+
+def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outcome, ...]]]:
+    for rung in _CARRIES:
+        outcomes = failed(outcome for outcome in _of_default(results, rung) if outcome.dtype == dtype)
+        if outcomes:
+            return rung, outcomes
+    return None
+
+
+def _batch_norm(results: Results) -> Iterator[Finding]:
+    broken = failed(_of_default(results, "batch-norm"))
+    if not broken:
+        return
+    name = library(results)
+    off = [each for each in results.outcomes if (each.check, each.setting) == ("batch-norm", "vendor-off")]
+    if failed(off):
+        title = f"Batch norm fails with {name} and without it: the fault lies below {name}"
+        cause, layer = blamed(broken, rung_layer(results, "elementwise"))
+        advice = "No configuration checked here trains networks with batch norm; see the findings above."
+    else:
+        title = f"Batch norm fails in {name}: training needs {name} off for it"
+        cause, layer = blamed(broken, library_layer(results, broken))
+        advice = f"Use a configuration with {name} off."
+    yield Finding("batch-norm", "error", cause, layer, title, quoted(broken), advice)
+
+
+def _training_step(results: Results) -> Iterator[Finding]:
+    """It is asked only where convolution and batch norm hold, so its failure is news."""
+    broken = failed(_of_default(results, "training-step"))
+    if broken:
+        cause, layer = blamed(broken, library_layer(results, broken))
+        yield Finding(
+            "training-step",
+            "error",
+            cause,
+            layer,
+            f"A small network does not train right with {library(results)}, although its parts passed",
             quoted(broken),
-            "Use a configuration with the vendor library off.",
+            "Use the recommended configuration if there is one; its training step passed.",
+        )
+
+
+def _as_found(results: Results) -> Iterator[Finding]:
+    """The user's own environment fails where the same settings with a clean one hold."""
+    clean = {
+        (outcome.check, outcome.problem, outcome.direction, outcome.dtype)
+        for outcome in results.outcomes
+        if outcome.setting == "default" and outcome.state == "pass"
+    }
+    broken = tuple(
+        outcome
+        for outcome in failed(results.outcomes)
+        if outcome.setting == "as-found"
+        and (outcome.check, outcome.problem, outcome.direction, outcome.dtype) in clean
+    )
+    if broken:
+        cause, layer = blamed(broken, "user-env")
+        yield Finding(
+            "as-found",
+            "error",
+            cause,
+            layer,
+            f"{len(broken)} question(s) fail in your own environment and pass in a clean one",
+            quoted(broken),
+            "Unset the variables that `rocmprobe detect` lists, and move the library's databases and caches "
+            "away (MIOpen: ~/.config/miopen and ~/.cache/miopen).",
         )
 
 
 def _bypass(results: Results) -> Iterator[Finding]:
-    broken = failed(outcome for outcome in results.outcomes if "bypass" in outcome.setting)
-    mine = [outcome for outcome in broken if outcome.check in ("convolution", "gradients", "memory")]
-    if mine:
-        yield Finding(
-            "bypass",
-            "error",
-            (signature(mine) or ("unknown", ""))[0],
-            (signature(mine) or ("", "rocblas"))[1],
-            f"The bypass fails {len(mine)} of its own checks and is not recommended",
-            quoted(mine),
-            "If GEMM passes on this machine, this is a bug of rocmprobe: please report it.",
-        )
+    names = {setting.name for setting in results.settings if setting.bypass}
+    broken = tuple(
+        outcome
+        for outcome in failed(results.outcomes)
+        if outcome.setting in names and outcome.check in ("convolution", "gradients", "memory", "throughput")
+    )
+    if not broken:
+        return
+    gemm = failed(_of_default(results, "gemm"))
+    cause, layer = blamed(broken, rung_layer(results, "gemm") if gemm else "rocmprobe")
+    yield Finding(
+        "bypass",
+        "error",
+        cause,
+        layer,
+        f"The bypass fails {len(broken)} of its own checks",
+        quoted(broken),
+        "GEMM, on which it stands, fails too: mend that first."
+        if gemm
+        else "GEMM, on which it stands, is not known to fail: this may be a bug of rocmprobe, report it.",
+    )
 
 
 def _fallback(results: Results) -> Iterator[Finding]:
@@ -223,14 +232,15 @@ def _fallback(results: Results) -> Iterator[Finding]:
         outcome for outcome in results.outcomes if outcome.state == "slow" and outcome.setting == "default"
     ]
     if slow:
+        layer = library_layer(results, ())
         yield Finding(
             "fallback-solver",
             "warning",
             "slow-no-tuned-kernels",
-            "miopen-find",
+            "miopen-find" if layer.startswith("miopen") else layer,
             f"{library(results)} falls back to its slowest kernels for {len(slow)} question(s)",
             quoted(slow),
-            "Compare the throughput of the alternatives below.",
+            "Compare the measured times of the alternatives.",
         )
 
 
@@ -242,9 +252,23 @@ def _wedged(results: Results) -> Iterator[Finding]:
             "error",
             "gpu-hang-reset",
             "driver",
-            f"The GPU stopped answering during the run; {len(blocked)} question(s) were not asked",
+            f"The device stopped answering during the run; {len(blocked)} question(s) were not asked",
             quoted(failed(results.outcomes)[-1:]),
-            "Reboot, then run with --resume. rocmprobe never resets a GPU.",
+            "Reboot, then go on with `rocmprobe run --resume`. rocmprobe never resets a GPU.",
+        )
+
+
+def _probe_errors(results: Results) -> Iterator[Finding]:
+    broken = [outcome for outcome in results.outcomes if outcome.state == "probe-error"]
+    if broken:
+        yield Finding(
+            "probe-error",
+            "warning",
+            "unknown",
+            "rocmprobe",
+            f"rocmprobe itself failed on {len(broken)} question(s): nothing was learned from them",
+            quoted(broken),
+            "This is a bug of rocmprobe, please report it.",
         )
 
 
@@ -255,8 +279,8 @@ def _teardown(results: Results) -> Iterator[Finding]:
             "exit-crash",
             "info",
             "unknown",
-            "hip",
-            f"{len(crashed)} process(es) crashed at their end, after every result was in",
+            rung_layer(results, "copy"),
+            f"{len(crashed)} process(es) did not end cleanly, after every result was in",
             tuple(f"{trial.id}: {trial.exit}" for trial in crashed[:3]),
             "Harmless to the results; programs may exit with an error code.",
         )

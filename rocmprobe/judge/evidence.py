@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
 from statistics import geometric_mean
-from typing import Optional
+from typing import Any, Optional
 
-from rocmprobe._toml import tomllib
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, Outcome, Results, Setting
 
 #: Settings that still go through the vendor library.
 NATIVE = ("native", "native-with-settings")
+MEASUREMENTS = ("throughput", "memory")
 
 
 @dataclass(frozen=True)
@@ -39,21 +37,61 @@ def device_of(results: Results) -> Optional[str]:
 def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> Standing:
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
-    Inference asks the forward direction alone. Training asks all directions, and for float32 the
-    training step too, which includes batch norm. What is not applicable does not count.
+    Inference asks the forward direction alone. Training asks all directions, and whatever the dtype,
+    the training step, which includes batch norm: mixed precision trains in float32 too. What is not
+    applicable does not count, and nothing does where no outcome is of ``dtype`` itself.
     """
     device = device_of(results)
-    counted = []
-    for outcome in results.outcomes:
-        if (outcome.device, outcome.setting) != (device, setting.name) or outcome.state in ("n/a", "skipped"):
-            continue
-        convolution = outcome.check == "convolution" and outcome.dtype == dtype
-        if (convolution and (purpose == "training" or outcome.direction == "fwd")) or (
-            outcome.check in ("training-step", "gradients") and purpose == "training" and dtype == "float32"
-        ):
-            counted.append(outcome)
+    counted = tuple(
+        outcome
+        for outcome in results.outcomes
+        if (outcome.device, outcome.setting) == (device, setting.name)
+        and outcome.state not in ("n/a", "skipped")
+        and _counts(outcome, dtype, purpose)
+    )
+    if not any(outcome.dtype == dtype for outcome in counted):
+        counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
-    return Standing(setting, tuple(counted), against)
+    return Standing(setting, counted, against)
+
+
+def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
+    if purpose == "inference":
+        return (outcome.check, outcome.dtype, outcome.direction) == ("convolution", dtype, "fwd")
+    if outcome.check in MEASUREMENTS:
+        # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
+        return outcome.dtype == dtype and outcome.state in FAILING_STATES
+    return outcome.check in ("training-step", "gradients") or (
+        outcome.check == "convolution" and outcome.dtype == dtype
+    )
+
+
+def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """Those that ran a convolution alone, measurements included."""
+    return tuple(outcome for outcome in outcomes if outcome.check in ("convolution", *MEASUREMENTS))
+
+
+def sound(each: Standing) -> bool:
+    """Every convolution asked came out right; one that was blocked proves nothing."""
+    asked = convolutions(each.counted)
+    return bool(asked) and all(outcome.state in WORKING_STATES for outcome in asked)
+
+
+def broken(each: Standing) -> tuple[Outcome, ...]:
+    """The convolutions that were asked and failed."""
+    return failed(convolutions(each.against))
+
+
+def native(results: Results, dtype: str) -> list[Standing]:
+    """How the settings did that go through the vendor library; those asked about ``dtype``."""
+    found = [standing(results, setting, dtype, "training") for setting in results.settings]
+    return [each for each in found if each.setting.verdict in NATIVE and convolutions(each.counted)]
+
+
+def without_library(results: Results, dtype: str) -> list[Standing]:
+    """How those did that keep convolution out of the vendor library, on the device itself."""
+    found = [standing(results, setting, dtype, "training") for setting in results.settings]
+    return [each for each in found if each.setting.verdict in ("vendor-off", "bypass") and each.counted]
 
 
 def dtypes(results: Results) -> tuple[str, ...]:
@@ -69,31 +107,22 @@ def times(results: Results, names: Iterable[str], purpose: str, quantile: str = 
     out; empty where no problem is common to those that have some.
     """
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
+    wanted, device = set(names), device_of(results)
     timed: dict[str, dict[str, float]] = {}
     for outcome in results.outcomes:
-        known = outcome.device == device_of(results) and outcome.check == "throughput" and outcome.problem
-        if known and outcome.state in WORKING_STATES and outcome.setting in set(names):
-            timed.setdefault(outcome.setting, {})[str(outcome.problem)] = float(outcome.timings[key])
+        known = outcome.device == device and outcome.check == "throughput" and outcome.problem
+        seconds = _seconds(outcome.timings.get(key))
+        if known and seconds and outcome.state in WORKING_STATES and outcome.setting in wanted:
+            timed.setdefault(outcome.setting, {})[str(outcome.problem)] = seconds
     common = set.intersection(*(set(by_problem) for by_problem in timed.values())) if timed else set()
     if not common:
         return {}
     return {name: geometric_mean([rows[text] for text in common]) for name, rows in timed.items()}
 
 
-@lru_cache(maxsize=1)
-def _signatures() -> tuple[tuple[re.Pattern[str], str, str], ...]:
-    text = resources.files("rocmprobe").joinpath("data/signatures.toml").read_text("utf-8")
-    rows = tomllib.loads(text)["signature"]
-    return tuple((re.compile(row["pattern"]), row["cause"], row["layer"]) for row in rows)
-
-
-def signature(outcomes: Iterable[Outcome]) -> Optional[tuple[str, str]]:
-    """(cause, layer) that the evidence of failed outcomes names, or None where it names none."""
-    text = "\n".join(line for outcome in outcomes for line in outcome.evidence)
-    for pattern, cause, layer in _signatures():
-        if pattern.search(text):
-            return cause, layer
-    return None
+def _seconds(value: Any) -> Optional[float]:
+    """``value`` if it is a time; results may come from elsewhere, and hold anything."""
+    return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:

@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from rocmprobe.judge.diagnose import library
-from rocmprobe.judge.evidence import Standing, dtypes, quoted, standing, times
+from rocmprobe.judge.blame import library
+from rocmprobe.judge.configuration import configuration
+from rocmprobe.judge.evidence import NATIVE, Standing, dtypes, failed, quoted, standing, times
 from rocmprobe.model import VERDICTS, Configuration, Recommendation, Results, Setting
 
 #: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
 #: the worst (p90) of a change.
 WORTH_A_CHANGE = 1.5
-#: Times this close are equal; then the smaller change wins.
+#: A setting is slower than another only if its best times (p10) are this many times the other's worst
+#: (p90). Of those that are not slower, the smallest change wins.
 SAME_TIME = 1.05
 
 
@@ -21,7 +23,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
     """The ranked answer for the run's purpose and float32, with those for every dtype and purpose."""
     if not results.outcomes:
         return None
-    purpose = str(results.options.get("purpose", "training"))
+    purpose = "inference" if results.options.get("purpose") == "inference" else "training"
     asked = dtypes(results) or ("float32",)
     ranked = _ranked(results, asked[0], purpose)
     best = next((each for each in ranked if each.right), None)
@@ -31,8 +33,8 @@ def recommend(results: Results) -> Optional[Recommendation]:
     per = {f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes}
     return Recommendation(
         verdict=verdict,
-        sentence=_sentence(results, best, asked[0]) + _other_dtypes(per, asked[1:], purpose),
-        configuration=_configuration(results, best.setting) if best else Configuration(),
+        sentence=_sentence(results, best, ranked, asked[0]) + _other_dtypes(per, asked, purpose),
+        configuration=configuration(results, best) if best else Configuration(),
         per=per,
         alternatives=tuple(_alternative(each, seconds) for each in ranked if each is not best),
         cost=_cost(results, best, seconds),
@@ -42,27 +44,35 @@ def recommend(results: Results) -> Optional[Recommendation]:
 
 
 def _ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
-    """Every setting that was asked, the best first; those that fail stand last, in their own order."""
+    """Every setting that was asked: the best, the other right ones by speed, then those that fail."""
     found = [standing(results, setting, dtype, purpose) for setting in results.settings]
     found = [each for each in found if each.counted]
     right = [each for each in found if each.right]
-    ordered: list[Standing] = []
-    while right:
-        ordered.append(_best(results, right, purpose))
-        right.remove(ordered[-1])
-    return ordered + [each for each in found if not each.right]
+    if not right:
+        return found
+    best = _best(results, right, purpose)
+    seconds = _times(results, right, purpose)
+    others = sorted(
+        (each for each in right if each is not best),
+        key=lambda each: (
+            each.setting.verdict == "cpu", seconds.get(each.setting.name, math.inf), _change(each)
+        ),
+    )  # fmt: skip
+    return [best, *others, *(each for each in found if not each.right)]
 
 
 def _best(results: Results, right: list[Standing], purpose: str) -> Standing:
-    """The CPU comes last whatever its speed: whoever has a GPU wants to use it."""
+    """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Where some settings were
+    timed and others could not be, one that was timed wins."""
     on_device = [each for each in right if each.setting.verdict != "cpu"] or right
     unchanged = next((each for each in on_device if each.setting.verdict == "native"), None)
     if unchanged and not _change_pays(results, unchanged, on_device, purpose):
         return unchanged
-    seconds = _times(results, on_device, purpose)
-    if seconds:
-        near = SAME_TIME * min(seconds.values())
-        on_device = [each for each in on_device if seconds.get(each.setting.name, near) <= near]
+    best_times = _times(results, on_device, purpose, "_p10")
+    worst_times = _times(results, on_device, purpose, "_p90")
+    if best_times and worst_times:
+        limit = max(SAME_TIME * min(worst_times.values()), min(best_times.values()))
+        on_device = [each for each in on_device if best_times.get(each.setting.name, math.inf) <= limit]
     return min(on_device, key=_change)
 
 
@@ -79,13 +89,23 @@ def _change_pays(results: Results, unchanged: Standing, others: list[Standing], 
     return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
 
 
-def _times(results: Results, found: list[Standing], purpose: str) -> dict[str, float]:
-    """Seconds by setting, of those that are right. The convolutions of all bypass settings are the same
-    ones, so what their times differ by is noise and the smallest stands for all."""
+def _times(results: Results, found: list[Standing], purpose: str, quantile: str = "") -> dict[str, float]:
+    """Seconds by setting, of those that are right. Where settings run the very same convolutions, what
+    their times differ by is noise, and the smallest stands for all."""
     right = [each.setting for each in found if each.right]
-    seconds = times(results, [setting.name for setting in right], purpose)
-    bypasses = [setting.name for setting in right if setting.bypass and setting.name in seconds]
-    return {**seconds, **{name: min(seconds[each] for each in bypasses) for name in bypasses}}
+    seconds = times(results, [setting.name for setting in right], purpose, quantile)
+    alike = {setting.name: _alike(results, setting) for setting in right if setting.name in seconds}
+    return {
+        name: min(seconds[other] for other in alike if alike[other] == kind) for name, kind in alike.items()
+    }
+
+
+def _alike(results: Results, setting: Setting) -> str:
+    """What the convolutions of a setting share with those of another: the bypass is one code, and so is
+    the CPU's library that stands in for a simulated machine's."""
+    if setting.bypass:
+        return "bypass"
+    return "native" if results.simulated and setting.verdict in NATIVE else setting.name
 
 
 def _change(each: Standing) -> tuple[int, int]:
@@ -102,55 +122,46 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
     return {"verdict": best.setting.verdict, "setting": best.setting.name, "env": dict(best.setting.env)}
 
 
-def _sentence(results: Results, best: Optional[Standing], dtype: str) -> str:
+def _sentence(results: Results, best: Optional[Standing], ranked: list[Standing], dtype: str) -> str:
     name = library(results)
     if best is None:
-        return f"No safe configuration was found: {dtype} convolution was not right under any setting tried."
-    native = {
+        return f"No safe configuration was found: {dtype} convolution did not hold under any setting tried."
+    if best.setting.verdict == "native" and any(
+        each.setting.inherit_environment and failed(each.against) for each in ranked
+    ):
+        return (
+            f"Native convolution works: {name} is right on all {dtype} problems checked, but only with a "
+            "clean environment and empty databases. With your own it fails: see the findings."
+        )
+    unchanged = next((each for each in ranked if each.right and each.setting.verdict == "native"), None)
+    faster = f" {name} is right too as it comes, but slower." if unchanged and unchanged is not best else ""
+    texts = {
         "native": f"Native convolution works: {name} is right on all {dtype} problems checked. "
         "Change nothing.",
         "native-with-settings": f"{name} works for {dtype} with the setting “{best.setting.name}”.",
         "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
         "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
-        "cpu": "Only the CPU computes convolutions right on this machine.",
+        "cpu": f"Use the CPU: of all that was tried, it alone was right on all {dtype} problems checked.",
     }
-    return native[best.setting.verdict]
+    return texts[best.setting.verdict] + faster
 
 
-def _other_dtypes(per: Mapping[str, Mapping[str, Any]], others: tuple[str, ...], purpose: str) -> str:
+def _other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
     """What differs for the other dtypes, if anything does."""
     parts = []
-    for dtype in others:
+    first = per[f"{asked[0]}/{purpose}"]
+    for dtype in asked[1:]:
         answer = per[f"{dtype}/{purpose}"]
+        if answer["setting"] == first["setting"]:
+            continue
         if answer["verdict"] == "native-with-settings":
             switches = " ".join(f"{name}={value}" for name, value in answer["env"].items())
             parts.append(f" For {dtype}, set {switches or answer['setting']}.")
         elif answer["verdict"] == "none":
             parts.append(f" No configuration was found right for {dtype}.")
+        else:
+            parts.append(f" For {dtype}, use the setting “{answer['setting']}”.")
     return "".join(parts)
-
-
-def _configuration(results: Results, setting: Setting) -> Configuration:
-    backend = library(results)
-    flags = [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
-    off = {
-        "oneDNN": "torch.backends.mkldnn.set_flags(False)",
-        "cuDNN": "torch.backends.cudnn.enabled = False",
-        "MIOpen": "torch.backends.cudnn.enabled = False  # on ROCm this switches MIOpen off",
-    }
-    if not setting.vendor_library:
-        flags.append(off[backend])
-    lines = ["import torch", *flags] if flags else []
-    if setting.bypass:
-        lines += ["import rocmprobe.bypass", "rocmprobe.bypass.install()"]
-    if setting.device == "cpu":
-        lines.append('device = "cpu"')
-    layers: tuple[str, ...] = ()
-    if not setting.vendor_library:
-        layers = (f"batch norm and RNN leave {backend} too: the switch is one for all",)
-    elif setting.bypass:
-        layers = (f"batch norm and RNN stay in {backend}; the training step checked batch norm",)
-    return Configuration(setting.name, dict(setting.env), "\n".join(lines), layers)
 
 
 def _alternative(each: Standing, seconds: Mapping[str, float]) -> dict[str, Any]:
@@ -186,6 +197,8 @@ def _confidence(results: Results, best: Optional[Standing]) -> str:
     rest = f"; {missing} question(s) of the run could not be answered" if missing else ""
     if results.simulated:
         rest += "; simulated: not run on the GPU it is about"
+    if results.partial:
+        rest += "; the run did not come to its end"
     if best is None:
         return f"{len(results.outcomes)} outcomes{rest}"
     problems = {outcome.problem for outcome in best.counted if outcome.problem}

@@ -1,0 +1,68 @@
+"""Which layer and cause a failure points to, in the words of ``data/causes.toml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from importlib import resources
+from typing import Optional
+
+from rocmprobe._toml import tomllib
+from rocmprobe.model import Outcome, Results
+
+_NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
+#: The layer to blame when a rung below convolution fails on AMD, and nothing in the evidence says more.
+_RUNG_LAYERS = {"copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build"}
+
+
+def library(results: Results) -> str:
+    """The vendor library that was tested, by the name people know."""
+    target = next(iter(results.options.get("targets") or ()), None)
+    backend = target.get("backend") if isinstance(target, Mapping) else None
+    return _NAMES.get(str(backend), "oneDNN")
+
+
+@lru_cache(maxsize=1)
+def _signatures() -> tuple[tuple[re.Pattern[str], str, Optional[str]], ...]:
+    text = resources.files("rocmprobe").joinpath("data/signatures.toml").read_text("utf-8")
+    rows = tomllib.loads(text)["signature"]
+    return tuple((re.compile(row["pattern"]), row["cause"], row.get("layer")) for row in rows)
+
+
+def signature(outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
+    """(cause, layer) that the evidence of failed outcomes names, or None where it names none. The layer
+    is None for a failure that any layer's kernels can meet."""
+    text = "\n".join(line for outcome in outcomes for line in outcome.evidence)
+    for pattern, cause, layer in _signatures():
+        if pattern.search(text):
+            return cause, layer
+    return None
+
+
+def blamed(outcomes: tuple[Outcome, ...], layer: str, cured: bool = False) -> tuple[str, str]:
+    """(cause, layer) of failed ``outcomes``: what their evidence names, else how they failed, in ``layer``.
+
+    ``cured`` says that the same work is right another way.
+    """
+    named = signature(outcomes)
+    if named:
+        return named[0], named[1] or layer
+    if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
+        return ("wrong-results-solver" if cured else "wrong-results-unexplained"), layer
+    if outcomes and all(outcome.activity == "compiler-child" for outcome in outcomes):
+        return "cold-compile-slow", "miopen-compile" if layer.startswith("miopen") else layer
+    return "unknown", layer
+
+
+def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
+    """Where in the vendor library it goes wrong: MIOpen's status comes out of the search for a solver."""
+    name = library(results)
+    if name != "MIOpen":
+        return name.lower()
+    return "miopen-find" if outcomes and outcomes[0].cause == "miopen-status" else "miopen-exec"
+
+
+def rung_layer(results: Results, rung: str) -> str:
+    """The layer under a rung below convolution. Off AMD, all of it comes with torch."""
+    return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

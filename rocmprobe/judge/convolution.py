@@ -1,0 +1,104 @@
+"""Findings about convolution in the vendor library: does it fail, where, and what works instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
+from rocmprobe.judge.evidence import Standing, broken, dtypes, native, quoted, sound, without_library
+from rocmprobe.model import Finding, Results
+
+
+def native_convolution(results: Results) -> Iterator[Finding]:
+    """The first dtype asked about, which is float32 where that is among them, fails as PyTorch comes."""
+    for dtype in dtypes(results)[:1]:
+        settings = native(results, dtype)
+        default = next((each for each in settings if each.setting.name == "default"), None)
+        if default is None or not broken(default):
+            continue
+        cures = [each.setting.name for each in settings if sound(each)]
+        elsewhere = without_library(results, dtype)
+        works = [each.setting.name for each in elsewhere if sound(each)]
+        if cures or works:
+            yield _at_fault(results, dtype, settings, default, cures, works)
+        elif any(broken(each) for each in elsewhere):
+            yield _below(results, dtype, default)
+        else:
+            yield _alone(results, dtype, settings, default)
+
+
+def _at_fault(
+    results: Results,
+    dtype: str,
+    settings: list[Standing],
+    default: Standing,
+    cures: list[str],
+    works: list[str],
+) -> Finding:
+    name = library(results)
+    cause, layer = blamed(broken(default), library_layer(results, broken(default)), cured=True)
+    title = f"{_failure(dtype, name, settings)}; " + (
+        f"it works with {', '.join(cures)}" if cures else f"the same work passes with {', '.join(works)}"
+    )
+    if layer.startswith(name.lower()):
+        title = f"{name} is the layer at fault: {title}"
+    advice = "Use the recommended configuration; attach this report to a bug issue."
+    return Finding("native-convolution", "error", cause, layer, title, _evidence(default), advice)
+
+
+def _below(results: Results, dtype: str, default: Standing) -> Finding:
+    name = library(results)
+    cause, layer = blamed(broken(default), rung_layer(results, "copy"))
+    return Finding(
+        "native-convolution", "error", cause, layer,
+        f"{dtype} convolution fails with {name} and without it: the fault lies below {name}",
+        _evidence(default),
+        "No setting of the library cures this; look at the lower rungs and at the torch build.",
+    )  # fmt: skip
+
+
+def _alone(results: Results, dtype: str, settings: list[Standing], default: Standing) -> Finding:
+    name = library(results)
+    cause, layer = blamed(broken(default), library_layer(results, broken(default)))
+    return Finding(
+        "native-convolution", "error", cause, layer,
+        f"{_failure(dtype, name, settings)}; whether it works without {name} was not learned",
+        _evidence(default),
+        "Run with the default set of settings, and look at the lower rungs.",
+    )  # fmt: skip
+
+
+def _failure(dtype: str, name: str, settings: list[Standing]) -> str:
+    failing = sum(bool(broken(each)) for each in settings)
+    return f"native {dtype} convolution fails under {failing} of {len(settings)} {name} settings"
+
+
+def _evidence(default: Standing) -> tuple[str, ...]:
+    """What failed, then what the library printed at the first failure."""
+    outcomes = broken(default)
+    return quoted(outcomes) + outcomes[0].evidence[1:4]
+
+
+def other_dtypes(results: Results) -> Iterator[Finding]:
+    """A dtype that fails natively where the first one holds."""
+    first, *others = dtypes(results) or ("float32",)
+    holds = {each.setting.name for each in native(results, first) if sound(each)}
+    name = library(results)
+    for dtype in others:
+        settings = [each for each in native(results, dtype) if each.setting.name in holds]
+        default = next((each for each in settings if each.setting.name == "default"), None)
+        if default is None or not broken(default):
+            continue
+        outcomes = broken(default)
+        cures = [each.setting.name for each in settings if sound(each)]
+        wrong = all(outcome.state == "wrong" for outcome in outcomes)
+        cause, layer = blamed(outcomes, library_layer(results, outcomes), cured=bool(cures))
+        if dtype == "float16" and cause.startswith("wrong-results"):
+            cause = "fp16-broken"
+        yield Finding(
+            f"native-{dtype}", "warning", cause, layer,
+            f"{dtype} convolution {'computes wrong numbers' if wrong else 'fails'} in {name}, {first} works"
+            + (f"; {dtype} works with {', '.join(cures)}" if cures else ""),
+            quoted(outcomes),
+            f"Stay with {first}, or use one of: {', '.join(cures)}." if cures else f"Stay with {first}.",
+        )  # fmt: skip

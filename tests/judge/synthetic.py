@@ -1,0 +1,124 @@
+"""Results of runs that never happened: everything passes but for what a test changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Optional, Union
+
+from rocmprobe.cases import CHECKS, Case
+from rocmprobe.model import DIRECTIONS, SCHEMA_VERSION, Fact, Gpu, Machine, Outcome, Results
+from rocmprobe.problems import parse_problem
+from rocmprobe.settings import settings_for
+
+FP32 = "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias"
+FP16 = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
+TIMED = "conv2d-fp32-n4-c32-i56x56-k64-f3x3-p1"
+DEVICES = {"miopen": "cuda:0", "cudnn": "cuda:0", "onednn": "cpu"}
+STATUS = {
+    "state": "error",
+    "cause": "miopen-status",
+    "evidence": (
+        "RuntimeError: miopenStatusUnknownError",
+        "Forward Convolution cannot be executed due to incorrect params",
+    ),
+}
+
+#: What a pattern over outcome ids changes: a state, or fields of the outcome.
+Change = Union[str, Mapping[str, Any]]
+
+
+def card(native: Optional[str] = "gfx1010", effective: Optional[str] = "gfx1030") -> Machine:
+    gpu = Gpu(
+        native_isa=Fact(native, "kernel driver"),
+        effective_isa=Fact(effective, "override"),
+        name=Fact("AMD Radeon RX 5600 XT", "table"),
+        vendor=Fact("amd", "PCI"),
+    )
+    facts = {"torch.kind": Fact("rocm", "torch/version.py"), "torch.version": Fact("1.13.1", "torch")}
+    return Machine((gpu,), facts, {"HSA_OVERRIDE_GFX_VERSION": Fact("10.3.0", "environment")})
+
+
+def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
+    """What the suites ask, in short."""
+    settings, device = settings_for(backend, wanted), DEVICES[backend]
+    directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
+    found = [
+        Case(device, "torch", "default", check, dtype)
+        for check, dtype in (
+            ("copy", "float32"), ("elementwise", "float32"), ("elementwise", "float16"),
+            ("gemm", "float32"), ("gemm", "float16"), ("im2col", "float32"), ("batch-norm", "float32"),
+        )
+    ]  # fmt: skip
+    names = [setting.name for setting in settings]
+    found += [
+        Case(device, "torch", name, "convolution", parse_problem(text).dtype, text, direction)
+        for name in names
+        for text in (FP32, FP16)
+        for direction in directions
+    ]
+    found += [Case(device, "torch", name, "training-step", "float32") for name in names]
+    found += [Case(device, "torch", name, "throughput", "float32", TIMED) for name in names]
+    return found
+
+
+def run(
+    changes: Mapping[str, Change] = {},
+    *,
+    backend: str = "miopen",
+    wanted: str = "default",
+    purpose: str = "training",
+    seconds: Mapping[str, tuple[float, float, float]] = {},
+    machine: Optional[Machine] = None,
+    **fields: Any,
+) -> Results:
+    """A run in which everything passes, in the same time, but for ``changes`` (the last pattern that
+    fits an outcome's id holds). ``seconds``: p10, median and p90 by setting."""
+    machine = machine or (card() if backend == "miopen" else Machine())
+    outcomes = []
+    for case in cases(backend, wanted, purpose):
+        outcome = Outcome(
+            case.id, case.device, case.driver, case.setting, case.check, CHECKS[case.check].rung, "pass",
+            native_isa=machine.gpus[0].native_isa.value if machine.gpus else None,
+            effective_isa=machine.gpus[0].effective_isa.value if machine.gpus else None,
+            problem=case.problem, direction=case.direction, dtype=case.dtype,
+        )  # fmt: skip
+        if case.check == "throughput":
+            timings = {}
+            for key in ("fwd", "fwd_bwd"):
+                low, middle, high = seconds.get(case.setting, (0.9, 1.0, 1.1))
+                timings.update({f"{key}_p10": low, key: middle, f"{key}_p90": high})
+            outcome = dataclasses.replace(outcome, timings=timings)
+        for pattern, change in changes.items():
+            if fnmatchcase(case.id, f"*/torch/{pattern}"):
+                new = {"state": change} if isinstance(change, str) else dict(change)
+                outcome = dataclasses.replace(outcome, **new)
+        outcomes.append(outcome)
+    results = Results(
+        schema_version=SCHEMA_VERSION, rocmprobe="0.1.0", started="2026-11-20T14:03:11+00:00",
+        finished="2026-11-20T14:04:09+00:00", partial=False, simulated=None,
+        options={"purpose": purpose, "targets": [{"device": DEVICES[backend], "backend": backend}]},
+        machine=machine, settings=settings_for(backend, wanted), problems=(), trials=(),
+        outcomes=tuple(outcomes),
+    )  # fmt: skip
+    return dataclasses.replace(results, **fields)
+
+
+def natively(change: Change, what: str = "convolution/*") -> dict[str, Change]:
+    """``change`` for all settings that go through the vendor library."""
+    return {
+        f"{setting.name}/{what}": change
+        for setting in settings_for("miopen")
+        if setting.verdict.startswith("native")
+    }
+
+
+def blocked_by_convolution() -> dict[str, Change]:
+    """What a run makes of training and throughput where native convolution fails."""
+    return {**natively("blocked", "training-step/*"), **natively("blocked", "throughput/*")}
+
+
+def everywhere(change: Change, what: str = "convolution/*") -> dict[str, Change]:
+    """``change`` for all settings but the CPU."""
+    return {f"*/{what}": change, f"cpu/{what}": "pass"}

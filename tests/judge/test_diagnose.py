@@ -1,0 +1,259 @@
+"""Findings: what is told, how gravely, and which layer it blames."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import resources
+
+import pytest
+from synthetic import FP16, FP32, STATUS, blocked_by_convolution, card, natively, run
+
+from rocmprobe._toml import tomllib
+from rocmprobe.causes import causes, layers
+from rocmprobe.judge import diagnose
+from rocmprobe.judge.blame import signature
+from rocmprobe.judge.diagnose import act_on
+from rocmprobe.model import Fact, Gpu, Machine, Trial
+
+DEAD = {**natively(STATUS), **blocked_by_convolution()}
+LIBRARIES = ("miopen", "cudnn", "onednn")
+
+
+def ids(results):
+    return [finding.id for finding in diagnose(results)]
+
+
+def finding(results, name):
+    return next(each for each in diagnose(results) if each.id == name)
+
+
+def healthy(**arguments):
+    return run(machine=card("gfx1100", "gfx1100"), **arguments)
+
+
+class TestVocabulary:
+    def test_names_are_unique_and_every_cause_sits_in_a_layer(self):
+        names = [cause.name for cause in causes()]
+        assert len(set(names)) == len(names)
+        assert {cause.layer for cause in causes()} <= {layer.name for layer in layers()}
+        assert all(cause.title and cause.sentence.endswith(".") and cause.source for cause in causes())
+
+    def test_signatures_use_it(self):
+        text = resources.files("rocmprobe").joinpath("data/signatures.toml").read_text("utf-8")
+        for row in tomllib.loads(text)["signature"]:
+            assert row["cause"] in {cause.name for cause in causes()}, row
+            assert row.get("layer") in {None, *(layer.name for layer in layers())}, row
+            assert row["source"]
+
+
+def test_a_healthy_machine_has_no_findings():
+    assert ids(healthy()) == []
+    assert ids(run(backend="onednn")) == []
+
+
+class TestIsaMismatch:
+    @pytest.mark.parametrize(
+        ("native", "effective", "changes", "severity"),
+        [
+            ("gfx1010", "gfx1030", {}, "warning"),
+            ("gfx1010", "gfx1030", DEAD, "error"),
+            ("gfx1010", "gfx1030", {"default/gemm/*": "wrong"}, "error"),
+            ("gfx1010", "gfx1030", {"cpu/convolution/*": "wrong"}, "warning"),
+            ("gfx1031", "gfx1030", {}, "info"),
+            ("gfx1031", "gfx1030", DEAD, "info"),
+            ("gfx9999", "gfx1030", {}, "warning"),
+        ],
+    )
+    def test_severity(self, native, effective, changes, severity):
+        found = finding(run(changes, machine=card(native, effective)), "isa-mismatch-0")
+        assert found.severity == severity
+        assert native in found.title
+        assert effective in found.title
+        assert found.cause == "override-isa-mismatch"
+
+    @pytest.mark.parametrize("isas", [("gfx1010", "gfx1010"), (None, "gfx1030"), ("gfx1010", None)])
+    def test_none_where_there_is_no_mismatch_or_no_knowledge(self, isas):
+        assert ids(run(machine=card(*isas))) == []
+
+    def test_what_is_unknown_is_not_promised(self):
+        assert "not known" in finding(run(machine=card("gfx9999", "gfx1030")), "isa-mismatch-0").title
+
+
+class TestNativeConvolution:
+    def test_every_native_setting_fails_and_the_rest_works(self):
+        found = finding(run(DEAD), "native-convolution")
+        assert found.severity == "error"
+        assert found.layer == "miopen-find"
+        assert found.cause == "miopen-no-solver"
+        assert "MIOpen is the layer at fault" in found.title
+        assert "under 9 of 9 MIOpen settings" in found.title
+        assert "passes with vendor-off, bypass" in found.title
+        assert any("miopenStatusUnknownError" in line for line in found.evidence)
+
+    def test_some_native_settings_work(self):
+        results = run({**natively("wrong"), "no-winograd/*": "pass"})
+        found = finding(results, "native-convolution")
+        assert (found.cause, found.layer) == ("wrong-results-solver", "miopen-exec")
+        assert "works with no-winograd" in found.title
+
+    def test_a_blocked_setting_does_not_count_as_failing(self):
+        results = run({**DEAD, "find-fast/convolution/*": "blocked"})
+        assert "under 8 of 9" in finding(results, "native-convolution").title
+
+    def test_with_and_without_the_library(self):
+        found = finding(run({"*/convolution/*": "wrong"}), "native-convolution")
+        assert "with MIOpen and without it" in found.title
+        assert found.layer == "hip"
+
+    def test_what_was_not_asked_is_not_claimed(self):
+        only_native = run(DEAD, wanted="no-winograd")
+        found = finding(only_native, "native-convolution")
+        assert "was not learned" in found.title
+        assert found.layer.startswith("miopen")
+        blocked = {**DEAD, "vendor-off/*": "blocked", "bypass*/*": "blocked"}
+        assert "was not learned" in finding(run(blocked), "native-convolution").title
+
+    def test_evidence_that_names_another_layer_is_believed(self):
+        other = {"state": "error", "evidence": ("RuntimeError: HIP error: invalid device function",)}
+        found = finding(run({**DEAD, **natively(other)}), "native-convolution")
+        assert found.layer == "torch-build"
+        assert "MIOpen is the layer at fault" not in found.title
+
+    @pytest.mark.parametrize(("backend", "layer"), [("onednn", "onednn"), ("cudnn", "cudnn")])
+    def test_other_libraries_are_layers_of_their_own(self, backend, layer):
+        results = run({"default/convolution/*": "wrong"}, backend=backend)
+        assert finding(results, "native-convolution").layer == layer
+
+    def test_blocked_proves_nothing(self):
+        assert "native-convolution" not in ids(run({"default/convolution/*": "blocked"}))
+
+    def test_a_compilation_that_outlasts_its_budget_is_called_so(self):
+        hang = {"state": "hang", "activity": "compiler-child", "evidence": ("no answer in 60 s",)}
+        found = finding(run({**DEAD, **natively(hang)}), "native-convolution")
+        assert (found.cause, found.layer) == ("cold-compile-slow", "miopen-compile")
+
+    @pytest.mark.parametrize("backend", LIBRARIES)
+    def test_only_float16_is_wrong(self, backend):
+        results = run({f"*/convolution/{FP16}/*": "wrong", "vendor-off/*": "pass"}, backend=backend)
+        found = finding(results, "native-float16")
+        assert found.cause == "fp16-broken"
+        assert found.severity == "warning"
+        assert "native-convolution" not in ids(results)
+
+    def test_what_cures_float16_is_named(self):
+        results = run({f"*/convolution/{FP16}/*": "wrong", "no-winograd/*": "pass"})
+        assert "no-winograd" in finding(results, "native-float16").advice
+
+
+class TestLadder:
+    @pytest.mark.parametrize(
+        ("rung", "layer", "elsewhere"),
+        [
+            ("copy", "hip", "torch-build"),
+            ("elementwise", "torch-build", "torch-build"),
+            ("gemm", "rocblas", "torch-build"),
+            ("im2col", "torch-build", "torch-build"),
+        ],
+    )
+    @pytest.mark.parametrize("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
+    def test_the_rung_names_the_layer(self, rung, layer, elsewhere, state):
+        assert finding(run({f"default/{rung}/*": state}), f"rung-{rung}").layer == layer
+        assert finding(run({f"default/{rung}/*": state}, backend="onednn"), f"rung-{rung}").layer == elsewhere
+
+    def test_only_the_lowest_is_told(self):
+        found = ids(run({"default/copy/*": "error", "default/gemm/*": "error"}))
+        assert "rung-copy" in found
+        assert "rung-gemm" not in found
+
+    def test_a_memory_fault_in_gemm_is_not_miopen_s(self):
+        fault = {"state": "crash", "evidence": ("Memory access fault by GPU node-1 on address 0x0",)}
+        found = finding(run({"default/gemm/float32": fault}), "rung-gemm")
+        assert (found.cause, found.layer) == ("gpu-memory-fault-unexplained", "rocblas")
+
+    def test_missing_tensile_files(self):
+        line = "rocBLAS error: Cannot read /lib/rocblas/library/TensileLibrary.dat: No such file"
+        found = finding(run({"default/gemm/*": {"state": "crash", "evidence": (line,)}}), "rung-gemm")
+        assert (found.cause, found.layer) == ("rocblas-missing-arch", "rocblas")
+
+    def test_a_rung_that_breaks_in_float16_alone(self):
+        found = finding(run({"default/gemm/float16": "wrong"}), "rung-gemm-float16")
+        assert (found.cause, found.layer, found.severity) == ("fp16-broken", "rocblas", "warning")
+
+    def test_blocked_is_not_broken(self):
+        assert not [each for each in ids(run({"default/gemm/*": "blocked"})) if each.startswith("rung")]
+
+
+class TestOtherLayers:
+    def test_batch_norm(self):
+        found = finding(run({"default/batch-norm/*": STATUS}), "batch-norm")
+        assert found.layer.startswith("miopen")
+        assert "needs MIOpen off" in found.title
+
+    def test_a_training_step_that_fails_although_its_parts_pass(self):
+        results = run({"default/training-step/*": "wrong"})
+        assert act_on(dataclasses.replace(results, findings=diagnose(results)))
+        assert "training-step" in ids(results)
+        assert "training-step" not in ids(run({"default/training-step/*": "blocked"}))
+
+    def test_the_bypass_is_blamed_only_where_gemm_holds(self):
+        broken = {f"bypass/convolution/{FP32}/fwd": "wrong"}
+        assert finding(run(broken), "bypass").layer == "rocmprobe"
+        assert finding(run({**broken, "default/gemm/*": "wrong"}), "bypass").layer == "rocblas"
+
+    @pytest.mark.parametrize(("backend", "layer"), [("miopen", "miopen-find"), ("onednn", "onednn")])
+    def test_slow_fallbacks(self, backend, layer):
+        found = finding(run({"default/convolution/*": "slow"}, backend=backend), "fallback-solver")
+        assert (found.cause, found.layer) == ("slow-no-tuned-kernels", layer)
+
+    def test_as_found_fails_where_a_clean_environment_holds(self):
+        results = run({f"as-found/convolution/{FP32}/fwd": "error"}, wanted="all")
+        assert finding(results, "as-found").layer == "user-env"
+        both = run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all")
+        assert "as-found" not in ids(both)
+
+    def test_a_wedged_device(self):
+        results = run({**DEAD, "cpu/*": {"state": "blocked", "cause": "gpu-wedged"}})
+        assert finding(results, "gpu-wedged").cause == "gpu-hang-reset"
+
+    def test_a_partial_run(self):
+        assert "partial" in ids(dataclasses.replace(healthy(), partial=True))
+
+    def test_our_own_failure_is_told(self):
+        found = finding(run({"default/gemm/float32": "probe-error"}), "probe-error")
+        assert found.layer == "rocmprobe"
+
+    def test_a_crash_after_the_last_result_is_information(self):
+        trial = Trial("cuda:0/torch/default#1", "cuda:0", "torch", "default", "spawn", "SIGSEGV", True)
+        results = dataclasses.replace(healthy(), trials=(trial,))
+        assert finding(results, "exit-crash").severity == "info"
+
+    @pytest.mark.parametrize("kind", ["cpu", "cuda"])
+    def test_a_torch_built_for_something_else(self, kind):
+        machine = Machine(
+            (Gpu(vendor=Fact("amd", "PCI"), name=Fact("RX 5600 XT", "table")),),
+            {"torch.kind": Fact(kind, "torch/version.py"), "torch.version": Fact("2.7.0", "torch")},
+        )
+        found = finding(run(backend="onednn", machine=machine), "wrong-torch-build")
+        assert (found.layer, found.severity) == ("torch-build", "warning")
+        asked_for_cpu = run(backend="onednn", machine=machine, options={"device": "cpu"})
+        assert finding(asked_for_cpu, "wrong-torch-build").severity == "info"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("RuntimeError: HIP error: invalid device function", "arch-not-in-wheel"),
+        ("hipErrorNoBinaryForGpu: Unable to find code object for all current devices!", "arch-not-in-wheel"),
+        ("aborting with error : HSA_STATUS_ERROR_INVALID_ISA code: 0x100f", "override-isa-mismatch"),
+        ("MIOpen Error: stoul", "miopen-env-misparse"),
+        ("torch.cuda.OutOfMemoryError: HIP out of memory.", "vram-oom"),
+        ("Internal error while accessing SQLite database: disk I/O error", "miopen-db-unusable"),
+        ("Error [BuildHip] HIPRTC status = HIPRTC_ERROR_COMPILATION (6)", "miopen-kernel-compile-failure"),
+        ("No suitable algorithm was found to execute the required convolution", "miopen-no-solver"),
+        ("something else", None),
+    ],
+)  # fmt: skip
+def test_signature(line, cause):
+    outcomes = run({f"default/convolution/{FP32}/fwd": {"state": "error", "evidence": (line,)}}).outcomes
+    named = signature(outcomes)
+    assert (named[0] if named else None) == cause

@@ -1,0 +1,141 @@
+"""Properties of judging that hold for every combination of outcomes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from synthetic import STATUS, blocked_by_convolution, card, everywhere, natively, run
+
+from rocmprobe.causes import causes, layers
+from rocmprobe.judge import judged, recommend
+from rocmprobe.judge.evidence import standing
+from rocmprobe.model import SEVERITIES, STATES, VERDICTS, from_json, to_json
+
+BASES = {
+    "healthy": run(),
+    "dead": run({**natively(STATUS), **blocked_by_convolution()}),
+    "float16": run({"*/convolution/*fp16*": "wrong", "no-winograd/convolution/*": "pass"}),
+    "cpu": run({**everywhere("error"), **everywhere("blocked", "training-step/*")}),
+    "faster": run(seconds={"bypass": (0.1, 0.1, 0.1)}),
+    "laptop": run(backend="onednn"),
+    "all settings": run(wanted="all"),
+}
+CAUSES = {cause.name for cause in causes()}
+LAYERS = {layer.name for layer in layers()}
+EVIDENCE = (
+    "", "Memory access fault by GPU node-1", "rocBLAS error: Cannot read x", "HIP out of memory",
+    "Code object build failed", "invalid device function", "MIOpen Error: stoul",
+)  # fmt: skip
+
+
+def flipped(results, index, state):
+    outcomes = list(results.outcomes)
+    outcomes[index] = dataclasses.replace(outcomes[index], state=state)
+    return dataclasses.replace(results, outcomes=tuple(outcomes))
+
+
+def chosen(results):
+    return recommend(results).configuration.setting
+
+
+def counted(results, name):
+    setting = next(each for each in results.settings if each.name == name)
+    return {outcome.id for outcome in standing(results, setting, "float32", "training").counted}
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_one_wrong_outcome_of_the_recommended_setting_turns_the_recommendation_away(name):
+    results = BASES[name]
+    setting = chosen(results)
+    stands_on = counted(results, setting)
+    assert stands_on
+    for index, outcome in enumerate(results.outcomes):
+        if outcome.id in stands_on or (outcome.setting == setting and outcome.check == "throughput"):
+            assert chosen(flipped(results, index, "wrong")) != setting, outcome.id
+
+
+@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("state", ["wrong", "pass"])
+def test_outcomes_of_other_settings_never_make_a_failing_setting_win(name, state):
+    results = BASES[name]
+    setting = chosen(results)
+    for index, outcome in enumerate(results.outcomes):
+        if outcome.setting == setting or outcome.check not in ("convolution", "training-step"):
+            continue
+        changed = flipped(results, index, state)
+        assert recommend(changed).verdict != "none"
+        if state == "wrong":
+            assert chosen(changed) == setting, outcome.id
+
+
+@st.composite
+def any_results(draw):
+    """A run with any state and telling evidence in any place, on any backend."""
+    backend = draw(st.sampled_from(("miopen", "cudnn", "onednn")))
+    base = run(backend=backend, wanted=draw(st.sampled_from(("default", "all"))))
+    if backend == "miopen":
+        isas = st.sampled_from(("gfx1010", "gfx1030", "gfx1031", "gfx900", "gfx9999", None))
+        base = dataclasses.replace(base, machine=card(draw(isas), draw(isas)))
+    few = draw(st.lists(st.sampled_from(STATES), min_size=1, max_size=4))
+    picks = draw(st.randoms(use_true_random=False))
+    outcomes = [
+        dataclasses.replace(
+            outcome,
+            state=picks.choice(few),
+            evidence=(picks.choice(EVIDENCE),) * picks.randrange(3),
+            cause=picks.choice((None, "miopen-status", "gpu-wedged", "SIGSEGV")),
+            activity=picks.choice((None, "busy", "compiler-child")),
+        )
+        for outcome in base.outcomes
+        if picks.random() < 0.9
+    ]
+    options = draw(
+        st.sampled_from((base.options, {}, {"purpose": "inference"}, {"targets": []}, {"targets": None}))
+    )
+    return dataclasses.replace(
+        base,
+        outcomes=tuple(outcomes),
+        options=options,
+        partial=draw(st.booleans()),
+        simulated=draw(st.sampled_from((None, "somewhere"))),
+    )
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(any_results())
+def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
+    found = judged(results)
+    assert judged(results) == found
+    for finding in found.findings:
+        assert finding.cause in CAUSES, finding
+        assert finding.layer in LAYERS, finding
+        assert finding.title
+        assert finding.advice
+    grave = [SEVERITIES.index(finding.severity) for finding in found.findings]
+    assert grave == sorted(grave, reverse=True)
+    assert len({finding.id for finding in found.findings}) == len(found.findings)
+    if found.recommendation is not None:
+        assert found.recommendation.verdict in VERDICTS
+        assert (found.recommendation.verdict == "none") == (
+            found.recommendation.configuration.setting is None
+        )
+    assert from_json(type(found), to_json(found)) is not None
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(any_results())
+def test_what_is_recommended_was_right_on_everything_that_counts(results):
+    found = recommend(results)
+    if found is None or found.verdict == "none":
+        return
+    purpose = results.options.get("purpose", "training")
+    setting = next(each for each in results.settings if each.name == found.configuration.setting)
+    dtype = next(iter(found.per)).partition("/")[0]
+    assert {outcome.state for outcome in standing(results, setting, dtype, purpose).counted} <= {
+        "pass",
+        "slow",
+        "xpass",
+    }

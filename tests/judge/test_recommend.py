@@ -1,0 +1,262 @@
+"""The recommendation: right first, then fast, then little changed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import synthetic
+from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
+
+from rocmprobe.judge import judged, recommend
+from rocmprobe.model import VERDICTS, Attempt, Fact, Machine
+
+DEAD = {**natively(STATUS), **blocked_by_convolution()}
+ONLY_CPU = {**everywhere("error"), **everywhere("blocked", "training-step/*")}
+SLOW = {"vendor-off": (2.8, 3.0, 3.2)}
+QUICK_OFF = {"bypass": (2.8, 3.0, 3.2), "bypass+vendor-off": (2.8, 3.0, 3.2)}
+
+
+def answer(results):
+    found = recommend(results)
+    return found.verdict, found.configuration.setting
+
+
+@pytest.mark.parametrize(
+    ("results", "verdict", "setting"),
+    [
+        pytest.param(run(), "native", "default", id="all right"),
+        pytest.param(run(backend="onednn"), "native", "default", id="all right on a CPU"),
+        pytest.param(run(backend="cudnn"), "native", "default", id="all right on cuDNN"),
+        pytest.param(run(DEAD, seconds=SLOW), "bypass", "bypass", id="native dead, bypass faster"),
+        pytest.param(run(DEAD, seconds=QUICK_OFF), "vendor-off", "vendor-off", id="native dead, off faster"),
+        pytest.param(run(DEAD), "vendor-off", "vendor-off", id="equal times: the smaller change"),
+        pytest.param(run({"*/convolution/*": "wrong"}), "none", None, id="nothing works"),
+        pytest.param(run({"*": "blocked"}), "none", None, id="blocked proves nothing"),
+        pytest.param(run(ONLY_CPU), "cpu", "cpu", id="only the CPU works"),
+        pytest.param(
+            run({**everywhere("wrong"), "no-winograd/convolution/*": "pass"}),
+            "native-with-settings",
+            "no-winograd",
+            id="one setting works",
+        ),
+        pytest.param(
+            run({"default/convolution/*": "blocked"}, seconds={"find-fast": (0.1, 0.1, 0.1)}),
+            "native-with-settings",
+            "find-fast",
+            id="the default was blocked",
+        ),
+        pytest.param(
+            run({**DEAD, "bypass/training-step/*": "error"}, seconds=SLOW),
+            "bypass",
+            "bypass+vendor-off",
+            id="the training step fails under the bypass alone",
+        ),
+        pytest.param(run({"default/convolution/*": "slow"}), "native", "default", id="slow is right"),
+        pytest.param(run({"default/convolution/*": "xpass"}), "native", "default", id="xpass is right"),
+        pytest.param(
+            run({**DEAD, "default/*": "n/a"}, seconds=SLOW), "bypass", "bypass", id="n/a is no proof"
+        ),
+    ],
+)  # fmt: skip
+def test_verdict(results, verdict, setting):
+    assert answer(results) == (verdict, setting)
+
+
+def test_a_run_without_outcomes_recommends_nothing():
+    empty = dataclasses.replace(run(), outcomes=())
+    assert recommend(empty) is None
+    assert judged(empty).recommendation is None
+
+
+@pytest.mark.parametrize(
+    "state", ["wrong", "error", "crash", "hang", "flaky", "aborted", "blocked", "probe-error"]
+)
+def test_one_outcome_that_is_not_right_is_enough(state):
+    results = run({f"default/convolution/{FP32}/bwd-weights": state})
+    assert answer(results)[1] != "default"
+
+
+class TestSpeed:
+    def test_a_change_that_is_three_times_faster_wins(self):
+        assert answer(run(seconds={"vendor-off": (0.29, 0.3, 0.31)})) == ("vendor-off", "vendor-off")
+
+    def test_the_sentence_says_that_native_is_right_too(self):
+        found = recommend(run(seconds={"vendor-off": (0.29, 0.3, 0.31)}))
+        assert "MIOpen is right too as it comes, but slower" in found.sentence
+
+    def test_not_on_a_simulated_machine(self):
+        results = run(seconds={"vendor-off": (0.29, 0.3, 0.31)}, simulated="somewhere")
+        assert answer(results) == ("native", "default")
+
+    def test_noisy_times_leave_a_working_machine_alone(self):
+        noisy = {"default": (0.4, 1.0, 2.0), "vendor-off": (0.1, 0.3, 0.9)}
+        assert answer(run(seconds=noisy)) == ("native", "default")
+
+    def test_times_within_each_other_s_spread_are_equal(self):
+        noisy = {"vendor-off": (0.9, 1.3, 1.7), "bypass": (0.8, 1.0, 1.2)}
+        assert answer(run(DEAD, seconds=noisy)) == ("vendor-off", "vendor-off")
+
+    def test_a_wide_spread_of_one_setting_does_not_hide_that_another_is_slower(self):
+        noisy = {"vendor-off": (2.0, 2.1, 2.2), "bypass": (0.5, 1.0, 1.5)}
+        assert answer(run(DEAD, seconds=noisy))[0] == "bypass"
+
+    def test_a_setting_that_could_not_be_timed_comes_after_one_that_was(self):
+        results = run({**DEAD, "vendor-off/throughput/*": "blocked"})
+        assert answer(results)[0] == "bypass"
+
+    def test_without_any_time_the_smaller_change_wins(self):
+        results = run({**DEAD, "*/throughput/*": "blocked"})
+        assert answer(results) == ("vendor-off", "vendor-off")
+        assert "speed was not measured" in recommend(results).cost
+
+    def test_a_measurement_that_breaks_speaks_against_a_setting(self):
+        results = run({**DEAD, "vendor-off/throughput/*": "crash"})
+        assert answer(results)[0] == "bypass"
+
+    @pytest.mark.parametrize(
+        "timings", [{}, {"fwd_bwd": "fast"}, {"fwd_bwd": 0, "fwd_bwd_p10": -1.0}, {"fwd_bwd": None}]
+    )
+    def test_a_time_that_is_none_is_no_time(self, timings):
+        results = run({**DEAD, "*/throughput/*": {"state": "pass", "timings": timings}})
+        assert answer(results) == ("vendor-off", "vendor-off")
+
+    def test_the_cpu_comes_last_whatever_its_speed(self):
+        assert answer(run(DEAD, seconds={"cpu": (0.001, 0.001, 0.001)}))[0] == "vendor-off"
+
+    def test_native_settings_of_a_simulated_machine_are_equally_fast(self):
+        changes = {"*/convolution/*fp16*": "wrong", "gemm-only/*": "pass", "no-winograd/*": "pass"}
+        results = run(changes, seconds={"gemm-only": (0.1, 0.1, 0.1)}, simulated="somewhere")
+        assert recommend(results).per["float16/training"]["setting"] == "no-winograd"
+        assert "For float16, set MIOPEN_DEBUG_CONV_WINOGRAD=0." in recommend(results).sentence
+
+    def test_what_the_choice_costs_is_told_against_other_kinds(self):
+        assert "0.33 times that of vendor-off" in recommend(run(DEAD, seconds=SLOW)).cost
+
+
+class TestDtypesAndPurposes:
+    def test_each_dtype_and_purpose_has_an_answer(self):
+        per = recommend(run()).per
+        assert set(per) == {f"{d}/{p}" for d in ("float32", "float16") for p in ("training", "inference")}
+        assert {row["verdict"] for row in per.values()} == {"native"}
+
+    def test_only_float16_is_wrong(self):
+        results = run({"*/convolution/*fp16*": "wrong", "no-winograd/convolution/*": "pass"})
+        found = recommend(results)
+        assert found.verdict == "native"
+        assert found.per["float16/training"] == {
+            "verdict": "native-with-settings",
+            "setting": "no-winograd",
+            "env": {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
+        }
+
+    def test_no_configuration_for_float16(self):
+        found = recommend(run({"*/convolution/*fp16*": "wrong"}))
+        assert found.verdict == "native"
+        assert "No configuration was found right for float16" in found.sentence
+
+    def test_training_in_mixed_precision_needs_the_training_step_too(self):
+        results = run({"default/training-step/*": "wrong"})
+        per = recommend(results).per
+        assert per["float16/training"]["setting"] != "default"
+        assert per["float16/inference"]["setting"] == "default"
+
+    def test_a_training_step_alone_proves_nothing_about_float16(self):
+        results = run({"*/convolution/*fp16*": "n/a"})
+        assert recommend(results).per.get("float16/training", {"verdict": "none"})["verdict"] == "none"
+
+    def test_inference_counts_the_forward_direction_alone(self):
+        broken = {"default/convolution/*/bwd-*": "wrong", "default/training-step/*": "blocked"}
+        assert answer(run(broken, purpose="inference")) == ("native", "default")
+        assert set(recommend(run(purpose="inference")).per) == {"float32/inference", "float16/inference"}
+        assert recommend(run(broken)).per["float32/inference"]["setting"] == "default"
+
+    def test_a_run_about_float16_alone(self):
+        results = run({"default/convolution/*": STATUS})
+        only = [each for each in results.outcomes if each.check == "convolution" and each.dtype == "float16"]
+        found = judged(dataclasses.replace(results, outcomes=tuple(only)))
+        assert found.recommendation.verdict != "native"
+        assert [each.id for each in found.findings if each.severity == "error"]
+
+
+class TestConfiguration:
+    def test_the_override_that_the_run_stood_on_stays(self):
+        assert recommend(run(DEAD)).configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
+        assert recommend(run(ONLY_CPU)).configuration.env == {}
+        assert recommend(run()).configuration.env == {}
+
+    @pytest.mark.parametrize(
+        ("backend", "line"),
+        [
+            ("miopen", "torch.backends.cudnn.enabled = False"),
+            ("onednn", "torch.backends.mkldnn.enabled = False"),
+        ],
+    )
+    def test_code_that_switches_the_library_off(self, backend, line):
+        found = recommend(run({"*/convolution/*": "wrong", "vendor-off/*": "pass"}, backend=backend))
+        assert line in found.configuration.code
+
+    @pytest.mark.parametrize("wanted", [each.name for each in synthetic.settings_for("miopen", "all")])
+    def test_code_of_every_setting_runs(self, wanted):
+        torch = pytest.importorskip("torch")
+        from rocmprobe import bypass
+
+        flags = (
+            torch.backends.cudnn.enabled,
+            torch.backends.cudnn.benchmark,
+            torch.backends.cudnn.deterministic,
+        )
+        others = {each.name for each in synthetic.settings_for("miopen", "all")} - {wanted}
+        results = run({f"{name}/*": "wrong" for name in others}, wanted="all")
+        code = recommend(results).configuration.code
+        try:
+            exec(code, {})
+        finally:
+            bypass.uninstall()
+            (
+                torch.backends.cudnn.enabled,
+                torch.backends.cudnn.benchmark,
+                torch.backends.cudnn.deterministic,
+            ) = flags
+
+    def test_what_batch_norm_needs_besides_is_said_as_it_was_checked(self):
+        checked = recommend(run(DEAD, seconds=SLOW)).configuration.layers
+        assert checked == (
+            "batch norm and RNN stay in MIOpen; the training step checked batch norm, RNN was not checked",
+        )
+        unchecked = run({**DEAD, "*/training-step/*": "n/a"}, seconds=SLOW)
+        assert recommend(unchecked).configuration.layers == (
+            "batch norm and RNN stay in MIOpen, which was not checked here",
+        )
+        failing = run({**DEAD, "*/training-step/*": "n/a", "default/batch-norm/*": "error"}, seconds=SLOW)
+        assert "switch MIOpen off too" in recommend(failing).configuration.layers[0]
+
+    def test_a_clean_environment_that_cures_is_said(self):
+        results = run({"as-found/convolution/*": "error"}, wanted="all")
+        assert "With your own it fails" in recommend(results).sentence
+
+
+def test_confidence_names_what_was_not_learned():
+    results = dataclasses.replace(run({"cpu/*": "blocked"}), partial=True, simulated="somewhere")
+    confidence = recommend(results).confidence
+    assert "could not be answered" in confidence
+    assert "did not come to its end" in confidence
+    assert "simulated" in confidence
+
+
+def test_alternatives_are_ranked_and_explained():
+    found = recommend(run(DEAD, seconds=SLOW)).alternatives
+    names = [each["setting"] for each in found]
+    assert names[:3] == ["bypass+vendor-off", "vendor-off", "cpu"]
+    assert all("miopenStatusUnknownError" in each["reason"] for each in found if not each["right"])
+    assert len(names) == len(set(names)) == len(run().settings) - 1
+
+
+def test_facts_and_attempts_do_not_matter_to_the_ranking():
+    results = run(DEAD)
+    outcomes = tuple(
+        dataclasses.replace(each, attempts=(Attempt(each.state, "t"),)) for each in results.outcomes
+    )
+    other = dataclasses.replace(results, outcomes=outcomes, machine=Machine(facts={"a": Fact(1, "b")}))
+    assert answer(other) == answer(results)
+    assert recommend(dataclasses.replace(results, machine=card("gfx1030"))).verdict in VERDICTS
