@@ -6,6 +6,7 @@ import functools
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
@@ -17,6 +18,8 @@ from rocmprobe.model import WORKING_STATES, BadInput, NothingToTest, Results, re
 from rocmprobe.problems import LEVELS
 
 OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL = range(6)
+#: What shells report for a program that Ctrl-C ended.
+INTERRUPTED = 130
 
 
 def _answering(command: Callable[..., int]) -> Callable[..., None]:
@@ -32,6 +35,15 @@ def _answering(command: Callable[..., int]) -> Callable[..., None]:
         except NothingToTest as error:
             click.echo(f"rocmprobe: {error}", err=True)
             sys.exit(NOTHING)
+        except KeyboardInterrupt:
+            click.echo("rocmprobe: interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception:
+            # Python's own exit code for this would be that of findings.
+            traceback.print_exc()
+            sys.exit(INTERNAL)
 
     return run
 
@@ -110,15 +122,17 @@ def run_command(
         folder = Path(resume or "reports/latest").resolve()
         run.resume(folder, retry_aborted)
     else:
-        folder = run.begin(_options(expected, options), out)
+        folder = run.begin(_options(expected, options), out).resolve()
     console = Console()
     code = _pytest(folder, workers, pytest_args, console)
     if code == INTERNAL:
-        return INTERNAL
+        return code
     results = read_results(folder / "results.json")
     render_run(
         results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
     )
+    if code == INTERRUPTED:
+        return code
     if expected:
         return _verified(expected, results, console)
     return _exit_code(results, fail_on)
@@ -173,6 +187,8 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    # xdist's workers import from the working directory first; the user's may hold a random.py, or be gone.
+    os.chdir(folder)
     suites = str(suites_folder())
     arguments = [
         "-c", str(Path(__file__).with_name("data") / "suites.ini"),
@@ -181,11 +197,14 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
         "--rocmprobe-run", str(folder),
     ]  # fmt: skip
     if workers:
-        arguments += ["-p", "xdist.plugin", "-n", str(workers), "--dist", "loadgroup"]
+        arguments += ["-p", "xdist.plugin", "-n", str(workers)]
     code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console)])
-    fine = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
-    if code in fine:
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK
+    if code == pytest.ExitCode.INTERRUPTED:
+        return INTERRUPTED
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise BadInput("nothing is left to ask; widen --only, --skip or --settings (see `rocmprobe list`)")
     click.echo(
         f"rocmprobe: pytest ended with {code!r}; the journal in {folder} holds what was gathered", err=True
     )
@@ -243,7 +262,10 @@ def report_command(results: Path, form: str, output: Optional[Path]) -> int:
     """
     from rocmprobe.report import finish
 
-    path = finish.paper(results, form, output)
+    try:
+        path = finish.paper(results, form, output)
+    except OSError as error:
+        raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
     click.echo(path)
     return OK
 
@@ -275,7 +297,7 @@ def env_command(results: Path, shell: str) -> int:
 
 
 @main.command("list")
-@click.argument("what", type=click.Choice(("settings", "problems", "checks", "machines", "gpus")))
+@click.argument("what", type=click.Choice(("settings", "problems", "checks", "machines", "gpus", "causes")))
 @_answering
 def list_command(what: str) -> int:
     """Print one of the tables that rocmprobe works from.

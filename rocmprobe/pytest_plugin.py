@@ -2,7 +2,7 @@
 
 Active for suites only; beside other tests it adds its options and nothing else. On the controller it
 begins the run and writes results and report at the end; with xdist, the items of a trial go to one
-worker (``--dist loadgroup``).
+worker.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from rocmprobe.runner import run
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.session import Session
+from rocmprobe.worker.main import die_with_parent
 
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
+#: Of a case's id, these first parts name its trial: device, driver, setting.
+_TRIAL_PARTS = 3
 
 
 def suites_folder() -> Path:
@@ -68,14 +71,13 @@ def _on_worker(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "asks(check, settings, dtypes, problems, directions): a question")
-    config.addinivalue_line("markers", "xdist_group(name): items that share a child process")
     if not _about_suites(config):
         return
     option = config.option
     if _on_worker(config):
+        # xdist's workers notice a dead controller after seconds only, and their children after them.
+        die_with_parent()
         config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
-        # xdist settled this from the command line, which need not name the distribution.
-        option.loadgroup = True
         return
     if option.rocmprobe_run is None:
         try:
@@ -83,9 +85,25 @@ def pytest_configure(config: pytest.Config) -> None:
         except (BadInput, NothingToTest) as error:
             pytest.exit(str(error), 2 if isinstance(error, BadInput) else 3)
     config.stash[_RUN] = option.rocmprobe_run
-    if getattr(option, "dist", "no") != "no":
-        # Items of one trial stay together, and the trial that all others stand on comes first.
-        option.dist, option.loadscopereorder = "loadgroup", False
+    # With xdist, the trial that all others stand on comes first.
+    option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let the items of a trial go to one worker, whatever ``--dist`` says.
+
+    xdist's own ``loadgroup`` marks items by changing their ids, which pytest 9.2 no longer takes up.
+    """
+    if _RUN not in config.stash:
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByTrial(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "/".join(nodeid.partition("[")[2].split("/")[:_TRIAL_PARTS]) or nodeid
+
+    return ByTrial(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -124,7 +142,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     ]
     metafunc.parametrize(
         "case",
-        [pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.trial_key)) for case in asked],
+        [pytest.param(case, id=case.id) for case in asked],
     )
 
 
@@ -133,8 +151,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if _RUN not in config.stash:
         return
     trials: dict[str, int] = {}
-    for case in filter(None, map(_case, items)):
-        trials.setdefault(case.trial_key, len(trials))
+    asked: set[str] = set()
+    kept = []
+    for item in items:
+        case = _case(item)
+        # Two suites may ask the same; and a question without a case in this run is no item at all.
+        empty = case is None and item.get_closest_marker("asks") is not None
+        if empty or (case and case.id in asked):
+            continue
+        kept.append(item)
+        if case:
+            asked.add(case.id)
+            trials.setdefault(case.trial_key, len(trials))
+    items[:] = kept
     checks = list(CHECKS)
 
     def order(item: pytest.Item) -> tuple[bool, int, int]:
@@ -191,7 +220,7 @@ def hold(outcome: Outcome) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     if _SESSION in config.stash:
-        config.stash[_SESSION].close()
+        config.stash[_SESSION].close(at_once=exitstatus == pytest.ExitCode.INTERRUPTED)
     if _RUN not in config.stash or _on_worker(config):
         return
     folder = config.stash[_RUN]

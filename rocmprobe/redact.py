@@ -17,12 +17,16 @@ def _identifiers() -> tuple[tuple[re.Pattern[str], str], ...]:
 
     A name shorter than three letters, or one like ``root``, is everybody's and stays.
     """
-    home, host = str(Path.home()), socket.gethostname()
-    user = os.environ.get("USER") or os.environ.get("LOGNAME") or Path(home).name
+    host = socket.gethostname()
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or Path.home().name
+    # Libraries print paths as they resolved them, and a host without its domain.
+    homes = {str(Path.home()), str(Path.home().resolve())}
+    names = {host: "<host>", host.partition(".")[0]: "<host>", user: "<user>"}
     rules = []
-    if len(home) > 1:
-        rules.append((re.compile(re.escape(home) + r"(?=/|\W|$)"), "<home>"))
-    for name, placeholder in ((host, "<host>"), (user, "<user>")):
+    for home in sorted(homes, key=len, reverse=True):
+        if len(home) > 1:
+            rules.append((re.compile(re.escape(home) + r"(?=/|\W|$)"), "<home>"))
+    for name, placeholder in sorted(names.items(), key=lambda item: len(item[0]), reverse=True):
         if len(name) >= 3 and name not in ("root", "localhost", "user"):
             rules.append((re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])"), placeholder))
     return tuple(rules)

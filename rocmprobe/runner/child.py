@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
-import multiprocessing
 import os
 import selectors
 import signal
 import subprocess
 import sys
 import time
-import types
-from collections.abc import Iterator, Mapping
-from multiprocessing import forkserver
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.runner.capture import Capture
-from rocmprobe.runner.environment import kept
+from rocmprobe.runner.server import forked
 
-_DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia")
 #: An event is a line of some KiB; a child that sends more without a newline is out of its mind.
 _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
+#: More than a pipe holds: what was written to it before now is read by then.
+_PIPE_BYTES = 1 << 20
 
 
 class Child:
-    """A worker process. ``events`` come one at a time; what it prints goes to ``log``."""
+    """A worker process. ``events`` come one at a time; what it prints goes to ``log``.
 
-    def __init__(self, environ: Mapping[str, str], workdir: Path, spawn: bool) -> None:
+    It is forked from the server unless ``spawn`` says otherwise or the server fails within ``seconds``.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], workdir: Path, spawn: bool, seconds: float = 120.0
+    ) -> None:
         command_reader, self._commands = os.pipe()
         self._events, event_writer = os.pipe()
         self._output, output_writer = os.pipe()
@@ -40,11 +42,11 @@ class Child:
         self._buffer = b""
         self.start_method = "spawn"
         try:
-            self._process: _Process = (
-                _spawned(command_reader, event_writer, output_writer, environ, workdir)
-                if spawn or not _server_is_clean()
-                else self._fork(command_reader, event_writer, output_writer, workdir)
-            )
+            ends = command_reader, event_writer, output_writer
+            process = None if spawn else _forked(*ends, workdir, seconds)
+            if process is not None:
+                self.start_method = "fork"
+            self._process: _Process = process or _spawned(*ends, environ, workdir)
         finally:
             for descriptor in (command_reader, event_writer, output_writer):
                 os.close(descriptor)
@@ -52,24 +54,6 @@ class Child:
         for descriptor in (self._events, self._output):
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ)
-
-    def _fork(self, commands: int, events: int, output: int, workdir: Path) -> _Process:
-        from rocmprobe.worker.forked import forked
-
-        self.start_method = "fork"
-        ends = [
-            Connection(os.dup(commands), writable=False),
-            Connection(os.dup(events), readable=False),
-            Connection(os.dup(output), readable=False),
-        ]
-        process = multiprocessing.get_context("forkserver").Process(
-            target=forked, args=(*ends, str(workdir)), daemon=True
-        )
-        with _bare_main():
-            process.start()
-        for end in ends:
-            end.close()
-        return _Forked(process)
 
     @property
     def pid(self) -> int:
@@ -122,14 +106,19 @@ class Child:
             else:
                 self._drain()
                 raise EOFError
-        if not self._process.alive() and not self._selector.select(0):
-            # A grandchild may hold the pipes open; the child itself is what counts.
+        if b"\n" in self._buffer or self._process.alive():
+            return
+        if all(key.fd != self._events for key, _ in self._selector.select(0)):
+            # A grandchild may hold the pipes open and print; the child itself is what counts.
+            self._drain()
             raise EOFError
 
     def _drain(self) -> None:
-        """Take over all output that was written before now."""
-        while data := _read(self._output):
+        """Take over all output that was written before now; who prints without end is not waited for."""
+        taken = 0
+        while taken < _PIPE_BYTES and (data := _read(self._output)):
             self._keep(data)
+            taken += len(data)
 
     def _keep(self, data: bytes) -> None:
         self.log.write(data)
@@ -145,10 +134,16 @@ class Child:
     def close(self, seconds: float) -> str:
         """Ask the child to end, wait, else kill it. Returns the exit: "0", a code, a signal, "killed"."""
         self._close_commands()
+        return self.exit(seconds)
+
+    def exit(self, seconds: float) -> str:
+        """How the child ends by itself within ``seconds``, else "killed"; a driver may hold an ended one."""
         ends = time.monotonic() + seconds
         while self._process.alive() and time.monotonic() < ends:
-            with contextlib.suppress(EOFError):
+            try:
                 self.event(0.05)
+            except EOFError:
+                time.sleep(0.02)
         return self.kill() if self._process.alive() else self._gone()
 
     def kill(self) -> str:
@@ -163,15 +158,12 @@ class Child:
                 return "killed"
         return "unkillable"
 
-    def exit(self) -> str:
-        """How a child that has ended by itself ended."""
-        return self._gone()
-
     def _gone(self) -> str:
         self._drain()
         code = self._process.code()
-        # What the child started and left behind ends with it.
-        self._signal_group(signal.SIGKILL)
+        # What the child started and left behind ends with it. Its own number may be another's by now.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
         self._close_commands()
         self._selector.close()
         for descriptor in (self._events, self._output):
@@ -187,6 +179,7 @@ class Child:
             self._commands = -1
 
     def _signal_group(self, number: int) -> None:
+        """To the group, and to the child itself, which may not have a group of its own yet."""
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self.pid, number)
@@ -230,59 +223,28 @@ class _Spawned(_Process):
         return self._process.wait(1)
 
 
+def _forked(commands: int, events: int, output: int, workdir: Path, seconds: float) -> Optional[_Process]:
+    from rocmprobe.worker.forked import forked as serve_forked
+
+    ends = [
+        Connection(os.dup(commands), writable=False),
+        Connection(os.dup(events), readable=False),
+        Connection(os.dup(output), readable=False),
+    ]
+    process = forked(serve_forked, (*ends, str(workdir)), workdir, seconds)
+    for end in ends:
+        end.close()
+    return None if process is None else _Forked(process)
+
+
 def _spawned(commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path) -> _Process:
     # The child works in a folder of its own: `python -m` puts the working directory on sys.path.
     process = subprocess.Popen(
-        [sys.executable, "-m", "rocmprobe.worker", str(commands), str(events)],
+        [sys.executable, "-m", "rocmprobe.worker", str(commands), str(events), str(os.getpid())],
         stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environ), cwd=workdir,
         pass_fds=(commands, events), start_new_session=True,
     )  # fmt: skip
     return _Spawned(process)
-
-
-@functools.lru_cache(maxsize=1)
-def _server_is_clean() -> bool:
-    """Start the fork server, which imports torch; True if that has touched no device.
-
-    A server that opened a device must not be forked: its children would share that context.
-    """
-    server: Any = forkserver._forkserver
-    multiprocessing.set_forkserver_preload(["rocmprobe.worker.preload"])
-    try:
-        with _kept_environment(), _bare_main():
-            forkserver.ensure_running()
-            # The server takes requests once its imports are done; this one waits for that.
-            first = multiprocessing.get_context("forkserver").Process(target=os.getpid)
-            first.start()
-            first.join()
-        opened = [os.readlink(entry) for entry in Path(f"/proc/{server._forkserver_pid}/fd").iterdir()]
-    except (OSError, EOFError):
-        return False
-    return first.exitcode == 0 and not any(name.startswith(_DEVICE_NODES) for name in opened)
-
-
-@contextlib.contextmanager
-def _kept_environment() -> Iterator[None]:
-    """The server starts in what every child inherits; it takes its environment from this process."""
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(kept(before))
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextlib.contextmanager
-def _bare_main() -> Iterator[None]:
-    """multiprocessing imports the parent's main module again in every child; a trial needs none of it."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def _read(descriptor: int) -> Optional[bytes]:
@@ -298,6 +260,6 @@ def _read(descriptor: int) -> Optional[bytes]:
 def _parsed(line: bytes) -> Optional[dict[str, Any]]:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) and "event" in event else None

@@ -33,9 +33,14 @@ class Journal:
         """Write one record and have it on disk before going on."""
         clean = redacted(content) if self._redact else content
         line = json.dumps({"record": record, **clean}) + "\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, line.encode())
+            size = os.fstat(descriptor).st_size
+            # A writer that was killed in mid-line must not take this record along.
+            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
+            data = ("\n" * bool(torn) + line).encode()
+            while data:
+                data = data[os.write(descriptor, data) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -75,6 +80,9 @@ class Journal:
             elif record["record"] == "retry":
                 self._intents.discard(record["case"])
                 self._outcomes.pop(record["case"], None)
+            elif record["record"] == "resumed":
+                # The machine may have been restarted meanwhile.
+                self._wedged.clear()
             elif record["record"] == "wedged":
                 self._wedged.add(record["device"])
 

@@ -18,8 +18,11 @@ from pathlib import Path
 
 def lock_folder() -> Path:
     """Where the locks of this user are; made if needed."""
-    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    folder = base / f"rocmprobe-locks-{os.getuid()}"
+    base = os.environ.get("XDG_RUNTIME_DIR") or ""
+    # The variable survives sudo and containers; its folder often does not.
+    if not os.access(base, os.W_OK | os.X_OK):
+        base = tempfile.gettempdir()
+    folder = Path(base) / f"rocmprobe-locks-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 

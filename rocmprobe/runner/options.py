@@ -26,7 +26,7 @@ class RunOptions:
     def selects(self, case: Case) -> bool:
         """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.
 
-        What a selected case stands on is asked too, where it is needed.
+        What a selected case stands on is asked only if it is selected, too.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -50,8 +51,10 @@ def begin(options: RunOptions, out: Optional[Path]) -> Path:
     targets = find_targets(options.device, machine)
     settings = {target.device: settings_for(target.backend, options.settings) for target in targets}
     started = _now()
-    folder = out or _free(Path("reports") / f"{re.sub('[:-]', '', started)}-{_label(targets)}")
+    folder = out or Path("reports") / f"{re.sub('[:-]', '', started)}-{_label(targets)}"
     try:
+        if out is None:
+            folder = _made(folder)
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / NAME).exists():
             raise BadInput(f"{folder}: holds a run already; name another folder, or take it up with --resume")
@@ -158,10 +161,14 @@ def _now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _free(folder: Path) -> Path:
-    """``folder``, or its name with a number where two runs began in the same second."""
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(path for path in chain([folder], numbered) if not path.exists())
+def _made(folder: Path) -> Path:
+    """Make ``folder``, or one of its name with a number where two runs begin in the same second."""
+    others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    for path in chain([folder], others):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            break
+    return path
 
 
 def _label(targets: tuple[Target, ...]) -> str:
@@ -182,5 +189,8 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 def _point_latest_at(folder: Path) -> None:
     latest, temporary = folder.parent / "latest", folder.parent / f".latest-{os.getpid()}"
-    temporary.symlink_to(folder.name)
-    temporary.replace(latest)
+    # A convenience: a file system without links, or a folder of that name, must not cost the run.
+    with contextlib.suppress(OSError):
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(folder.name)
+        temporary.replace(latest)

@@ -51,8 +51,9 @@ class Session:
         self._cases = {case.id: case for case in cases}
         self._alone = alone
 
-    def close(self) -> None:
-        self._trials.close()
+    def close(self, at_once: bool) -> None:
+        """``at_once``: the child may be in the middle of something and is not waited for."""
+        self._trials.close(at_once)
 
     def outcome(self, case: Case) -> Outcome:
         """The case's outcome. It is in the journal before this returns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ from rocmprobe.runner.targets import Target
 TRIES = {"crash": 3, "error": 3, "hang": 2}
 #: Lines of output kept with a failure.
 _LAST_LINES = 15
+#: Innermost frames kept of a stack.
+_FRAMES = 8
 _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", re.IGNORECASE)
 
 
@@ -77,19 +80,20 @@ class Trials:
         self._simulated = to_json(simulated) if simulated else None
         self._journal = journal
         self._live: Optional[_Live] = None
-        self._folder = tempfile.TemporaryDirectory(prefix="rocmprobe-")
+        self._folder = Path(tempfile.mkdtemp(prefix="rocmprobe-"))
 
-    def close(self) -> None:
-        """End the child and remove the run's databases and caches."""
-        self._end_child()
-        self._folder.cleanup()
+    def close(self, at_once: bool) -> None:
+        """End the child, ``at_once`` or in its own way, and remove the run's databases and caches."""
+        self._end_child(at_once)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def outcome(self, case: Case) -> Outcome:
         """Put ``case`` to a child. A case that ends its child is tried again alone, in a fresh one."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
         while replies[-1].over and len(replies) < TRIES.get(replies[-1].state, 1):
-            if not self._device_answers(case):
+            # Where torch cannot be imported, the device was not reached and is not to blame.
+            if replies[-1].phase != "start" and not self._device_answers(case):
                 self._journal.append("wedged", device=case.device)
                 break
             replies.append(self._reply(case))
@@ -117,11 +121,11 @@ class Trials:
         """A child for the case's trial, told what it is for; it has yet to say that it is ready."""
         target, setting = self._targets[case.device], self._settings[case.device][case.setting]
         # Databases and caches are shared by the trials of a setting, kept from those of another.
-        folder = Path(self._folder.name) / case.trial_key.replace("/", "_").replace(":", "")
+        folder = self._folder / case.trial_key.replace("/", "_").replace(":", "")
         folder.mkdir(parents=True, exist_ok=True)
         trace = BACKENDS[target.backend].trace_variables
         environ = environment(setting, folder, trace, os.environ)
-        child = Child(environ, folder, spawn=must_spawn(setting))
+        child = Child(environ, folder, must_spawn(setting), self._budgets.start)
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
         self._live = _Live(child, trial_id, case.trial_key, case)
         self._last_id = trial_id
@@ -156,9 +160,10 @@ class Trials:
                 return _Reply(event["attempts"], event["poisoned"], phase, log=log)
 
     def _crashed(self, child: Child, phase: str) -> _Reply:
-        exit_status = child.exit()
+        exit_status = child.exit(self._budgets.teardown)
         self._record(exit_status)
-        message = f"the process ended with {exit_status} in phase {phase}"
+        where = "while importing torch" if phase == "start" else f"in phase {phase}"
+        message = f"the process ended with {exit_status} {where}"
         return _Reply([_answer("crash", message, exit_status)], True, phase, log=child.since_mark.text())
 
     def _hung(self, child: Child, phase: str, cpu: float, budget: float) -> _Reply:
@@ -172,10 +177,11 @@ class Trials:
         answer["evidence"] = stuck
         return _Reply([answer], True, phase, doing, log)
 
-    def _end_child(self) -> None:
+    def _end_child(self, at_once: bool = False) -> None:
         if self._live:
-            exit_status = self._live.child.close(self._budgets.teardown)
-            self._record(exit_status, after_last_answer=True)
+            child = self._live.child
+            exit_status = child.kill() if at_once else child.close(self._budgets.teardown)
+            self._record(exit_status, after_last_answer=not at_once)
 
     def _record(self, exit_status: str, after_last_answer: bool = False) -> None:
         """Write the trial down; the child is gone."""
@@ -188,11 +194,15 @@ class Trials:
             round(time.monotonic() - live.started, 3),
         )  # fmt: skip
         self._journal.append("trial", trial=to_json(trial))
+        if exit_status == "unkillable":
+            self._journal.append("wedged", device=live.case.device)
 
     def _device_answers(self, case: Case) -> bool:
         """The canary: a small exact sum in a fresh child with no setting; it has two tries."""
         canary = Case(case.device, case.driver, "default", "elementwise", "float32")
         for _ in range(2):
+            if self._journal.wedged(case.device):
+                return False
             reply = self._reply(canary)
             self._end_child()
             if reply.state in ("pass", "n/a"):
@@ -217,7 +227,9 @@ class Trials:
         if state not in ("pass", "n/a"):
             printed = [line for line in reply.log.splitlines() if line.strip()]
             telling = [line for line in printed if _TELLING.search(line)]
-            evidence += dict.fromkeys([*telling[-_LAST_LINES:], *last["evidence"], *printed[-_LAST_LINES:]])
+            evidence += dict.fromkeys(
+                [*telling[-_LAST_LINES:], *_stack(printed), *last["evidence"], *printed[-_LAST_LINES:]]
+            )
         return Outcome(
             id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
             rung=case.rung, state=state, trial=trials[-1], native_isa=target.native_isa,
@@ -230,6 +242,12 @@ class Trials:
             solver=solver, timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
             evidence=tuple(evidence),
         )  # fmt: skip
+
+
+def _stack(printed: list[str]) -> list[str]:
+    """The innermost frames of the last stack that faulthandler printed of the thread that Python ran."""
+    starts = [number for number, line in enumerate(printed) if line.startswith("Current thread 0x")]
+    return printed[starts[-1] : starts[-1] + _FRAMES + 1] if starts else []
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""A child started from scratch: ``python -m rocmprobe.worker COMMANDS_FD EVENTS_FD``."""
+"""A child started from scratch: ``python -m rocmprobe.worker COMMANDS_FD EVENTS_FD PARENT_PID``."""
 
 import sys
 
 from rocmprobe.worker.main import die_with_parent, serve
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(int(sys.argv[3]))
     serve(int(sys.argv[1]), int(sys.argv[2]))

@@ -125,9 +125,9 @@ def _error(error: BaseException) -> Answer:
     return Answer("error", lines[0], cause, evidence=lines[1:6] + frames)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent thread ends."""
-    parent = os.getppid()
+def die_with_parent(parent: Optional[int] = None) -> None:
+    """Have the kernel kill this process when its parent thread ends; end it if ``parent`` is gone already."""
+    parent = parent or os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

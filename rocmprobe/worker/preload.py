@@ -1,9 +1,15 @@
 """What the fork server imports once, so that a forked child starts in milliseconds."""
 
 import contextlib
+import importlib
+import signal
 
+from rocmprobe.worker.main import die_with_parent
+
+# The server watches neither its parent nor Ctrl-C before its imports are done, and those may hang.
+die_with_parent()
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 # A broken torch must not take the server along: the child imports it again and reports why it fails.
 with contextlib.suppress(Exception):
-    import torch  # noqa: F401
-import rocmprobe.worker.checks
-import rocmprobe.worker.main  # noqa: F401
+    importlib.import_module("torch")
+importlib.import_module("rocmprobe.worker.checks")

@@ -1,4 +1,4 @@
-"""A simulated machine inside the child: faults where the real one would enter MIOpen or rocBLAS.
+"""A simulated machine inside the child: faults where the real one would enter MIOpen, rocBLAS or a kernel.
 
 What runs is this CPU. A convolution that the simulated machine would give to MIOpen runs in oneDNN; one
 that it would not (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as
@@ -12,7 +12,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -49,13 +49,17 @@ def faults(machine: SimulatedMachine, setting: str) -> Callable[[], AbstractCont
 
     @contextmanager
     def context() -> Iterator[None]:
-        layer = _FaultLayer(machine, setting)
-        shim.add_layer(layer, "cpu")
-        try:
-            with _faulty_gemm(layer):
-                yield
-        finally:
-            shim.remove_layer(layer, "cpu")
+        layers: list[shim.Layer] = [_FaultLayer(machine, setting)]
+        watch = _watched_operators(machine, setting)
+        if watch:
+            layers.append(_WithinConvolutions(watch))
+        with ExitStack() as stack:
+            for layer in layers:
+                shim.add_layer(layer, "cpu")
+                stack.callback(shim.remove_layer, layer, "cpu")
+            if watch:
+                stack.enter_context(watch())
+            yield
 
     return context
 
@@ -93,12 +97,6 @@ class _FaultLayer(shim.Layer):
             narrow = [None if each is None else _spoiled(each) for each in narrow]
         return narrow[0], narrow[1], narrow[2]
 
-    def gemm(self, dtype: str) -> None:
-        """A matrix multiplication is about to enter rocBLAS."""
-        for fault in self._faults:
-            if fault.library == "rocblas" and fault.matches(self._setting, "", dtype, "", os.environ):
-                _break(fault, ())
-
     def _meet(
         self, call: ConvolutionCall | BackwardCall, bias: bool, directions: tuple[str, ...]
     ) -> Optional[Fault]:
@@ -108,7 +106,7 @@ class _FaultLayer(shim.Layer):
         text = _problem(call, dtype, bias).text
         for fault in self._faults:
             met = [d for d in directions if fault.matches(self._setting, text, dtype, d, os.environ)]
-            if fault.library == library and met and random.random() < fault.chance:  # noqa: S311
+            if fault.library == library and met and _befalls(fault):
                 _break(fault, tuple(met))
                 return fault
         return None
@@ -137,24 +135,59 @@ class _FaultLayer(shim.Layer):
                 yield
 
 
-@contextmanager
-def _faulty_gemm(layer: _FaultLayer) -> Iterator[None]:
-    """Let matrix multiplications meet the rocBLAS faults."""
-    if not any(fault.library == "rocblas" for fault in layer._faults):
-        yield
-        return
+class _WithinConvolutions(shim.Layer):
+    """Keeps watch inside a convolution: PyTorch lifts a dispatch mode while it handles an operator, and
+    the bypass multiplies its matrices there."""
+
+    name = "watch"
+    rank = shim.RANK_RECORDER
+
+    def __init__(self, watch: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._watch = watch
+
+    def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
+        with self._watch():
+            return proceed(call)
+
+    def convolution_backward(
+        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
+    ) -> Gradients:
+        with self._watch():
+            return proceed(call)
+
+
+def _watched_operators(
+    machine: SimulatedMachine, setting: str
+) -> Optional[Callable[[], AbstractContextManager[Any]]]:
+    """A context in which every operator meets the ``hip`` faults, and matrix products those of
+    ``rocblas``; None where the machine has neither."""
+    faults = [fault for fault in machine.faults if fault.library != "miopen"]
+    if not faults:
+        return None
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Gemm(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func.overloadpacket in _GEMMS:
-                layer.gemm(str(args[0].dtype).rpartition(".")[2])
-            return func(*args, **(kwargs or {}))
+    names = ("mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_")
+    products = {getattr(torch.ops.aten, name) for name in names}
 
-    _GEMMS = {getattr(torch.ops.aten, name) for name in ("mm", "addmm", "bmm", "baddbmm")}  # noqa: N806
-    with Gemm():
-        yield
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            tensor = isinstance(result, torch.Tensor)
+            dtype = str(result.dtype).rpartition(".")[2] if tensor else ""
+            for fault in faults:
+                met = fault.library == "hip" or func.overloadpacket in products
+                if met and fault.matches(setting, "", dtype, "", os.environ) and _befalls(fault):
+                    _break(fault, ())
+                    if tensor and result.dim():
+                        result.select(0, 0).mul_(2)
+            return result
+
+    return Watch
+
+
+def _befalls(fault: Fault) -> bool:
+    return random.random() < fault.chance  # noqa: S311
 
 
 def _wide(tensor: Any) -> Any:

@@ -1,0 +1,49 @@
+"""The suites under plain pytest, from a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from runs import CHECKOUT, PROBLEM, Run, environment
+
+
+def suites(folder: Path, *arguments: object) -> Run:
+    command = [
+        sys.executable, "-m", "pytest", "suites/", "--rocmprobe-device", "cpu",
+        "--rocmprobe-problem", PROBLEM,
+        "--rocmprobe-settings", "vendor-off,bypass", "--rocmprobe-out", folder / "out",
+        "--junitxml", folder / "items.xml", "-p", "no:cacheprovider", "-k", "test_convolution or test_bypass",
+        *arguments,
+    ]  # fmt: skip
+    done = subprocess.run(
+        list(map(str, command)), cwd=CHECKOUT, env=environment(), capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    return Run(folder / "out", done)
+
+
+@pytest.mark.parametrize(
+    "distribution", [("-n", "2"), ("-o", "addopts=", "-p", "no:xdist")], ids=["two workers", "without xdist"]
+)
+def test_one_item_is_one_outcome(tmp_path: Path, distribution: tuple[str, ...]) -> None:
+    done = suites(tmp_path, *distribution)
+    assert done.ended.returncode == 0, done.ended.stdout
+    items = [case.get("name", "") for case in ElementTree.parse(tmp_path / "items.xml").iter("testcase")]
+    assert sorted(item.partition("[")[2].rstrip("]") for item in items) == sorted(done.outcomes)
+    assert set(done.states.values()) == {"pass"}
+    assert len(done.states) == 9
+    assert not done.results.partial
+    assert len(done.results.trials) == 3
+    assert {"report.html", "junit.xml"} <= {path.name for path in done.folder.iterdir()}
+
+
+@pytest.mark.parametrize(("device", "code"), [("gpu", 2), ("cuda:7", 3)])
+def test_a_wrong_device_is_one_line_under_pytest_too(tmp_path: Path, device: str, code: int) -> None:
+    done = suites(tmp_path, "--rocmprobe-device", device, "-n", "0").ended
+    assert done.returncode == code
+    assert f"--device {device}" in (done.stdout + done.stderr).replace("'", "")
+    assert "Traceback" not in done.stdout + done.stderr

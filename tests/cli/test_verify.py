@@ -1,0 +1,28 @@
+"""``rocmprobe run --verify``: the recommendation is asked again, alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runs import SMALL, machine_file, rocmprobe, run
+
+MIOPEN_DEAD = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
+
+
+def test_verify_holds_until_the_machine_becomes_worse(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.toml"
+    machine_file(machine, MIOPEN_DEAD)
+    recommended = run(tmp_path / "out", "--simulate", machine, *SMALL)
+    assert recommended.results.recommendation
+    assert recommended.results.recommendation.verdict == "vendor-off"
+
+    results = tmp_path / "out" / "results.json"
+    narrow = ("--", "-k", "test_convolution or test_gemm")
+    same = rocmprobe("run", "--verify", results, "--out", tmp_path / "same", *narrow)
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert "vendor-off holds" in same.stdout
+
+    machine_file(machine, MIOPEN_DEAD, {"library": "rocblas", "effect": "raise", "message": "it failed"})
+    worse = rocmprobe("run", "--verify", results, "--out", tmp_path / "worse", *narrow)
+    assert worse.returncode == 1, worse.stdout + worse.stderr
+    assert "vendor-off does not hold" in worse.stdout

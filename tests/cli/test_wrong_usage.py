@@ -1,0 +1,80 @@
+"""Wrong usage: the right exit code and one clear line, never a traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from runs import machine_file, rocmprobe
+
+from rocmprobe.model import Machine, Results, write_results
+
+RESULTS = Results(1, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), ())
+Make = Callable[[Path], list[object]]
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    return path
+
+
+def results(folder: Path, **changes: object) -> Path:
+    path = folder / "results.json"
+    write_results(RESULTS, path)
+    return written(path, json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def broken_machine(folder: Path) -> Path:
+    return machine_file(folder / "machine.toml", {"library": "miopen", "effect": "raise", "colour": "red"})
+
+
+def used_folder(folder: Path) -> Path:
+    written(folder / "journal.jsonl", '{"record": "run"}\n')
+    return folder
+
+
+WRONG: dict[str, tuple[int, str, Make]] = {
+    "device word": (2, "--device 'gpu'", lambda at: ["run", "--device", "gpu"]),
+    "absent device": (3, "--device cuda:7", lambda at: ["run", "--device", "cuda:7"]),
+    "setting": (2, "no setting 'warp'", lambda at: ["run", "--device", "cpu", "--settings", "warp"]),
+    "problem": (2, "'conv9d' is no kind", lambda at: ["run", "--problem", "conv9d-fp32"]),
+    "machine": (2, "no machine 'vega'", lambda at: ["run", "--simulate", "vega"]),
+    "machine file": (2, "none.toml", lambda at: ["run", "--simulate", at / "none.toml"]),
+    "field of a machine": (2, "colour", lambda at: ["run", "--simulate", broken_machine(at)]),
+    "used folder": (2, "holds a run already",
+                    lambda at: ["run", "--device", "cpu", "--out", used_folder(at)]),
+    "file in the way": (2, "cannot be written",
+                        lambda at: ["run", "--device", "cpu", "--out", written(at / "file", "") / "out"]),
+    "folder of the kernel": (2, "cannot be written",
+                             lambda at: ["run", "--device", "cpu", "--out", "/proc/run"]),
+    "nothing left": (2, "nothing is left to ask",
+                     lambda at: ["run", "--device", "cpu", "--only", "no-such-check", "--out", at / "out"]),
+    "resume of nothing": (2, "name the folder of a run", lambda at: ["run", "--resume", at]),
+    "report of nothing": (2, "cannot be read", lambda at: ["report", at / "none.json"]),
+    "report of a broken file": (2, "not JSON", lambda at: ["report", written(at / "results.json", "{")]),
+    "report of another version": (2, "schema_version is 9",
+                                  lambda at: ["report", results(at, schema_version=9)]),
+    "report of a folder": (2, "name the folder of a run", lambda at: ["report", at]),
+    "report to nowhere": (2, "name another file",
+                          lambda at: ["report", results(at), "-o", at / "none" / "report.html"]),
+    "env of nothing": (2, "cannot be read", lambda at: ["env", at / "none.json"]),
+    "env of a damaged file": (2, "outcomes", lambda at: ["env", results(at, outcomes=7)]),
+    "env of another version": (2, "schema_version is None", lambda at: ["env", written(at / "r.json", "[]")]),
+    "verify of nothing": (2, "recommend no configuration", lambda at: ["run", "--verify", results(at)]),
+    "unknown option": (2, "--colour", lambda at: ["run", "--colour"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_usage_is_one_clear_line(tmp_path: Path, what: str) -> None:
+    code, text, make = WRONG[what]
+    done = rocmprobe(*make(tmp_path), cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert text in lines[-1]
+    if what != "unknown option":
+        assert lines == [lines[-1]]
+        assert lines[0].startswith("rocmprobe: ")

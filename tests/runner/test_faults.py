@@ -1,0 +1,118 @@
+"""What a broken library does to a process becomes the right outcome, and the run goes on."""
+
+from __future__ import annotations
+
+import pytest
+from runs import Run, machine_file, run
+
+from rocmprobe.model import Outcome
+
+FLAKY = tuple(f"conv1d-fp32-n1-c{channels}-i9-k4-f3" for channels in range(1, 21))
+
+
+def problem(channels: int) -> str:
+    return f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3"
+
+
+SEGV, ABORT, EXIT, IDLE, BUSY, RAISES, WRONG, FINE = map(problem, range(1, 9))
+
+
+def fault(where: str, effect: str, **more: object) -> dict[str, object]:
+    return {"library": "miopen", "problem": f"^{where}$", "effect": effect, **more}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One run over a machine on which every problem breaks in a way of its own."""
+    folder = tmp_path_factory.mktemp("faults")
+    machine = machine_file(
+        folder / "machine.toml",
+        fault(SEGV, "signal"),
+        fault(ABORT, "signal", signal="SIGABRT"),
+        fault(EXIT, "exit"),
+        fault(IDLE, "hang"),
+        fault(BUSY, "busy"),
+        fault(RAISES, "raise", message="miopenStatusUnknownError"),
+        fault(WRONG, "wrong"),
+        fault("conv1d-.*", "raise", message="it comes and goes", chance=0.3),
+        first_call=2,
+    )
+    text = machine.read_text().replace(
+        'signal = "SIGABRT"', 'signal = "SIGABRT"\nstderr = { fwd = "MIOpen Error: no such kernel" }'
+    )
+    machine.write_text(text)
+    problems = [SEGV, ABORT, EXIT, IDLE, BUSY, RAISES, WRONG, FINE, *FLAKY]
+    asked = [argument for text in problems for argument in ("--problem", text)]
+    return run(
+        folder / "out", "--simulate", machine, "--only", "convolution", "--settings", "vendor-off",
+        "--purpose", "inference", "--skip", "*/vendor-off/*/conv1d-*", *asked,
+    )  # fmt: skip
+
+
+def facts(outcome: Outcome) -> tuple[str, str | None, str | None, str | None, list[str]]:
+    attempts = [attempt.state for attempt in outcome.attempts]
+    return outcome.state, outcome.phase, outcome.activity, outcome.cause, attempts
+
+
+def test_a_segmentation_fault_is_a_crash_with_its_signal_and_stack(broken: Run) -> None:
+    outcome = broken.of("default", SEGV)
+    assert facts(outcome) == ("crash", "first-call", None, "SIGSEGV", ["crash"] * 3)
+    assert "SIGSEGV in phase first-call" in outcome.evidence[0]
+    assert "Fatal Python error: Segmentation fault" in outcome.evidence
+    assert any("_break" in line for line in outcome.evidence)
+
+
+def test_an_abort_keeps_what_the_library_printed(broken: Run) -> None:
+    outcome = broken.of("default", ABORT)
+    assert facts(outcome) == ("crash", "first-call", None, "SIGABRT", ["crash"] * 3)
+    assert "MIOpen Error: no such kernel" in outcome.evidence
+
+
+def test_an_exit_from_inside_the_library_is_a_crash_with_its_code(broken: Run) -> None:
+    assert facts(broken.of("default", EXIT)) == ("crash", "first-call", None, "3", ["crash"] * 3)
+
+
+@pytest.mark.parametrize(("where", "activity"), [(IDLE, "idle"), (BUSY, "busy")])
+def test_a_hang_tells_what_the_process_was_doing_and_where(broken: Run, where: str, activity: str) -> None:
+    outcome = broken.of("default", where)
+    assert facts(outcome) == ("hang", "first-call", activity, "timeout", ["hang"] * 2)
+    assert any("most recent call first" in line for line in outcome.evidence)
+    assert any("_break" in line for line in outcome.evidence)
+    assert any(line.startswith("State:") for line in outcome.evidence)
+
+
+def test_an_exception_is_an_error_with_the_library_s_status(broken: Run) -> None:
+    outcome = broken.of("default", RAISES)
+    assert facts(outcome) == ("error", "first-call", None, "miopen-status", ["error"] * 3)
+    assert outcome.evidence[0] == "RuntimeError: miopenStatusUnknownError"
+    assert len({attempt.trial for attempt in outcome.attempts}) == 1
+
+
+def test_wrong_numbers_are_wrong_and_say_by_how_much(broken: Run) -> None:
+    outcome = broken.of("default", WRONG)
+    assert facts(outcome) == ("wrong", "steady", None, None, ["wrong"] * 3)
+    assert outcome.evidence[0].startswith("output: ")
+    assert outcome.numerics["of"] == "output"
+
+
+def test_what_comes_and_goes_is_flaky_with_its_count(broken: Run) -> None:
+    flaky = [outcome for outcome in broken.outcomes.values() if outcome.state == "flaky"]
+    assert flaky
+    for outcome in flaky:
+        states = [attempt.state for attempt in outcome.attempts]
+        assert outcome.evidence[0].startswith(f"{states.count('error')} of {len(states)} tries failed: ")
+        assert states[-1] == "pass"
+
+
+def test_the_run_goes_on_with_the_next_case_and_other_settings(broken: Run) -> None:
+    assert broken.ended.returncode == 1
+    assert broken.of("default", FINE).state == "pass"
+    assert {o.state for o in broken.outcomes.values() if o.setting == "vendor-off"} == {"pass"}
+    assert not broken.results.partial
+
+
+def test_every_crash_and_hang_ends_a_trial_of_its_own(broken: Run) -> None:
+    exits = [trial.exit for trial in broken.results.trials]
+    assert [exits.count(end) for end in ("SIGSEGV", "SIGABRT", "3", "killed")] == [3, 3, 3, 4]
+    named = {trial.id for trial in broken.results.trials}
+    assert {attempt.trial for outcome in broken.outcomes.values() for attempt in outcome.attempts} <= named

@@ -1,0 +1,67 @@
+"""A run that is killed at any moment: nothing that was learned is lost, and nothing is left running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import Background, Run, journal, kinds, machine_file, rocmprobe, wait_until
+
+GOOD = tuple(f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in (1, 2))
+HANGS = "conv2d-fp32-n1-c3-i8x8-k4-f3x3"
+
+
+def settled(folder: Path) -> dict[str, Any]:
+    """Outcomes by id; fails where one was written twice."""
+    outcomes = [record["outcome"] for record in journal(folder) if record["record"] == "outcome"]
+    assert len({outcome["id"] for outcome in outcomes}) == len(outcomes)
+    return {outcome["id"]: outcome for outcome in outcomes}
+
+
+def in_flight(folder: Path) -> list[str]:
+    begun = [record["case"] for record in journal(folder) if record["record"] == "intent"]
+    return [case for case in begun if case not in settled(folder)]
+
+
+MOMENTS: dict[str, Callable[[Path], object]] = {
+    "at the start": lambda folder: "run" in kinds(folder),
+    "while torch is imported": lambda folder: "intent" in kinds(folder),
+    "between answers": lambda folder: len(settled(folder)) >= 2,
+    "in a hang": lambda folder: any(HANGS in case for case in in_flight(folder)),
+}
+
+
+def arguments(folder: Path, hangs: bool) -> list[str]:
+    """A run of nine cases on a machine that hangs in one of them, or in none."""
+    fault = {"library": "miopen", "effect": "hang", "problem": HANGS, "directions": ["fwd"]}
+    machine = machine_file(folder / "machine.toml", *([fault] if hangs else []), first_call=3)
+    problems = [argument for text in (*GOOD, HANGS) for argument in ("--problem", text)]
+    return [
+        "--simulate", str(machine), "--only", "convolution", "--settings", "vendor-off",
+        "--skip", "*/vendor-off/*", *problems,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("moment", "workers"), [*((moment, 0) for moment in MOMENTS), ("between answers", 2), ("in a hang", 2)]
+)
+def test_a_killed_run_is_taken_up_again(tmp_path: Path, moment: str, workers: int) -> None:
+    folder, hangs = tmp_path / "out", moment == "in a hang"
+    victim = Background(folder, *arguments(tmp_path, hangs), "-n", workers)
+    assert victim.reaches(lambda: MOMENTS[moment](folder))
+    victim.kill()
+    assert wait_until(lambda: not victim.alive(), 5), "processes outlive the run"
+    known, lost = settled(folder), in_flight(folder)
+
+    resumed = Run(folder, rocmprobe("run", "--resume", folder))
+    assert resumed.ended.returncode == bool(lost), resumed.ended.stderr
+    assert not resumed.results.partial
+    final = settled(folder)
+    assert {case: final[case] for case in known} == known
+    assert set(final) == set(resumed.outcomes)
+    assert len(final) == 9
+    for case in lost:
+        assert (final[case]["state"], final[case]["cause"]) == ("aborted", "run-died")
+    assert {final[case]["state"] for case in final if case not in lost} == {"pass"}

@@ -1,0 +1,63 @@
+"""A fault meets what would enter its library on a real machine, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from runs import PROBLEM, Run, machine_file, run
+
+FP64 = "conv2d-fp64-n1-c4-i8x8-k4-f3x3"
+GROUPED_AND_DILATED = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-d2-g2"
+GROUPED = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-g2"
+DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
+SETTINGS = "vendor-off,bypass"
+
+
+def faulty(folder: Path, library: str, *arguments: str) -> Run:
+    machine = machine_file(
+        folder / "machine.toml", {"library": library, "effect": "raise", "message": "it failed"}
+    )
+    return run(folder / "out", "--simulate", machine, "--settings", SETTINGS, *arguments)
+
+
+@pytest.fixture(scope="module")
+def miopen(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    problems = [f"--problem={text}" for text in (PROBLEM, FP64, GROUPED_AND_DILATED, GROUPED)]
+    return faulty(tmp_path_factory.mktemp("miopen"), "miopen", "--only", "convolution", *problems)
+
+
+def test_a_miopen_fault_meets_what_enters_miopen(miopen: Run) -> None:
+    states = {miopen.of("default", text, way).state for text in (PROBLEM, GROUPED) for way in DIRECTIONS}
+    assert states == {"error"}
+
+
+def test_a_miopen_fault_never_meets_what_pytorch_keeps_from_miopen(miopen: Run) -> None:
+    texts = (FP64, GROUPED_AND_DILATED)
+    assert {miopen.of("default", text, way).state for text in texts for way in DIRECTIONS} == {"pass"}
+
+
+def test_a_miopen_fault_never_meets_vendor_off_or_the_bypass(miopen: Run) -> None:
+    others = [outcome for outcome in miopen.outcomes.values() if outcome.setting != "default"]
+    assert {outcome.setting for outcome in others} == set(SETTINGS.split(","))
+    assert {outcome.state for outcome in others} == {"pass"}
+
+
+def test_a_rocblas_fault_meets_vendor_off_and_the_bypass_too(tmp_path: Path) -> None:
+    broken = faulty(tmp_path, "rocblas", "--only", "convolution", "--problem", PROBLEM)
+    states: dict[str, set[str]] = {outcome.setting: set() for outcome in broken.outcomes.values()}
+    for outcome in broken.outcomes.values():
+        states[outcome.setting].add(outcome.state)
+    assert states == {"default": {"pass"}, **{name: {"error"} for name in SETTINGS.split(",")}}
+
+
+def test_gemm_blocks_what_stands_on_it(tmp_path: Path) -> None:
+    broken = faulty(tmp_path, "rocblas", "--only", "gemm", "--only", "convolution", "--problem", PROBLEM)
+    gemm = "cuda:0/torch/default/gemm/float32"
+    assert broken.states[gemm] == "error"
+    assert broken.of("default").state == "pass"
+    for setting in SETTINGS.split(","):
+        outcome = broken.of(setting)
+        assert (outcome.state, outcome.cause) == ("blocked", "rung:gemm")
+        assert outcome.evidence[0] == f"{gemm} is error: RuntimeError: it failed"
+        assert not outcome.trial

@@ -1,0 +1,158 @@
+"""Real runs for tests: small simulated machines, rocmprobe as a process, and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocmprobe.model import Outcome, Results, read_results
+
+CHECKOUT = Path(__file__).parents[1]
+PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
+#: One direction of one problem under two settings: the cheapest run that tells settings apart.
+SMALL = ("--only", "convolution", "--settings", "vendor-off", "--problem", PROBLEM, "--purpose", "inference")
+
+_FACTS = """\
+summary = "a machine of the tests"
+source = "made up"
+[[gpus]]
+name = "Radeon of the tests"
+vendor = "amd"
+native_isa = "gfx1010"
+effective_isa = "gfx1010"
+[facts]
+"torch.version" = "2.4.0+rocm6.1"
+"torch.kind" = "rocm"
+"""
+
+
+def machine_file(path: Path, *faults: Mapping[str, Any], **budgets: float) -> Path:
+    """Write a simulated machine that has ``faults``; budgets in seconds, generous unless given."""
+    lines = [_FACTS, "[budgets]", *(f"{name} = {seconds}" for name, seconds in budgets.items())]
+    for fault in faults:
+        # JSON's texts, numbers and arrays are TOML, too.
+        lines += ["[[faults]]", *(f"{name} = {json.dumps(value)}" for name, value in fault.items())]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without what the pytest that runs it has put there."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return {**own, **(extra or {})}
+
+
+def rocmprobe(
+    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    command = [sys.executable, "-m", "rocmprobe", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=cwd, env=environment(env), capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@dataclass
+class Run:
+    """A folder that holds a run, and how the process that made it ended."""
+
+    folder: Path
+    ended: subprocess.CompletedProcess[str]
+
+    @property
+    def results(self) -> Results:
+        return read_results(self.folder / "results.json")
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        return {outcome.id: outcome for outcome in self.results.outcomes}
+
+    def of(self, setting: str, problem: str = PROBLEM, direction: str = "fwd") -> Outcome:
+        """The outcome of a convolution."""
+        endings = (f"/torch/{setting}/convolution/{problem}/{direction}",)
+        return next(outcome for name, outcome in self.outcomes.items() if name.endswith(endings))
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {name: outcome.state for name, outcome in self.outcomes.items()}
+
+
+def run(folder: Path, *arguments: object, **process: Any) -> Run:
+    """``rocmprobe run`` into ``folder``."""
+    return Run(folder, rocmprobe("run", "--out", folder, *arguments, **process))
+
+
+def journal(folder: Path) -> list[dict[str, Any]]:
+    """Every record; fails where a line other than the last does not parse."""
+    path = folder / "journal.jsonl"
+    *whole, last = path.read_text("utf-8").split("\n") if path.exists() else [""]
+    records = [json.loads(line) for line in whole if line]
+    try:
+        return [*records, json.loads(last)] if last else records
+    except ValueError:
+        return records
+
+
+def kinds(folder: Path) -> list[str]:
+    return [record["record"] for record in journal(folder)]
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
+    """Whether ``condition`` comes true before ``seconds`` are over."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class Background:
+    """``rocmprobe run`` in a session of its own, with a mark by which all that it starts is found."""
+
+    def __init__(self, folder: Path, *arguments: object, env: Mapping[str, str] | None = None) -> None:
+        # Children get LC_* of the user's environment, and so keep the mark.
+        self._mark = f"LC_ROCMPROBE_TEST={uuid.uuid4().hex}".encode()
+        name, value = self._mark.decode().split("=")
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rocmprobe", "run", "--out", str(folder), *map(str, arguments)],
+            env=environment({**(env or {}), name: value}), start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def reaches(self, condition: Callable[[], object]) -> bool:
+        """Wait for ``condition``; False where the process ends before."""
+        return (
+            wait_until(lambda: self.process.poll() is not None or condition()) and self.process.poll() is None
+        )
+
+    def kill(self) -> None:
+        """``kill -9`` of the process that the user started, and of nothing else."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+    def interrupt(self) -> str:
+        """Ctrl-C, which a terminal sends to the whole group; returns what was printed."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        return self.process.communicate(timeout=60)[0]
+
+    def alive(self) -> list[int]:
+        """Processes that carry the mark."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and self._mark in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found

@@ -1,0 +1,118 @@
+"""What a child has in its environment, and how it was started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from runs import SMALL, Run, run
+
+from rocmprobe.model import Setting, to_json
+from rocmprobe.runner.child import Child
+from rocmprobe.runner.environment import environment, must_spawn
+from rocmprobe.settings import settings_for
+
+JUNK = {
+    "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_ENABLE_SDMA": "0", "PYTHONHASHSEED": "3",
+    "PYTHONOPTIMIZE": "0", "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
+}  # fmt: skip
+#: A torch whose import tells what the child sees, and ends it.
+TELLS = """
+import os, sys
+for name in (
+    "MIOPEN_FIND_MODE", "MIOPEN_USER_DB_PATH", "HSA_ENABLE_SDMA", "HSA_OVERRIDE_GFX_VERSION",
+    "PYTHONHASHSEED",
+):
+    print(name, os.environ.get(name))
+print("cwd", os.getcwd(), "session", os.getsid(0) == os.getpid())
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def seen_by_a_child(folder: Path, setting: Setting, spawn: bool) -> dict[str, str]:
+    environ = environment(setting, folder, {}, os.environ)
+    child = Child(environ, folder, spawn)
+    child.send(
+        {
+            "device": "cpu",
+            "backend": "onednn",
+            "setting": to_json(setting),
+            "seconds": 0.1,
+            "environ": environ,
+        }
+    )
+    assert child.exit(60) == "0"
+    assert child.start_method == ("spawn" if spawn else "fork")
+    return dict(line.split(" ", 1) for line in child.log.text().splitlines())
+
+
+@pytest.fixture
+def junk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in JUNK.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(TELLS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def setting(name: str) -> Setting:
+    return next(each for each in settings_for("miopen", "all") if each.name == name)
+
+
+@pytest.mark.usefixtures("junk")
+def test_the_user_s_variables_do_not_reach_a_child_but_the_override_does(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    assert seen_by_a_child(folder, setting("find-fast"), spawn=True) == {
+        "MIOPEN_FIND_MODE": "2",
+        "MIOPEN_USER_DB_PATH": str(folder / "miopen-db"),
+        "HSA_ENABLE_SDMA": "None",
+        "PYTHONHASHSEED": "None",
+        "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
+        "cwd": f"{folder} session True",
+    }
+
+
+@pytest.mark.usefixtures("junk")
+def test_as_found_keeps_them(tmp_path: Path) -> None:
+    as_found = setting("as-found")
+    assert must_spawn(as_found)
+    seen = seen_by_a_child(tmp_path, as_found, spawn=True)
+    assert {name: seen[name] for name in seen if name in JUNK} == {
+        name: JUNK[name] for name in JUNK if name in seen
+    }
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    arguments = [argument.replace("vendor-off", "as-found") for argument in SMALL]
+    return run(tmp_path_factory.mktemp("both") / "out", "--device", "cpu", *arguments, env=JUNK)
+
+
+def test_default_forks_as_found_spawns_and_both_give_the_same(both: Run) -> None:
+    methods = {trial.setting: trial.start_method for trial in both.results.trials}
+    assert methods == {"default": "fork", "as-found": "spawn"}
+    assert both.of("default").state == both.of("as-found").state == "pass"
+    assert both.of("default").numerics == both.of("as-found").numerics
+
+
+def test_a_forked_child_gets_a_built_environment_too(tmp_path: Path) -> None:
+    # In a process of its own, whose fork server finds the torch that tells.
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        f"import os\nif 'MIOPEN_USER_DB_PATH' in os.environ:\n    exec({TELLS!r})\nraise ImportError"
+    )
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.4.0'\ncuda = None\nhip = None\n")
+    told = run(
+        tmp_path / "out", "--device", "cpu", "--only", "copy", "--settings", "vendor-off",
+        env={**JUNK, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    trial = told.results.trials[0]
+    assert trial.start_method == "fork"
+    assert "MIOPEN_FIND_MODE None\n" in trial.log
+    assert "miopen-db\n" in trial.log
+    assert "HSA_ENABLE_SDMA None\n" in trial.log
+    assert "HSA_OVERRIDE_GFX_VERSION 10.3.0\n" in trial.log
+    assert "session True" in trial.log
