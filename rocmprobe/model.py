@@ -116,6 +116,7 @@ class Trial:
 
     ``exit`` is "0", an exit code, a signal name, or "killed" when rocmprobe ended it; ``exit_crash``
     says that it died in teardown, after its last result. ``log`` is what it printed (head and tail).
+    ``library`` is the vendor library's version as the child's torch reports it.
     """
 
     id: str
@@ -127,6 +128,7 @@ class Trial:
     exit_crash: bool = False
     log: str = ""
     seconds: float = 0.0
+    library: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def _identifiers() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 #: Keys under which results and journal hold free text; ids, states and names stay as they are.
-_FREE_TEXT = frozenset({"value", "source", "log", "evidence", "message"})
+_FREE_TEXT = frozenset({"value", "source", "log", "evidence", "message", "folder"})
 
 
 def redacted(data: Any, free_text: bool = False) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any, Optional
 
 from rocmprobe.judge.blame import library
@@ -14,9 +16,8 @@ from rocmprobe.model import VERDICTS, Configuration, Recommendation, Results, Se
 #: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
 #: the worst (p90) of a change.
 WORTH_A_CHANGE = 1.5
-#: A setting is slower than another only if its best times (p10) are this many times the other's worst
-#: (p90). Of those that are not slower, the smallest change wins.
-SAME_TIME = 1.05
+#: Medians this close count as equal; of equals the smallest change wins.
+SAME_TIME = 1.1
 
 
 def recommend(results: Results) -> Optional[Recommendation]:
@@ -39,8 +40,13 @@ def recommend(results: Results) -> Optional[Recommendation]:
         alternatives=tuple(_alternative(each, seconds) for each in ranked if each is not best),
         cost=_cost(results, best, seconds),
         confidence=_confidence(results, best),
-        verify="rocmprobe run --verify results.json" if best else "",
+        verify=f"rocmprobe run --verify {shlex.quote(_path(results))}" if best else "",
     )
+
+
+def _path(results: Results) -> str:
+    """Where the run was told to leave its results, as the user named it."""
+    return str(PurePosixPath(str(results.options.get("folder", "."))) / "results.json")
 
 
 def _ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
@@ -68,11 +74,10 @@ def _best(results: Results, right: list[Standing], purpose: str) -> Standing:
     unchanged = next((each for each in on_device if each.setting.verdict == "native"), None)
     if unchanged and not _change_pays(results, unchanged, on_device, purpose):
         return unchanged
-    best_times = _times(results, on_device, purpose, "_p10")
-    worst_times = _times(results, on_device, purpose, "_p90")
-    if best_times and worst_times:
-        limit = max(SAME_TIME * min(worst_times.values()), min(best_times.values()))
-        on_device = [each for each in on_device if best_times.get(each.setting.name, math.inf) <= limit]
+    seconds = _times(results, on_device, purpose)
+    if seconds:
+        limit = SAME_TIME * min(seconds.values())
+        on_device = [each for each in on_device if seconds.get(each.setting.name, math.inf) <= limit]
     return min(on_device, key=_change)
 
 
@@ -89,11 +94,11 @@ def _change_pays(results: Results, unchanged: Standing, others: list[Standing], 
     return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
 
 
-def _times(results: Results, found: list[Standing], purpose: str, quantile: str = "") -> dict[str, float]:
+def _times(results: Results, found: list[Standing], purpose: str) -> dict[str, float]:
     """Seconds by setting, of those that are right. Where settings run the very same convolutions, what
     their times differ by is noise, and the smallest stands for all."""
     right = [each.setting for each in found if each.right]
-    seconds = times(results, [setting.name for setting in right], purpose, quantile)
+    seconds = times(results, [setting.name for setting in right], purpose)
     alike = {setting.name: _alike(results, setting) for setting in right if setting.name in seconds}
     return {
         name: min(seconds[other] for other in alike if alike[other] == kind) for name, kind in alike.items()

@@ -62,7 +62,7 @@ def begin(options: RunOptions, out: Optional[Path]) -> Path:
             "run", rocmprobe=__version__, started=started, options=to_json(options), machine=to_json(machine),
             targets=[to_json(target) for target in targets],
             settings={device: [to_json(setting) for setting in rows] for device, rows in settings.items()},
-            simulation=to_json(simulation) if simulation else None,
+            simulation=to_json(simulation) if simulation else None, folder=str(folder),
         )  # fmt: skip
     except OSError as error:
         raise BadInput(f"{folder}: cannot be written ({error.strerror}); name another with --out") from error
@@ -139,7 +139,11 @@ def results(folder: Path) -> Results:
         finished=finished,
         partial=finished is None or not expected <= set(outcomes),
         simulated=run["simulation"]["name"] if run["simulation"] else None,
-        options={**run["options"], "targets": [_named(target) for target in run["targets"]]},
+        options={
+            **run["options"],
+            "folder": run["folder"],
+            "targets": [_named(target) for target in run["targets"]],
+        },
         machine=machine,
         settings=tuple(settings.values()),
         problems=tuple(parse_problem(text).as_json() for text in texts),

@@ -61,6 +61,7 @@ class _Live:
     key: str
     case: Case
     started: float = field(default_factory=time.monotonic)
+    library: Optional[str] = None
 
 
 class Trials:
@@ -150,6 +151,8 @@ class Trials:
             if event["event"] == "phase":
                 phase = event["phase"]
             elif event["event"] == "ready":
+                if self._live:
+                    self._live.library = event.get("library")
                 return _READY
             elif event["event"] == "unusable":
                 return _Reply(
@@ -191,7 +194,7 @@ class Trials:
         trial = Trial(
             live.id, live.case.device, live.case.driver, live.case.setting, live.child.start_method,
             exit_status, after_last_answer and exit_status != "0", live.child.log.text(),
-            round(time.monotonic() - live.started, 3),
+            round(time.monotonic() - live.started, 3), live.library,
         )  # fmt: skip
         self._journal.append("trial", trial=to_json(trial))
         if exit_status == "unkillable":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import importlib
 import json
 import os
 import signal
@@ -59,6 +60,13 @@ class Worker:
 
             self.backend, self.device = SimulatedMiopen(), "cpu"
             self.below = faults(spec.simulated, spec.setting.name)
+
+    def library_version(self) -> Optional[str]:
+        """What torch says of the vendor library; asking a broken one may raise anything."""
+        try:
+            return self.backend.library_version()
+        except Exception:
+            return None
 
     def ask(self, case: Case) -> Ask:
         import torch
@@ -148,12 +156,12 @@ def serve(commands: int, events: int) -> None:
     os.environ.clear()
     os.environ.update(spec.environ)
     try:
-        import torch
+        importlib.import_module("torch")
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
     worker = Worker(spec, emit)
-    emit({"event": "ready", "torch": torch.__version__})
+    emit({"event": "ready", "library": worker.library_version()})
     for line in lines:
         answer = worker.answer(from_json(Case, json.loads(line)))
         sys.stdout.flush()
