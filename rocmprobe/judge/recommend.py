@@ -140,15 +140,18 @@ def _sentence(results: Results, best: Optional[Standing], ranked: list[Standing]
         )
     unchanged = next((each for each in ranked if each.right and each.setting.verdict == "native"), None)
     faster = f" {name} is right too as it comes, but slower." if unchanged and unchanged is not best else ""
+    as_it_comes = next((each for each in ranked if each.setting.verdict == "native"), None)
+    broken = as_it_comes is not None and as_it_comes is not best and bool(failed(as_it_comes.against))
+    fails = f"Native {dtype} convolution fails in {name}. " if broken else ""
     texts = {
         "native": f"Native convolution works: {name} is right on all {dtype} problems checked. "
         "Change nothing.",
-        "native-with-settings": f"{name} works for {dtype} with the setting “{best.setting.name}”.",
+        "native-with-settings": f"{name} is right with the setting “{best.setting.name}”.",
         "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
         "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
         "cpu": f"Use the CPU: of all that was tried, it alone was right on all {dtype} problems checked.",
     }
-    return texts[best.setting.verdict] + faster
+    return fails + texts[best.setting.verdict] + faster
 
 
 def _other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
