@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -141,6 +142,12 @@ def die_with_parent(parent: Optional[int] = None) -> None:
         os._exit(1)
 
 
+def import_torch() -> None:
+    """Import torch. That it finds no NumPy is nothing to a worker, which never uses it."""
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    importlib.import_module("torch")
+
+
 def serve(commands: int, events: int) -> None:
     """Answer cases from the file descriptor ``commands`` on ``events`` until it is closed."""
     faulthandler.enable()
@@ -156,7 +163,7 @@ def serve(commands: int, events: int) -> None:
     os.environ.clear()
     os.environ.update(spec.environ)
     try:
-        importlib.import_module("torch")
+        import_torch()
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return

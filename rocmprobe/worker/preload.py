@@ -4,12 +4,12 @@ import contextlib
 import importlib
 import signal
 
-from rocmprobe.worker.main import die_with_parent
+from rocmprobe.worker.main import die_with_parent, import_torch
 
 # The server watches neither its parent nor Ctrl-C before its imports are done, and those may hang.
 die_with_parent()
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 # A broken torch must not take the server along: the child imports it again and reports why it fails.
 with contextlib.suppress(Exception):
-    importlib.import_module("torch")
+    import_torch()
 importlib.import_module("rocmprobe.worker.checks")
