@@ -27,6 +27,20 @@ def lock_folder() -> Path:
     return folder
 
 
+def hold_for_good(path: Path) -> bool:
+    """Lock a file until this process ends. Returns whether no other process has it locked."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    except OSError:
+        # A file system without locks must not cost the run.
+        os.close(descriptor)
+    return True
+
+
 @contextmanager
 def device_lock(device: str, exclusive: bool) -> Iterator[None]:
     """Hold ``device`` shared, or exclusively until the context ends. Waits as long as it takes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -35,6 +36,11 @@ def forked(target: Callable[..., Any], args: tuple[Any, ...], workdir: Path, sec
             return process
     except (OSError, EOFError):
         return None
+
+
+def folder() -> Path:
+    """Where multiprocessing has the server's socket; removed when this process ends by itself."""
+    return Path(multiprocessing.util.get_temp_dir())
 
 
 @functools.lru_cache(maxsize=1)

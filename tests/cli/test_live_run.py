@@ -1,0 +1,25 @@
+"""A run that has not ended is nobody else's to take up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runs import SMALL, Background, kinds, machine_file, rocmprobe
+
+
+def test_a_run_that_has_not_ended_cannot_be_resumed(tmp_path: Path) -> None:
+    machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"})
+    folder = tmp_path / "out"
+    stuck = Background(folder, "--simulate", machine, *SMALL)
+    assert stuck.reaches(lambda: "intent" in kinds(folder))
+    before = (folder / "journal.jsonl").read_bytes()
+    refused = rocmprobe("run", "--resume", folder, "--retry-aborted")
+    assert refused.returncode == 2
+    assert (
+        refused.stderr == f"rocmprobe: {folder}: its run has not ended; wait for it, or end it with Ctrl-C\n"
+    )
+    assert (folder / "journal.jsonl").read_bytes() == before
+    stuck.kill()
+    resumed = rocmprobe("run", "--resume", folder)
+    assert resumed.returncode != 2, resumed.stderr
+    assert kinds(folder)[-1] == "end"
