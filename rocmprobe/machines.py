@@ -14,24 +14,37 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe import fault_machines
 from rocmprobe._toml import tomllib
+from rocmprobe.fault_machines import PHASES
 from rocmprobe.model import DIRECTIONS, BadInput, Fact, Gpu, Machine
-from rocmprobe.problems import DTYPES
+from rocmprobe.problems import DTYPES, parse_problem
 
 LIBRARIES = ("miopen", "rocblas", "hip")
 #: raise: RuntimeError(message); wrong: one output channel doubled; signal: the child dies by ``signal``;
-#: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever.
-EFFECTS = ("raise", "wrong", "signal", "exit", "hang", "busy")
+#: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM
+#: does not end; flood: prints 64 MB and goes on; garbage: writes nonsense and half an event on the event
+#: pipe and goes on; memory: allocates until a limit of its own; grandchild: leaves a process that holds
+#: the pipes open and goes on; grandchild-exit: the same, and exits.
+EFFECTS = (
+    "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
+    "grandchild", "grandchild-exit",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Fault:
     """One rule. Empty tuples match everything; ``problem`` is a regular expression over the problem's
     text; ``unless`` names variables and values that keep the fault away. ``chance`` below 1 makes the
-    fault come and go. ``stderr`` lines are printed as the library would, at the file-descriptor level."""
+    fault come and go. ``stderr`` lines are printed as the library would, at the file-descriptor level.
+
+    ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
+    the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
+    last one that it answered."""
 
     library: str
     effect: str
+    phase: str = "first-call"
     settings: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     directions: tuple[str, ...] = ()
@@ -58,7 +71,9 @@ class Fault:
 @dataclass(frozen=True)
 class SimulatedMachine:
     """A machine that is not there: its facts, and what goes wrong on it. ``budgets`` (seconds by name)
-    stand in for those of the level, so that a machine that hangs need not be waited for in full."""
+    stand in for those of the level, so that a machine that hangs need not be waited for in full.
+    ``problems`` are asked about where the user names none; with ``fresh`` every case has a child of its
+    own."""
 
     name: str
     summary: str
@@ -66,18 +81,25 @@ class SimulatedMachine:
     faults: tuple[Fault, ...]
     source: str
     budgets: Mapping[str, float]
+    problems: tuple[str, ...] = ()
+    fresh: bool = False
 
 
 def machine_names() -> tuple[str, ...]:
     folder = resources.files("rocmprobe").joinpath("data/machines")
-    return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")))
+    files = [entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")]
+    return tuple(sorted([*files, fault_machines.ALL]))
 
 
 def load_machine(name: str) -> SimulatedMachine:
     """The simulated machine called ``name``, or the one in the file ``name`` if it ends in ``.toml``.
 
-    Raises BadInput for an unknown name, or a file that is missing, not TOML, or has unknown fields.
+    Besides those of ``machine_names`` there are those of ``fault_machines.single``. Raises BadInput for an
+    unknown name, or a file that is missing, not TOML, or has unknown fields.
     """
+    made = fault_machines.data(name)
+    if made is not None:
+        return _machine(name, made)
     if name.endswith(".toml"):
         try:
             text = Path(name).read_text("utf-8")
@@ -99,7 +121,7 @@ def load_machine(name: str) -> SimulatedMachine:
 
 
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
-    known = ("summary", "source", "gpus", "facts", "variables", "faults", "budgets")
+    known = ("summary", "source", "gpus", "facts", "variables", "faults", "budgets", "problems", "fresh")
     for key in data:
         if key not in known:
             raise ValueError(f"{key!r} is not one of {', '.join(known)}")
@@ -117,7 +139,22 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
         facts(_table(data, "variables")),
     )
     faults = tuple(_fault(row) for row in _tables(data, "faults"))
-    return SimulatedMachine(name, data["summary"], machine, faults, data["source"], _budgets(data))
+    fresh = data.get("fresh", False)
+    if not isinstance(fresh, bool):
+        raise ValueError("'fresh' must be true or false")
+    return SimulatedMachine(
+        name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh
+    )
+
+
+def _problems(data: Mapping[str, Any]) -> tuple[str, ...]:
+    texts = data.get("problems", [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("'problems' must be an array of texts")
+    try:
+        return tuple(parse_problem(text).text for text in texts)
+    except BadInput as error:
+        raise ValueError(f"problems: {error}") from error
 
 
 def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -162,6 +199,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     for what, values, known in (
         ("library", (fault.library,), LIBRARIES),
         ("effect", (fault.effect,), EFFECTS),
+        ("phase", (fault.phase,), PHASES),
         ("dtype", fault.dtypes, tuple(DTYPES.values())),
         ("direction", fault.directions, DIRECTIONS),
         ("signal", (fault.signal,), tuple(signal.Signals.__members__)),
@@ -169,6 +207,8 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         for value in values:
             if value not in known:
                 raise ValueError(f"fault: {what} {value!r} is not one of {', '.join(known)}")
+    if fault.effect == "wrong" and fault.phase not in ("first-call", "steady"):
+        raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
     try:

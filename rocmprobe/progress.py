@@ -1,44 +1,211 @@
-"""A line for each question as it is settled, in place of pytest's own terminal output."""
+"""What a user sees of a run, in place of pytest's own terminal output.
+
+An estimate at the start, a line for each question as it is settled, one for those that are running
+where nothing was printed for a while, and the time used at the end.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
-_STYLES = {"pass": "green", "slow": "yellow", "xpass": "yellow", "flaky": "yellow"}
+from rocmprobe.cases import CHECKS
+from rocmprobe.runner.budgets import BUDGETS
+from rocmprobe.runner.journal import NAME, header
+
+_STYLES = {"pass": "green", "slow": "yellow", "xpass": "yellow", "flaky": "yellow", "running": "dim"}
 _QUIET = ("blocked", "n/a", "skipped", "xfail")
+#: Seconds: the fork server, a child (some are spawned, and import torch), and what a question takes
+#: besides its measurements. From a run of level quick on a two-core desktop.
+_SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
+_LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.3}
+#: Times that a throughput question measures: forward, and with backward.
+_MEASUREMENTS = 2
+
+
+def estimate(case_ids: Iterable[str], measure: float, workers: int = 1) -> float:
+    """Seconds that the cases take where each answers at once; ``measure`` is one measurement's.
+
+    Several ``workers`` share what does not need the device alone.
+    """
+    shared = alone = 0.0
+    children: set[tuple[str, ...]] = set()
+    for case_id in case_ids:
+        device, driver, setting, check = case_id.split("/")[:4]
+        seconds = _LONGER.get(check, _QUESTION)
+        if CHECKS[check].exclusive:
+            alone += seconds + measure * (_MEASUREMENTS if check == "throughput" else 0)
+            children.add((device, driver, setting, "measure"))
+        else:
+            shared += seconds
+            children.add((device, driver, setting))
+    shared += _CHILD * len(children)
+    return _SERVER + alone + shared / max(1, min(workers, len(children)))
 
 
 class Progress:
-    """A pytest plugin; prints to ``console`` and counts the states."""
+    """A pytest plugin for the run in ``folder``; prints to ``console`` and counts the states.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    After ``silence`` seconds without a line it says what is running. It reads that in the journal, since
+    xdist's workers ask and this process only hears what is settled.
+    """
+
+    def __init__(self, console: Console, folder: Path, silence: float = 10.0) -> None:
+        self._console = _uncaptured(console)
+        self._silence = silence
         self._states: Counter[str] = Counter()
-        self._started = time.monotonic()
+        run = header(folder)
+        self._measure = BUDGETS[run["options"]["level"]].measure
+        names = [setting["name"] for settings in run["settings"].values() for setting in settings]
+        self._widest_setting = max(map(len, names))
+        self._several_devices = len(run["targets"]) > 1
+        self._workers = 1
+        self._journal = folder / NAME
+        self._offset = 0
+        self._settled: set[str] = set()
+        self._running: dict[str, _Running] = {}
+        self._lock = threading.RLock()
+        for record in self._new_records():
+            self._take(record)
+        # What was in flight when a run died is not running now.
+        self._running.clear()
+        self._started = self._spoke = time.monotonic()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        if session.items:
-            self._console.print(f"{len(session.items)} questions to this machine")
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._workers = getattr(session.config.option, "numprocesses", None) or 1
+        self._watcher.start()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self) -> None:
+        self._follow()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found: dict[str, Any] = dict(report.user_properties).get("rocmprobe", {})  # type: ignore[assignment]
         if report.when != "setup" or not found:
             return
-        state = found["state"]
-        self._states[state] += 1
-        style = _STYLES.get(state, "dim" if state in _QUIET else "bold red")
-        line = Text(f"[{state}]".ljust(12), style=style).append(found["id"], style="default")
-        if state != "pass" and found["evidence"]:
-            line.append(f"  {found['evidence'][0]}"[:120], style="dim")
-        self._console.print(line, soft_wrap=True)
+        self._follow()
+        self._states[found["state"]] += 1
+        said = found["evidence"][0] if found["evidence"] and found["state"] != "pass" else ""
+        self._say(found["state"], found, said)
 
     def pytest_sessionfinish(self) -> None:
+        self._over.set()
         if self._states:
             counts = ", ".join(f"{count} {state}" for state, count in self._states.most_common())
-            self._console.print(f"{counts}; {time.monotonic() - self._started:.0f} s")
+            self._print(Text(f"{counts}; {time.monotonic() - self._started:.0f} s"))
+
+    def _watch(self) -> None:
+        while not self._over.wait(min(1.0, self._silence / 4)):
+            with self._lock:
+                self._follow()
+                if time.monotonic() - self._spoke >= self._silence:
+                    for running in self._running.values():
+                        self._say("running", running.question, str(running))
+
+    def _follow(self) -> None:
+        """Take over what the journal says by now; a plan is told."""
+        with self._lock:
+            for record in self._new_records():
+                self._take(record)
+                if record["record"] == "plan":
+                    self._tell(set(record["cases"]))
+
+    def _tell(self, planned: set[str]) -> None:
+        left = planned - self._settled
+        before = len(planned) - len(left)
+        answered = f", {before} of them answered before" if before else ""
+        seconds = estimate(left, self._measure, self._workers)
+        self._print(
+            Text(
+                f"{len(planned)} questions to this machine{answered}; about {seconds:.0f} s if nothing hangs"
+            )
+        )
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        kind = record["record"]
+        if kind == "intent":
+            self._running[record["case"]] = _Running(record["question"])
+        elif kind == "waiting" and record["case"] in self._running:
+            self._running[record["case"]].waits(record["phase"], record["left"])
+        elif kind == "outcome":
+            self._running.pop(record["outcome"]["id"], None)
+            self._settled.add(record["outcome"]["id"])
+        elif kind == "retry":
+            self._settled.discard(record["case"])
+
+    def _new_records(self) -> list[dict[str, Any]]:
+        try:
+            with self._journal.open("rb") as stream:
+                stream.seek(self._offset)
+                data = stream.read()
+        except OSError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        found = []
+        for line in whole.splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                # Torn: its writer was killed.
+                continue
+        return [record for record in found if isinstance(record, dict) and "record" in record]
+
+    def _say(self, state: str, question: Mapping[str, Any], said: str) -> None:
+        style = _STYLES.get(state, "dim" if state in _QUIET else "bold red")
+        columns = [
+            question["setting"].ljust(self._widest_setting), question["check"].ljust(13),
+            (question["problem"] or question["dtype"]).ljust(36), (question["direction"] or "").ljust(11),
+        ]  # fmt: skip
+        if self._several_devices:
+            columns.insert(0, question["device"])
+        line = Text(f"[{state}]".ljust(12), style=style).append("  ".join(columns), style="default")
+        line.append(f"  {said}"[:120], style="dim")
+        line.rstrip()
+        self._print(line)
+
+    def _print(self, line: Text) -> None:
+        with self._lock:
+            self._console.print(line, soft_wrap=True)
+            self._spoke = time.monotonic()
+
+
+def _uncaptured(console: Console) -> Console:
+    """``console`` on a descriptor of its own: pytest takes stdout away while a question is asked, which
+    is when there is something to say of those that are running."""
+    try:
+        descriptor = os.dup(console.file.fileno())
+    except (OSError, ValueError):
+        return console
+    stream = os.fdopen(descriptor, "w", encoding=console.encoding, errors="replace")
+    return Console(file=stream, width=console.width)
+
+
+class _Running:
+    """A question in flight, and what is known of how long it may stay so."""
+
+    def __init__(self, question: Mapping[str, Any]) -> None:
+        self.question = question
+        self._since = time.monotonic()
+        self._phase = ""
+        self._ends = 0.0
+
+    def waits(self, phase: str, left: float) -> None:
+        self._phase, self._ends = phase, time.monotonic() + left
+
+    def __str__(self) -> str:
+        now = time.monotonic()
+        budget = f", silent in phase {self._phase}, given up in {max(0.0, self._ends - now):.0f} s"
+        return f"for {now - self._since:.0f} s" + (budget if self._phase and self._ends > now else "")

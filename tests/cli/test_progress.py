@@ -1,0 +1,68 @@
+"""What a run prints while it goes on, as a program that is not a terminal reads it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import PROBLEM, environment, machine_file
+
+from rocmprobe.progress import estimate
+from rocmprobe.runner.journal import records
+
+#: The command line with little patience for silence.
+_IMPATIENT = """\
+import functools
+from rocmprobe import cli, progress
+progress.Progress = functools.partial(progress.Progress, silence=0.5)
+cli.main()
+"""
+GOOD = "conv2d-fp32-n1-c2-i8x8-k4-f3x3"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(
+    tmp_path: Path, workers: int
+) -> None:
+    fault = {"library": "miopen", "effect": "hang", "problem": PROBLEM}
+    machine = machine_file(tmp_path / "machine.toml", fault, first_call=6)
+    arguments = ["--only", "*/default/convolution/*", "--purpose", "inference", "-n", str(workers)]
+    done = subprocess.run(
+        [
+            sys.executable, "-c", _IMPATIENT, "run", "--simulate", str(machine), *arguments,
+            "--problem", GOOD, "--problem", PROBLEM, "--out", str(tmp_path / "out"),
+        ],
+        env=environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.partition("SIMULATED")[0].splitlines()
+    assert "\x1b" not in done.stdout
+    assert re.fullmatch(r"2 questions to this machine; about \d+ s if nothing hangs", lines[0])
+    right = [line for line in lines if line.startswith("[pass]")]
+    assert [line.split() for line in right] == [["[pass]", "default", "convolution", GOOD, "fwd"]]
+    stuck = [line for line in lines if line.startswith("[running]") and PROBLEM in line]
+    assert any(
+        re.search(r"fwd +for \d+ s, silent in phase first-call, given up in [0-4] s$", s) for s in stuck
+    )
+    assert any(line.startswith("[hang]") and PROBLEM in line for line in lines)
+    assert re.fullmatch(r"1 (pass, 1 hang|hang, 1 pass); \d+ s", lines[-2] if not lines[-1] else lines[-1])
+
+    waits = [record for record in records(tmp_path / "out") if record["record"] == "waiting"]
+    assert {(wait["phase"], wait["left"]) for wait in waits if PROBLEM in wait["case"]} >= {
+        ("first-call", 4.0),
+        ("first-call", 0),
+    }
+
+
+def test_the_estimate_grows_with_questions_children_and_measurements() -> None:
+    one = estimate(["cpu/torch/default/convolution/x/fwd"], 1.0)
+    same_child = estimate([f"cpu/torch/default/convolution/x{n}/fwd" for n in range(2)], 1.0)
+    own_child = estimate([f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0)
+    timed = estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 1.0)
+    assert one < same_child < own_child < timed
+    several = estimate([f"cpu/torch/{name}/convolution/x/fwd" for name in ("default", "cpu")], 1.0, 2)
+    assert one <= several < own_child
+    assert timed < estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 2.0)
