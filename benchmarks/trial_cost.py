@@ -1,0 +1,81 @@
+"""What a trial costs over the work in it: a child forked from the server against one started from scratch.
+
+Starts children, waits until each is ready to answer, and ends it; both ways in one run, taking turns.
+Then many forked ones, for the growth of the controller's memory::
+
+    python benchmarks/trial_cost.py --trials 1000 -o benchmarks/results/trial_cost.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from rocmprobe.model import to_json
+from rocmprobe.runner.child import Child
+from rocmprobe.runner.environment import environment
+from rocmprobe.settings import settings_for
+
+DEFAULT = settings_for("onednn")[0]
+
+
+def one_trial(folder: Path, spawn: bool) -> float:
+    """Seconds from the start of a child to its end, with no question asked."""
+    started = time.perf_counter()
+    environ = environment(DEFAULT, folder, {}, os.environ)
+    child = Child(environ, folder, spawn=spawn)
+    spec = {"device": "cpu", "backend": "onednn", "setting": to_json(DEFAULT), "seconds": 0.1}
+    child.send({**spec, "environ": environ})
+    event = child.event(120)
+    if not event or event["event"] != "ready":
+        raise SystemExit(f"a child did not come up: {event}")
+    status = child.close(30)
+    if status != "0":
+        raise SystemExit(f"a child ended with {status}")
+    return time.perf_counter() - started
+
+
+def resident_bytes() -> int:
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        one_trial(folder, spawn=False)  # starts the server
+        seconds: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(options.turns):
+            for spawn, times in seconds.items():
+                times.append(one_trial(folder, spawn))
+        before = resident_bytes()
+        for _ in range(options.trials):
+            one_trial(folder, spawn=False)
+        growth = resident_bytes() - before
+    forked, spawned = (statistics.median(seconds[spawn]) for spawn in (False, True))
+    figures = {
+        "forkserver_seconds": round(forked, 4),
+        "spawn_seconds": round(spawned, 4),
+        "spawn_over_forkserver": round(spawned / forked, 1),
+        "trials": options.trials,
+        "controller_growth_bytes": growth,
+        "cpus": os.cpu_count(),
+    }
+    text = json.dumps(figures, indent=1)
+    print(text)
+    if options.output:
+        options.output.write_text(text + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
