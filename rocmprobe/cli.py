@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,9 +17,10 @@ import click
 from rocmprobe import __version__
 from rocmprobe.model import WORKING_STATES, BadInput, NothingToTest, Results, read_results, to_json
 from rocmprobe.problems import LEVELS
+from rocmprobe.runner.journal import CannotWrite
 
 OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL = range(6)
-#: What shells report for a program that Ctrl-C ended.
+#: What shells report for a program that Ctrl-C ended; SIGTERM ends a run in the same way.
 INTERRUPTED = 130
 
 
@@ -38,6 +40,9 @@ def _answering(command: Callable[..., int]) -> Callable[..., None]:
         except KeyboardInterrupt:
             click.echo("rocmprobe: interrupted", err=True)
             sys.exit(INTERRUPTED)
+        except CannotWrite as error:
+            click.echo(f"rocmprobe: {error}", err=True)
+            sys.exit(INTERNAL)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception:
@@ -116,14 +121,20 @@ def run_command(
 
     from rocmprobe.report.terminal import render_run
     from rocmprobe.runner import run
+    from rocmprobe.runner.leftovers import remove_leftovers
 
+    # Whoever ends the run from outside gets what Ctrl-C gives: results so far, and no process left.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console()
+    found = remove_leftovers()
+    if found:
+        console.print(f"a run that was killed had left {found} temporary folder(s) behind; removed")
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
         run.resume(folder, retry_aborted)
     else:
         folder = run.begin(_options(expected, options), out).resolve()
-    console = Console()
     code = _pytest(folder, workers, pytest_args, console)
     if code == INTERNAL:
         return code
@@ -151,7 +162,8 @@ def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
         raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
     ran = expected.options
     return RunOptions(
-        ran["device"], ran["level"], ran["purpose"], setting, tuple(ran["problems"]),
+        # A comma makes it a list of names: "default" alone is the name of a set.
+        ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
         skip=("throughput", "memory"), simulate=ran["simulate"], redact=redact,
     )  # fmt: skip
 
@@ -198,7 +210,7 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
     ]  # fmt: skip
     if workers:
         arguments += ["-p", "xdist.plugin", "-n", str(workers)]
-    code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console)])
+    code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console, folder)])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK
     if code == pytest.ExitCode.INTERRUPTED:

@@ -30,6 +30,17 @@ WORKING_STATES = frozenset({"pass", "slow", "xpass"})
 FAILING_STATES = frozenset({"wrong", "error", "crash", "hang", "flaky", "aborted"})
 UNLEARNED_STATES = frozenset({"skipped", "n/a", "blocked", "xfail"})
 
+#: How a process ended that gave no answer.
+CRASH_CAUSES = (
+    "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
+    "exit", "oom-kill", "killed",
+)  # fmt: skip
+#: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it stands on.
+CAUSES = (
+    *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
+    "torch-unusable", "gpu-wedged", "run-died", "machine-died",
+)  # fmt: skip
+
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 #: Rungs of the ladder, lowest first; each stands on those before it.
 RUNGS = ("copy", "elementwise", "gemm", "im2col", "conv", "batch-norm", "train")
@@ -146,6 +157,8 @@ class Outcome:
     """What happened to one question (a rung or a problem and direction) under one setting.
 
     ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors beside their limits.
+    ``ending`` says how the child of a crash or hang ended: ``status`` (as ``Trial.exit``), ``phase``,
+    ``after`` (the last event before), ``oom_killed`` (by the kernel, where that can be told).
     ``evidence`` lists lines, the most telling first.
     """
 
@@ -170,6 +183,7 @@ class Outcome:
     timings: Mapping[str, Any] = field(default_factory=dict)
     numerics: Mapping[str, Any] = field(default_factory=dict)
     memory: Mapping[str, Any] = field(default_factory=dict)
+    ending: Mapping[str, Any] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
 
 
@@ -322,8 +336,12 @@ def write_results(results: Results, path: Path) -> None:
     text = json.dumps(_finite(to_json(results)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     temporary = path.with_suffix(".tmp")
     # A captured log may hold half a surrogate pair; the escape that this leaves is one of JSON's own.
-    temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _finite(data: Any) -> Any:

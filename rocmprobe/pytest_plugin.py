@@ -7,6 +7,10 @@ worker.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
@@ -16,6 +20,7 @@ from rocmprobe.cases import CHECKS, Case
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, BadInput, NothingToTest, Outcome, to_json
 from rocmprobe.problems import LEVELS
 from rocmprobe.runner import run
+from rocmprobe.runner.journal import CannotWrite
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.session import Session
@@ -23,6 +28,8 @@ from rocmprobe.worker.main import die_with_parent
 
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
+#: Why the journal takes nothing more; which ends the run.
+_FULL = pytest.StashKey[str]()
 #: Of a case's id, these first parts name its trial: device, driver, setting.
 _TRIAL_PARTS = 3
 
@@ -85,6 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
         except (BadInput, NothingToTest) as error:
             pytest.exit(str(error), 2 if isinstance(error, BadInput) else 3)
     config.stash[_RUN] = option.rocmprobe_run
+    config.pluginmanager.register(_XdistWorkers(option.rocmprobe_run))
     # With xdist, the trial that all others stand on comes first.
     option.loadscopereorder = False
 
@@ -106,11 +114,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByTrial(config, log)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which run it belongs to."""
-    if _RUN in node.config.stash:
-        node.workerinput["rocmprobe_run"] = str(node.config.stash[_RUN])
+class _XdistWorkers:
+    """The controller's view of its xdist workers."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._pids: list[int] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker which run it belongs to."""
+        node.workerinput["rocmprobe_run"] = str(self._run)
+        self._pids.append(node.gateway._rinfo().pid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a worker found out about the journal."""
+        full = getattr(node, "workeroutput", {}).get("rocmprobe_full")
+        if full:
+            node.config.stash[_FULL] = full
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """End the workers and their trials at once; xdist would wait for the questions at hand."""
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
 
 def _options(config: pytest.Config) -> RunOptions:
@@ -184,7 +212,28 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     worker = getattr(config, "workerinput", None)
     _session(config).plan(planned, alone=worker is None)
     if worker is None or worker["workerid"] == "gw0":
-        run.planned(config.stash[_RUN], planned)
+        with _ended_when_full(config):
+            run.planned(config.stash[_RUN], planned)
+
+
+@contextlib.contextmanager
+def _noted_when_full(config: pytest.Config) -> Iterator[None]:
+    """Keep in mind that the journal cannot be written, for the end of the run."""
+    try:
+        yield
+    except CannotWrite as error:
+        config.stash[_FULL] = str(error.strerror)
+        if _on_worker(config):
+            config.workeroutput["rocmprobe_full"] = str(error.strerror)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _ended_when_full(config: pytest.Config) -> Iterator[None]:
+    """End the run in order when the journal cannot be written: what it does not hold is lost anyway."""
+    with _noted_when_full(config):
+        yield
+        return
+    pytest.exit("the journal cannot be written")
 
 
 def _case(item: pytest.Item) -> Optional[Case]:
@@ -197,7 +246,8 @@ def _case(item: pytest.Item) -> Optional[Case]:
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
     """What happened to the case of this item. A probe error of ours is an error in pytest too."""
-    found = _session(request.config).outcome(case)
+    with _ended_when_full(request.config):
+        found = _session(request.config).outcome(case)
     request.node.user_properties.append(("rocmprobe", to_json(found)))
     if found.state == "probe-error":
         raise RuntimeError("\n".join(found.evidence))
@@ -220,12 +270,28 @@ def hold(outcome: Outcome) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     if _SESSION in config.stash:
-        config.stash[_SESSION].close(at_once=exitstatus == pytest.ExitCode.INTERRUPTED)
+        with _noted_when_full(config):
+            config.stash[_SESSION].close(at_once=exitstatus == pytest.ExitCode.INTERRUPTED)
     if _RUN not in config.stash or _on_worker(config):
         return
     folder = config.stash[_RUN]
-    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        run.ended(folder)
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and _FULL not in config.stash:
+        with _noted_when_full(config):
+            run.ended(folder)
     from rocmprobe.report.finish import finish
 
-    finish(folder)
+    try:
+        finish(folder)
+    except OSError as error:
+        config.stash.setdefault(_FULL, str(error.strerror))
+    except Exception:
+        # Without room, a page fails in more ways than one.
+        if _FULL not in config.stash:
+            raise
+    if _FULL not in config.stash:
+        return
+    kept = len(run.results(folder).outcomes)
+    raise CannotWrite(
+        f"{folder}: cannot be written any more ({config.stash[_FULL]}); {kept} outcomes are kept, make room "
+        f"and go on with `rocmprobe run --resume {folder}`"
+    )

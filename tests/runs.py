@@ -146,6 +146,11 @@ class Background:
         os.killpg(self.process.pid, signal.SIGINT)
         return self.process.communicate(timeout=60)[0]
 
+    def terminate(self) -> str:
+        """SIGTERM to the process that the user started alone; returns what was printed."""
+        self.process.terminate()
+        return self.process.communicate(timeout=60)[0]
+
     def alive(self) -> list[int]:
         """Processes that carry the mark."""
         found = []

@@ -141,6 +141,11 @@ class TestBadFiles:
             (FAULT + "problem = 3", "problem"),
             (FAULT + "unless = { MIOPEN_FIND_MODE = 1 }", "unless"),
             (FAULT + "signal = 'SIGNOTHING'", "SIGNOTHING"),
+            (FAULT + "phase = 'lunch'", "lunch"),
+            (FAULT.replace("raise", "wrong") + "phase = 'teardown'", "teardown"),
+            (HEAD + "problems = 'conv2d'", "problems"),
+            (HEAD + "problems = ['conv2d']", "conv2d"),
+            (HEAD + "fresh = 1", "fresh"),
             (FAULT + "chance = 'often'", "chance"),
             (FAULT + "chance = true", "chance"),
             (FAULT + "chance = 1.5", "chance"),
@@ -155,9 +160,12 @@ class TestBadFiles:
 
 def test_a_file_of_one_s_own(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(FAULT + "chance = 1\nsignal = 'SIGABRT'\n[budgets]\nsteady = 0.5\n[variables]\nA = 'b'\n")
+    fault = FAULT + "chance = 1\nsignal = 'SIGABRT'\nphase = 'steady'\n"
+    path.write_text(fault + "[budgets]\nsteady = 0.5\n[variables]\nA = 'b'\n")
     found = load_machine(str(path))
     assert found.name == "mine"
+    assert found.faults[0].phase == "steady"
+    assert (found.problems, found.fresh) == ((), False)
     assert found.budgets == {"steady": 0.5}
     assert found.machine.variables["A"].value == "b"
 

@@ -82,7 +82,7 @@ RESULTS = st.builds(
             Outcome, TEXT, TEXT, TEXT, TEXT, TEXT, st.sampled_from(RUNGS), st.sampled_from(STATES), TEXT,
             MAYBE_TEXT, MAYBE_TEXT, MAYBE_TEXT, st.none() | st.sampled_from(DIRECTIONS), TEXT, MAYBE_TEXT,
             MAYBE_TEXT, MAYBE_TEXT, several(st.builds(Attempt, TEXT, TEXT, TEXT, NUMBER)), MAYBE_TEXT,
-            VALUES, VALUES, VALUES, LINES,
+            VALUES, VALUES, VALUES, VALUES, LINES,
         )
     ),
     findings=several(

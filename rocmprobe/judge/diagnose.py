@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from rocmprobe.gpus import family, missing_features
+from rocmprobe.gpus import family, in_official_wheels, missing_features
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.convolution import native_convolution, other_dtypes
 from rocmprobe.judge.evidence import NATIVE, device_of, failed, quoted
@@ -23,8 +23,8 @@ _CARRIES = {
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
-        _isa_mismatch, _wrong_build, _ladder, native_convolution, other_dtypes, _batch_norm,
-        _training_step, _as_found, _bypass, _fallback, _wedged, _probe_errors, _teardown, _partial,
+        _isa_mismatch, _wrong_build, _no_gpu, _ladder, native_convolution, other_dtypes, _batch_norm,
+        _training_step, _as_found, _bypass, _fallback, _aborted, _wedged, _probe_errors, _teardown, _partial,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
     return tuple(sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity)))
@@ -43,9 +43,10 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
             continue
         lacking = missing_features(native, effective)
         known = family(native) is not None and family(effective) is not None
+        wheels = "" if in_official_wheels(native) else f"No official PyTorch wheel holds code for {native}. "
         advice = (
-            f"A torch built for {native} needs no override. Until then use the configuration recommended "
-            "here, which was checked as the machine is."
+            f"{wheels}A torch built for {native} needs no override. Until then use the configuration "
+            "recommended here, which was checked as the machine is."
         )
         if lacking:
             severity = "error" if _hurt(results, gpu) else "warning"
@@ -98,6 +99,25 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
             "Install a ROCm build of torch from PyTorch's wheel index (https://download.pytorch.org/whl/), "
             "then run again.",
         )
+
+
+def _no_gpu(results: Results) -> Iterator[Finding]:
+    """A ROCm torch that had to make do with the CPU, because the machine shows it no GPU."""
+    machine, auto = results.machine, results.options.get("device", "auto") == "auto"
+    if machine.value("torch.kind") != "rocm" or not auto or device_of(results) != "cpu":
+        return
+    node = machine.value("kfd.device")
+    cause, layer = ("kfd-permission", "permissions") if node == "no permission" else ("kfd-missing", "driver")
+    yield Finding(
+        "no-gpu",
+        "error",
+        cause,
+        layer,
+        f"torch {machine.value('torch.version')} is a ROCm build, but no GPU was found: the CPU was tested",
+        (f"/dev/kfd: {node}", f"AMD GPUs found: {len(machine.gpus)}"),
+        "See `rocmprobe detect`: the amdgpu driver must be loaded, /dev/kfd present (a container needs it "
+        "passed in) and readable by this user (groups render and video).",
+    )
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
@@ -235,12 +255,28 @@ def _fallback(results: Results) -> Iterator[Finding]:
         layer = library_layer(results, ())
         yield Finding(
             "fallback-solver",
-            "warning",
+            "info",
             "slow-no-tuned-kernels",
             "miopen-find" if layer.startswith("miopen") else layer,
-            f"{library(results)} falls back to its slowest kernels for {len(slow)} question(s)",
+            f"{library(results)} chose its naive kernels for {len(slow)} question(s)",
             quoted(slow),
-            "Compare the measured times of the alternatives.",
+            "For a small problem they may be the fastest; compare the measured times of the alternatives.",
+        )
+
+
+def _aborted(results: Results) -> Iterator[Finding]:
+    died = [outcome for outcome in results.outcomes if outcome.state == "aborted"]
+    froze = [outcome for outcome in died if outcome.cause == "machine-died"]
+    if died:
+        yield Finding(
+            "aborted",
+            "error" if froze else "info",
+            "gpu-hang-reset" if froze else "unknown",
+            "driver" if froze else "rocmprobe",
+            f"{len(died)} question(s) were in flight when the {'machine' if froze else 'run'} ended",
+            quoted(froze or died),
+            "`rocmprobe run --resume --retry-aborted` asks again"
+            + ("; it may take the machine down again." if froze else "."),
         )
 
 

@@ -47,6 +47,7 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
         for outcome in results.outcomes
         if (outcome.device, outcome.setting) == (device, setting.name)
         and outcome.state not in ("n/a", "skipped")
+        and outcome.cause != "run-died"
         and _counts(outcome, dtype, purpose)
     )
     if not any(outcome.dtype == dtype for outcome in counted):
@@ -100,8 +101,11 @@ def dtypes(results: Results) -> tuple[str, ...]:
     return tuple(sorted(seen, key=lambda name: (name != "float32", name)))
 
 
-def times(results: Results, names: Iterable[str], purpose: str, quantile: str = "") -> dict[str, float]:
-    """Geometric mean of seconds over the throughput problems that every named setting was timed on.
+def times(
+    results: Results, names: Iterable[str], dtype: str, purpose: str, quantile: str = ""
+) -> dict[str, float]:
+    """Geometric mean of seconds over the throughput problems of ``dtype`` that every named setting was
+    timed on: speed in one dtype says nothing of another.
 
     ``quantile`` "" takes the medians, "_p10" and "_p90" the deciles. Settings without timings are left
     out; empty where no problem is common to those that have some.
@@ -110,9 +114,15 @@ def times(results: Results, names: Iterable[str], purpose: str, quantile: str = 
     wanted, device = set(names), device_of(results)
     timed: dict[str, dict[str, float]] = {}
     for outcome in results.outcomes:
-        known = outcome.device == device and outcome.check == "throughput" and outcome.problem
+        known = (outcome.device, outcome.check, outcome.dtype) == (device, "throughput", dtype)
         seconds = _seconds(outcome.timings.get(key))
-        if known and seconds and outcome.state in WORKING_STATES and outcome.setting in wanted:
+        if (
+            known
+            and outcome.problem
+            and seconds
+            and outcome.state in WORKING_STATES
+            and outcome.setting in wanted
+        ):
             timed.setdefault(outcome.setting, {})[str(outcome.problem)] = seconds
     common = set.intersection(*(set(by_problem) for by_problem in timed.values())) if timed else set()
     if not common:
@@ -126,8 +136,11 @@ def _seconds(value: Any) -> Optional[float]:
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Those that were asked and failed; blocked ones only repeat another's failure."""
-    return tuple(outcome for outcome in outcomes if outcome.state in FAILING_STATES)
+    """Those that were asked and failed; blocked ones only repeat another's failure, and one that was in
+    flight when somebody ended the run says nothing."""
+    return tuple(
+        outcome for outcome in outcomes if outcome.state in FAILING_STATES and outcome.cause != "run-died"
+    )
 
 
 def quoted(outcomes: Iterable[Outcome], most: int = 3) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
     asked = dtypes(results) or ("float32",)
     ranked = _ranked(results, asked[0], purpose)
     best = next((each for each in ranked if each.right), None)
-    seconds = _times(results, ranked, purpose)
+    seconds = _times(results, ranked, asked[0], purpose)
     verdict = best.setting.verdict if best else "none"
     purposes = ("inference",) if purpose == "inference" else ("training", "inference")
     per = {f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes}
@@ -56,8 +56,8 @@ def _ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
     right = [each for each in found if each.right]
     if not right:
         return found
-    best = _best(results, right, purpose)
-    seconds = _times(results, right, purpose)
+    best = _best(results, right, dtype, purpose)
+    seconds = _times(results, right, dtype, purpose)
     others = sorted(
         (each for each in right if each is not best),
         key=lambda each: (
@@ -67,38 +67,44 @@ def _ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
     return [best, *others, *(each for each in found if not each.right)]
 
 
-def _best(results: Results, right: list[Standing], purpose: str) -> Standing:
+def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> Standing:
     """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Where some settings were
-    timed and others could not be, one that was timed wins."""
+    timed and others could not be, one that was timed wins. On a simulated machine native speed is another
+    library's, so there a native setting that is right is not outrun."""
     on_device = [each for each in right if each.setting.verdict != "cpu"] or right
     unchanged = next((each for each in on_device if each.setting.verdict == "native"), None)
-    if unchanged and not _change_pays(results, unchanged, on_device, purpose):
+    if unchanged and not _change_pays(results, unchanged, on_device, dtype, purpose):
         return unchanged
-    seconds = _times(results, on_device, purpose)
+    natives = [each for each in on_device if each.setting.verdict in NATIVE]
+    if results.simulated and natives:
+        on_device = natives
+    seconds = _times(results, on_device, dtype, purpose)
     if seconds:
         limit = SAME_TIME * min(seconds.values())
         on_device = [each for each in on_device if seconds.get(each.setting.name, math.inf) <= limit]
     return min(on_device, key=_change)
 
 
-def _change_pays(results: Results, unchanged: Standing, others: list[Standing], purpose: str) -> bool:
+def _change_pays(
+    results: Results, unchanged: Standing, others: list[Standing], dtype: str, purpose: str
+) -> bool:
     """Whether some other setting is so much faster that the spread of the times cannot explain it.
 
     Never on a simulated machine: there native speed is that of another library on another device.
     """
     names = [each.setting.name for each in others]
-    own = times(results, names, purpose, "_p10").get(unchanged.setting.name)
-    theirs = times(results, names, purpose, "_p90")
+    own = times(results, names, dtype, purpose, "_p10").get(unchanged.setting.name)
+    theirs = times(results, names, dtype, purpose, "_p90")
     if results.simulated or own is None:
         return False
     return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
 
 
-def _times(results: Results, found: list[Standing], purpose: str) -> dict[str, float]:
+def _times(results: Results, found: list[Standing], dtype: str, purpose: str) -> dict[str, float]:
     """Seconds by setting, of those that are right. Where settings run the very same convolutions, what
     their times differ by is noise, and the smallest stands for all."""
     right = [each.setting for each in found if each.right]
-    seconds = times(results, [setting.name for setting in right], purpose)
+    seconds = times(results, [setting.name for setting in right], dtype, purpose)
     alike = {setting.name: _alike(results, setting) for setting in right if setting.name in seconds}
     return {
         name: min(seconds[other] for other in alike if alike[other] == kind) for name, kind in alike.items()
@@ -201,8 +207,8 @@ def _cost(results: Results, best: Optional[Standing], seconds: Mapping[str, floa
 
 def _confidence(results: Results, best: Optional[Standing]) -> str:
     """What the answer rests on, in counts, and what it does not rest on."""
-    missing = sum(outcome.state in ("blocked", "aborted", "probe-error") for outcome in results.outcomes)
-    rest = f"; {missing} question(s) of the run could not be answered" if missing else ""
+    missing = sum(outcome.state in ("aborted", "probe-error") for outcome in results.outcomes)
+    rest = f"; {missing} question(s) of the run were not answered" if missing else ""
     if results.simulated:
         rest += "; simulated: not run on the GPU it is about"
     if results.partial:

@@ -237,5 +237,9 @@ def _put(path: Path, content: str) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(content, "utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(content, "utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

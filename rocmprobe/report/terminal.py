@@ -74,7 +74,7 @@ def _print_counts(results: Results, console: Console) -> None:
 
 def render_machine(machine: Machine, console: Console) -> None:
     """Every GPU, then the software with its sources, then the variables that are set."""
-    if not machine.gpus:
+    if not any(gpu.vendor.value == "amd" for gpu in machine.gpus):
         console.print(_line(("No AMD GPU was found.", "bold yellow")))
     for gpu in machine.gpus:
         _print_gpu(gpu, console)
@@ -92,9 +92,9 @@ def _print_gpu(gpu: Gpu, console: Console) -> None:
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     posing = view.poses(native, effective)
     line = _line((view.show_gpu_name(gpu), "bold"), ("  ", ""), (text.show(native), "green"))
-    if effective is not None:
+    if posing:
         line.append(" -> ", "dim")
-        line.append(text.plain(text.show(effective)), "bold yellow" if posing else "green")
+        line.append(text.plain(text.show(effective)), "bold yellow")
     console.print(line)
     vram = text.bytes_(text.numeric(gpu.vram_bytes.value))
     pci = f"PCI {text.show(gpu.pci_id.value)} revision {text.show(gpu.revision.value)}"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Optional
 
 
 @dataclass(frozen=True)
 class Budgets:
     """Seconds. ``start`` covers the import of torch; ``first_call`` search and compilation; ``steady``
-    repeated calls and references; ``measure`` is what one throughput measurement takes."""
+    repeated calls and references; ``measure`` is what one throughput measurement takes; ``server`` is for
+    the fork server's start, None for as much as ``start``."""
 
     start: float
     first_call: float
     steady: float
     teardown: float
     measure: float
+    server: Optional[float] = None
 
     def of(self, phase: str) -> float:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)

@@ -78,6 +78,8 @@ class Child:
             line, newline, rest = self._buffer.partition(b"\n")
             if newline:
                 self._buffer = rest
+                if not line:
+                    continue
                 event = _parsed(line)
                 if event is not None:
                     self._drain()
@@ -146,9 +148,10 @@ class Child:
                 time.sleep(0.02)
         return self.kill() if self._process.alive() else self._gone()
 
-    def kill(self) -> str:
-        """TERM, then KILL, to the whole process group. Returns "killed", or "unkillable"."""
-        for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
+    def kill(self, grace: float = 2.0) -> str:
+        """TERM, then after ``grace`` seconds KILL, to the whole process group. Returns "killed", or
+        "unkillable"."""
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
             self._signal_group(number)
             ends = time.monotonic() + patience
             while self._process.alive() and time.monotonic() < ends:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rocmprobe.cases import Case
 from rocmprobe.model import BadInput, Outcome, from_json, to_json
 from rocmprobe.redact import redacted
 
 NAME = "journal.jsonl"
+
+
+class CannotWrite(OSError):
+    """The journal takes no further record: nothing that happens from now on would be kept."""
 
 
 class Journal:
@@ -30,9 +36,15 @@ class Journal:
         self._wedged: set[str] = set()
 
     def append(self, record: str, **content: Any) -> None:
-        """Write one record and have it on disk before going on."""
+        """Write one record and have it on disk before going on. Raises CannotWrite."""
         clean = redacted(content) if self._redact else content
         line = json.dumps({"record": record, **clean}) + "\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            raise CannotWrite(error.errno, error.strerror, str(self.path)) from error
+
+    def _append(self, line: str) -> None:
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(descriptor).st_size
@@ -46,7 +58,10 @@ class Journal:
             os.close(descriptor)
 
     def outcome(self, outcome: Outcome) -> None:
-        self.append("outcome", outcome=to_json(outcome))
+        self.append("outcome", at=time.time(), outcome=to_json(outcome))
+
+    def intent(self, case: Case) -> None:
+        self.append("intent", at=time.time(), case=case.id, question=to_json(case))
 
     def find(self, case_id: str) -> Outcome | None:
         """The outcome of a case, if any process has settled it."""
@@ -81,10 +96,16 @@ class Journal:
                 self._intents.discard(record["case"])
                 self._outcomes.pop(record["case"], None)
             elif record["record"] == "resumed":
-                # The machine may have been restarted meanwhile.
+                # The machine may have been restarted meanwhile, and what stood in the way be gone.
                 self._wedged.clear()
+                self._outcomes = unblocked(self._outcomes)
             elif record["record"] == "wedged":
                 self._wedged.add(record["device"])
+
+
+def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
+    """Those that were asked: what was only blocked is asked again when a run is taken up."""
+    return {case: outcome for case, outcome in outcomes.items() if outcome.state != "blocked"}
 
 
 def _parsed(data: bytes) -> Iterator[dict[str, Any]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain, count
 from pathlib import Path
@@ -28,7 +30,8 @@ from rocmprobe.model import (
     to_json,
 )  # fmt: skip
 from rocmprobe.problems import parse_problem
-from rocmprobe.runner.journal import NAME, Journal, header, records
+from rocmprobe.runner.journal import NAME, CannotWrite, Journal, header, records, unblocked
+from rocmprobe.runner.locks import hold_for_good
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.session import unasked
 from rocmprobe.runner.targets import Target, find_targets
@@ -46,6 +49,7 @@ def begin(options: RunOptions, out: Optional[Path]) -> Path:
     machine = detect()
     simulation = load_machine(options.simulate) if options.simulate else None
     if simulation:
+        options = replace(options, problems=options.problems or simulation.problems)
         find_targets("cpu", machine)  # the torch that stands in must be there
         machine = _simulated(simulation.machine, machine)
     targets = find_targets(options.device, machine)
@@ -56,16 +60,25 @@ def begin(options: RunOptions, out: Optional[Path]) -> Path:
         if out is None:
             folder = _made(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / NAME).exists():
-            raise BadInput(f"{folder}: holds a run already; name another folder, or take it up with --resume")
+        try:
+            (folder / NAME).touch(exist_ok=False)
+        except FileExistsError as error:
+            raise BadInput(
+                f"{folder}: holds a run already; name another folder, or take it up with --resume"
+            ) from error
+        hold_for_good(folder / NAME)
         Journal(folder, options.redact).append(
             "run", rocmprobe=__version__, started=started, options=to_json(options), machine=to_json(machine),
             targets=[to_json(target) for target in targets],
             settings={device: [to_json(setting) for setting in rows] for device, rows in settings.items()},
-            simulation=to_json(simulation) if simulation else None, folder=str(folder),
+            simulation=to_json(simulation) if simulation else None, folder=str(folder), boot=_boot(),
         )  # fmt: skip
+    except CannotWrite as error:
+        # Half a first record would pass for a run of its own.
+        (folder / NAME).unlink()
+        raise _unwritable(folder, error, "name another with --out") from error
     except OSError as error:
-        raise BadInput(f"{folder}: cannot be written ({error.strerror}); name another with --out") from error
+        raise _unwritable(folder, error, "name another with --out") from error
     if out is None:
         _point_latest_at(folder)
     return folder
@@ -75,9 +88,19 @@ def resume(folder: Path, retry_aborted: bool) -> None:
     """Take up the run in ``folder``: what was in flight when it died becomes ``aborted``, or is asked
     again if ``retry_aborted``.
 
-    Raises BadInput where the folder holds no run.
+    Raises BadInput where the folder holds no run, or one that has not ended, or cannot be written.
     """
     run = header(folder)
+    try:
+        if not hold_for_good(folder / NAME):
+            raise BadInput(f"{folder}: its run has not ended; wait for it, or end it with Ctrl-C")
+        _settle(folder, run, retry_aborted)
+    except OSError as error:
+        raise _unwritable(folder, error, "a run goes on only in its own folder") from error
+
+
+def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
+    """Write down what becomes of the cases that were in flight, and that the run goes on."""
     journal = Journal(folder, run["options"]["redact"])
     targets = {target["device"]: from_json(Target, target) for target in run["targets"]}
     begun = {
@@ -85,14 +108,29 @@ def resume(folder: Path, retry_aborted: bool) -> None:
         for record in records(folder)
         if record["record"] == "intent"
     }
+    boots = [record.get("boot") for record in records(folder) if record["record"] in ("run", "resumed")]
+    cause, what = ("run-died", "run") if boots[-1] == _boot() else ("machine-died", "machine")
     for case in begun.values():
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append("retry", case=case.id)
         elif journal.in_flight(case.id):
-            reason = "the run ended while this was being asked; --retry-aborted asks again"
-            journal.outcome(unasked(case, targets[case.device], "aborted", "run-died", reason))
-    journal.append("resumed", at=_now())
+            reason = f"the {what} ended while this was being asked; --retry-aborted asks again"
+            journal.outcome(unasked(case, targets[case.device], "aborted", cause, reason))
+    journal.append("resumed", at=_now(), boot=_boot())
+
+
+def _boot() -> str:
+    """Which start of the machine this is, as a digest: the kernel's own id tells machines apart."""
+    try:
+        identity = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        identity = b""
+    return hashlib.sha256(identity).hexdigest()[:12]
+
+
+def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
+    return BadInput(f"{folder}: cannot be written ({error.strerror}); {mend}")
 
 
 def planned(folder: Path, cases: Iterable[Case]) -> None:
@@ -128,8 +166,10 @@ def results(folder: Path) -> Results:
             trials.append(from_json(Trial, record["trial"]))
         elif kind == "plan":
             expected |= set(record["cases"])
-        elif kind in ("end", "resumed"):
-            finished = record["at"] if kind == "end" else None
+        elif kind == "resumed":
+            outcomes, finished = unblocked(outcomes), None
+        elif kind == "end":
+            finished = record["at"]
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row["name"]: from_json(Setting, row) for rows in run["settings"].values() for row in rows}
     return Results(

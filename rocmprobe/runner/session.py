@@ -10,13 +10,16 @@ from typing import Optional
 
 from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
-from rocmprobe.model import UNLEARNED_STATES, WORKING_STATES, Outcome, Setting, from_json, to_json
+from rocmprobe.model import UNLEARNED_STATES, WORKING_STATES, Outcome, Setting, from_json
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import Journal, header
 from rocmprobe.runner.locks import device_lock
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
 from rocmprobe.runner.trial import Trials
+
+#: States of a gate that let pass what stands on it: it holds, or nothing was learned of it.
+_OPEN = WORKING_STATES | (UNLEARNED_STATES - {"blocked"})
 
 
 class Session:
@@ -60,17 +63,20 @@ class Session:
         settled = self.journal.find(case.id)
         if settled:
             return settled
-        outcome = self._forbidden(case) or self._gathered(case)
-        self.journal.outcome(outcome)
-        return outcome
+        forbidden = self._forbidden(case)
+        if forbidden is None:
+            return self._gathered(case)
+        self.journal.outcome(forbidden)
+        return forbidden
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
         """A ``blocked`` outcome if the device is gone or something the case stands on does not hold."""
-        if self.journal.wedged(case.device):
+        setting = next(each for each in self.settings[case.device] if each.name == case.setting)
+        if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
         for need in case.needs:
             gate = self._gate(need)
-            if gate is None or gate.state in WORKING_STATES or gate.state in UNLEARNED_STATES - {"blocked"}:
+            if gate is None or gate.state in _OPEN or gate.cause == "run-died":
                 continue
             why = gate.evidence[0] if gate.evidence else gate.state
             reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
@@ -93,8 +99,11 @@ class Session:
     def _gathered(self, case: Case) -> Outcome:
         name = "cpu" if self.options.simulate else case.device
         with device_lock(name, case.exclusive):
-            self.journal.append("intent", case=case.id, question=to_json(case))
-            return self._trials.outcome(case)
+            self.journal.intent(case)
+            outcome = self._trials.outcome(case)
+            # Under the lock, so that the times of the two records lie within it.
+            self.journal.outcome(outcome)
+            return outcome
 
     def _blocked(self, case: Case, reason: str, cause: str) -> Outcome:
         target = next(target for target in self.targets if target.device == case.device)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.backends import backend_for
-from rocmprobe.model import BadInput, Gpu, Machine, NothingToTest
+from rocmprobe.model import BadInput, Fact, Gpu, Machine, NothingToTest
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,18 @@ class Target:
         return self.gpu.effective_isa.value if self.gpu else None
 
 
+def _visible(gpus: list[Gpu], machine: Machine) -> list[Gpu]:
+    """The GPUs that torch numbers: those that the kernel lists to ROCm, in the order and choice of the
+    index lists in the environment. What a list names by UUID cannot be told from facts, and stays."""
+    if machine.value("kfd.unlisted"):
+        gpus = [gpu for gpu in gpus if gpu.vendor.value != "amd" or gpu.cus.value is not None]
+    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        wanted = str(machine.variables.get(name, Fact()).value or "")
+        if re.fullmatch(r"\d+(,\d+)*", wanted):
+            gpus = [gpus[int(index)] for index in wanted.split(",") if int(index) < len(gpus)]
+    return gpus
+
+
 def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
     """The targets that ``wanted`` ("auto", "cpu", "cuda:N", "all") names on ``machine``.
 
@@ -36,11 +48,11 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
     kind = machine.value("torch.kind")
     if kind is None:
         raise NothingToTest(
-            "no torch in this Python; install it (a ROCm build from PyTorch's own wheel index, else "
-            "`pip install 'rocmprobe[torch]' -c constraints.txt`) and run again"
+            "no torch in this Python; install one (for an AMD GPU a ROCm build, from PyTorch's own wheel "
+            "index) and run again"
         )
     vendor = {"rocm": "amd", "cuda": "nvidia"}.get(kind)
-    gpus = [gpu for gpu in machine.gpus if gpu.vendor.value == vendor]
+    gpus = _visible([gpu for gpu in machine.gpus if gpu.vendor.value == vendor], machine)
     cuda = tuple(
         Target(f"cuda:{index}", backend_for("cuda", kind).name, gpu) for index, gpu in enumerate(gpus)
     )

@@ -6,26 +6,28 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
-from rocmprobe.model import Attempt, Outcome, Setting, Trial, to_json
-from rocmprobe.runner import hang
+from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
+from rocmprobe.runner import ending, hang, server
 from rocmprobe.runner.budgets import Budgets
 from rocmprobe.runner.child import Child
 from rocmprobe.runner.environment import environment, must_spawn
+from rocmprobe.runner.guardian import Guardian
 from rocmprobe.runner.journal import Journal
+from rocmprobe.runner.leftovers import own_folder
 from rocmprobe.runner.targets import Target
 
 #: How often a case may end its child before it counts as settled.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
+#: Seconds of silence after which the journal says that a child is waited for.
+_SOON = 2.0
 #: Lines of output kept with a failure.
 _LAST_LINES = 15
 #: Innermost frames kept of a stack.
@@ -42,6 +44,7 @@ class _Reply:
     phase: Optional[str] = None
     activity: Optional[str] = None
     log: str = ""
+    ending: dict[str, Any] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -62,6 +65,8 @@ class _Live:
     case: Case
     started: float = field(default_factory=time.monotonic)
     library: Optional[str] = None
+    last_event: Optional[str] = None
+    oom_kills: dict[str, int] = field(default_factory=ending.oom_kills)
 
 
 class Trials:
@@ -79,14 +84,18 @@ class Trials:
         self._settings = settings
         self._budgets = budgets
         self._simulated = to_json(simulated) if simulated else None
+        self._fresh = simulated is not None and simulated.fresh
         self._journal = journal
         self._live: Optional[_Live] = None
-        self._folder = Path(tempfile.mkdtemp(prefix="rocmprobe-"))
+        self._folder = own_folder()
+        self._guardian = Guardian(self._folder, server.folder())
 
     def close(self, at_once: bool) -> None:
         """End the child, ``at_once`` or in its own way, and remove the run's databases and caches."""
-        self._end_child(at_once)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            self._end_child(at_once)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def outcome(self, case: Case) -> Outcome:
         """Put ``case`` to a child. A case that ends its child is tried again alone, in a fresh one."""
@@ -103,12 +112,13 @@ class Trials:
         return self._made(case, replies, trials)
 
     def _reply(self, case: Case) -> _Reply:
-        if self._live is None or self._live.key != case.trial_key:
+        if self._live is None or self._live.key != case.trial_key or self._fresh:
             self._end_child()
             child = self._started(case)
             reply = self._await_answer(child, "start")
         else:
             child = self._live.child
+            self._live.case, self._live.oom_kills = case, ending.oom_kills()
             reply = _READY
         if reply is _READY:
             child.mark()
@@ -122,11 +132,12 @@ class Trials:
         """A child for the case's trial, told what it is for; it has yet to say that it is ready."""
         target, setting = self._targets[case.device], self._settings[case.device][case.setting]
         # Databases and caches are shared by the trials of a setting, kept from those of another.
-        folder = self._folder / case.trial_key.replace("/", "_").replace(":", "")
+        folder = self._folder / "_".join((case.device.replace(":", ""), case.driver, case.setting))
         folder.mkdir(parents=True, exist_ok=True)
-        trace = BACKENDS[target.backend].trace_variables
+        trace = {} if case.exclusive else BACKENDS[target.backend].trace_variables
         environ = environment(setting, folder, trace, os.environ)
-        child = Child(environ, folder, must_spawn(setting), self._budgets.start)
+        child = Child(environ, folder, must_spawn(setting), self._budgets.server or self._budgets.start)
+        self._guardian.watch(child.pid)
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
         self._live = _Live(child, trial_id, case.trial_key, case)
         self._last_id = trial_id
@@ -134,6 +145,7 @@ class Trials:
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
                 "seconds": self._budgets.measure, "simulated": self._simulated, "environ": environ,
+                "first": to_json(case),
             }
         )  # fmt: skip
         return child
@@ -143,16 +155,22 @@ class Trials:
         while True:
             cpu, budget = hang.cpu_seconds(child.pid), self._budgets.of(phase)
             try:
-                event = child.event(budget)
+                event = child.event(min(budget, _SOON))
+                if event is None and budget > _SOON:
+                    # Whoever watches the run, or finds what is left of it, learns where it stands.
+                    event = self._awaited(child, phase, budget - _SOON)
             except EOFError:
                 return self._crashed(child, phase)
             if event is None:
                 return self._hung(child, phase, cpu, budget)
+            live = self._live
+            assert live is not None, "the child whose events these are"
+            live.last_event = event["event"]
             if event["event"] == "phase":
                 phase = event["phase"]
+                live.last_event = f"phase {phase}"
             elif event["event"] == "ready":
-                if self._live:
-                    self._live.library = event.get("library")
+                live.library = event.get("library")
                 return _READY
             elif event["event"] == "unusable":
                 return _Reply(
@@ -162,12 +180,33 @@ class Trials:
                 log = child.since_mark.text()
                 return _Reply(event["attempts"], event["poisoned"], phase, log=log)
 
+    def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
+        """The child's next event, with a word in the journal before and after."""
+        case = self._live.case.id if self._live else ""
+        self._journal.append("waiting", case=case, phase=phase, left=seconds)
+        try:
+            return child.event(seconds)
+        finally:
+            self._journal.append("waiting", case=case, phase=phase, left=0)
+
     def _crashed(self, child: Child, phase: str) -> _Reply:
         exit_status = child.exit(self._budgets.teardown)
+        ended = self._ending(exit_status, phase)
         self._record(exit_status)
         where = "while importing torch" if phase == "start" else f"in phase {phase}"
-        message = f"the process ended with {exit_status} {where}"
-        return _Reply([_answer("crash", message, exit_status)], True, phase, log=child.since_mark.text())
+        oom_killed = ended["oom_killed"]
+        message = f"the process ended with {ending.told(exit_status, oom_killed)} {where}"
+        answer = _answer("crash", message, ending.cause(exit_status, oom_killed))
+        return _Reply([answer], True, phase, None, child.since_mark.text(), ended)
+
+    def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
+        """``Outcome.ending`` of the child at hand, which is gone."""
+        live = self._live
+        before, after = (live.oom_kills if live else {}), ending.oom_kills()
+        return {
+            "status": exit_status, "phase": phase, "after": live.last_event if live else None,
+            "oom_killed": ending.oom_killed(before, after),
+        }  # fmt: skip
 
     def _hung(self, child: Child, phase: str, cpu: float, budget: float) -> _Reply:
         doing = hang.activity(child.pid, cpu, budget)
@@ -175,15 +214,16 @@ class Trials:
         child.dump_stacks()
         log = child.since_mark.text()
         exit_status = child.kill()
+        ended = self._ending(exit_status, phase)
         self._record(exit_status)
         answer = _answer("hang", f"no answer in {budget:g} s in phase {phase}, {doing}", "timeout")
         answer["evidence"] = stuck
-        return _Reply([answer], True, phase, doing, log)
+        return _Reply([answer], True, phase, doing, log, ended)
 
     def _end_child(self, at_once: bool = False) -> None:
         if self._live:
             child = self._live.child
-            exit_status = child.kill() if at_once else child.close(self._budgets.teardown)
+            exit_status = child.kill(grace=0.2) if at_once else child.close(self._budgets.teardown)
             self._record(exit_status, after_last_answer=not at_once)
 
     def _record(self, exit_status: str, after_last_answer: bool = False) -> None:
@@ -191,6 +231,8 @@ class Trials:
         live, self._live = self._live, None
         if live is None:
             return
+        if exit_status != "unkillable":
+            self._guardian.forget(live.child.pid)
         trial = Trial(
             live.id, live.case.device, live.case.driver, live.case.setting, live.child.start_method,
             exit_status, after_last_answer and exit_status != "0", live.child.log.text(),
@@ -201,14 +243,20 @@ class Trials:
             self._journal.append("wedged", device=live.case.device)
 
     def _device_answers(self, case: Case) -> bool:
-        """The canary: a small exact sum in a fresh child with no setting; it has two tries."""
+        """The canary: a small exact sum in a fresh child with no setting; it has two tries.
+
+        One that fails in words on a device that has not answered yet in this run, tells of a rung that
+        does not hold (a torch without code for the chip, say), not of a device that is gone.
+        """
         canary = Case(case.device, case.driver, "default", "elementwise", "float32")
+        before = self._journal.find(canary.id)
+        answered_before = before is not None and before.state in WORKING_STATES
         for _ in range(2):
             if self._journal.wedged(case.device):
                 return False
             reply = self._reply(canary)
             self._end_child()
-            if reply.state in ("pass", "n/a"):
+            if reply.state in ("pass", "n/a") or (reply.state != "hang" and not answered_before):
                 return True
         return False
 
@@ -243,7 +291,7 @@ class Trials:
                 for answer, trial in zip(answers, trials)
             ),
             solver=solver, timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
-            evidence=tuple(evidence),
+            ending=reply.ending, evidence=tuple(evidence),
         )  # fmt: skip
 
 

@@ -81,6 +81,15 @@ class Ask:
                 raise NotApplicable(f"this torch has no such kernel on a CPU: {error}") from error
             raise DeviceFailure from error
 
+    def placed(self, move: Callable[[], Any]) -> Any:
+        """What ``move`` puts on the device. The first touch of a device starts its runtime, so this has
+        the budget of a first call, and what goes wrong is the device's failure."""
+        self.report_phase("first-call")
+        with self.tested():
+            result = move()
+        self.report_phase("prepare")
+        return result
+
     def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
         """Result and seconds of ``call``'s first run, which may search and compile; then steady budget."""
         self.report_phase("first-call")
@@ -93,6 +102,7 @@ class Ask:
 
     def steady_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
         """Result and seconds of one more run."""
+        self.report_phase("steady")
         started = time.perf_counter()
         with self.tested():
             result = call()

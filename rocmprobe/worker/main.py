@@ -27,6 +27,7 @@ from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import Setting, from_json
 from rocmprobe.problems import parse_problem
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
+from rocmprobe.worker.breaking import Breaking
 
 #: A failure that Python survives is tried again in place, twice.
 ATTEMPTS = 3
@@ -37,7 +38,10 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Spec:
-    """What a child is told first: device, backend, setting, environment and seconds per measurement."""
+    """What a child is told first: device, backend, setting, environment and seconds per measurement.
+
+    ``first`` is the case that it is started for; only a simulated machine asks, which may break at once.
+    """
 
     device: str
     backend: str
@@ -45,22 +49,32 @@ class Spec:
     seconds: float
     simulated: Optional[SimulatedMachine] = None
     environ: dict[str, str] = field(default_factory=dict)
+    first: Optional[Case] = None
+
+    def breaking(self, events: int) -> Optional[Breaking]:
+        """What is to break in this process; the CPU of its own setting never does."""
+        if self.simulated is None or self.setting.device:
+            return None
+        return Breaking(self.simulated, self.setting.name, events)
 
 
 class Worker:
     """Answers cases under one setting."""
 
-    def __init__(self, spec: Spec, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, spec: Spec, emit: Callable[[dict[str, Any]], None], breaking: Optional[Breaking] = None
+    ) -> None:
         self.spec = spec
         self.emit = emit
         self.device = spec.setting.device or spec.device
         self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
         self.below: Callable[[], AbstractContextManager[None]] = nullcontext
-        if spec.simulated and not spec.setting.device:
+        self.breaking = breaking
+        if spec.simulated and breaking:
             from rocmprobe.worker.simulated import SimulatedMiopen, faults
 
             self.backend, self.device = SimulatedMiopen(), "cpu"
-            self.below = faults(spec.simulated, spec.setting.name)
+            self.below = faults(spec.simulated, spec.setting.name, breaking)
 
     def library_version(self) -> Optional[str]:
         """What torch says of the vendor library; asking a broken one may raise anything."""
@@ -82,11 +96,16 @@ class Worker:
             problem=parse_problem(case.problem) if case.problem else None,
             direction=case.direction,
             under=holding(setting, self.backend, self.below),
-            report_phase=lambda phase: self.emit({"event": "phase", "phase": phase}),
+            report_phase=self._report_phase,
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
         )
+
+    def _report_phase(self, phase: str) -> None:
+        if self.breaking:
+            self.breaking.phase = phase
+        self.emit({"event": "phase", "phase": phase})
 
     def answer(self, case: Case) -> dict[str, Any]:
         """The case's answer, with every attempt; a failure is tried again, unless it poisons."""
@@ -109,6 +128,8 @@ class Worker:
         from rocmprobe.worker.checks import ANSWERED_BY
 
         try:
+            if self.breaking:
+                self.breaking.enter("prepare", case)
             return ANSWERED_BY[case.check](self.ask(case))
         except NotApplicable as reason:
             return Answer("n/a", str(reason))
@@ -126,7 +147,7 @@ def _error(error: BaseException) -> Answer:
     cause = "exception"
     if "miopenStatus" in text:
         cause = "miopen-status"
-    elif "out of memory" in text:
+    elif "out of memory" in text or isinstance(error, MemoryError):
         cause = "out-of-memory"
     elif any(mark in text for mark in _POISONED):
         cause = "device-error"
@@ -155,23 +176,31 @@ def serve(commands: int, events: int) -> None:
     out = os.fdopen(events, "w", encoding="utf-8")
 
     def emit(event: dict[str, Any]) -> None:
-        out.write(json.dumps(event) + "\n")
+        # A library that wrote half a line on a descriptor not its own must not cost this event.
+        out.write("\n" + json.dumps(event) + "\n")
         out.flush()
 
     lines = os.fdopen(commands, encoding="utf-8")
     spec: Spec = from_json(Spec, json.loads(lines.readline()))
     os.environ.clear()
     os.environ.update(spec.environ)
+    breaking = spec.breaking(events)
     try:
+        if breaking:
+            breaking.enter("import", spec.first)
         import_torch()
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
-    worker = Worker(spec, emit)
+    worker = Worker(spec, emit, breaking)
     emit({"event": "ready", "library": worker.library_version()})
+    case: Optional[Case] = None
     for line in lines:
-        answer = worker.answer(from_json(Case, json.loads(line)))
+        case = from_json(Case, json.loads(line))
+        answer = worker.answer(case)
         sys.stdout.flush()
         sys.stderr.flush()
         emit(answer)
     emit({"event": "bye"})
+    if breaking:
+        breaking.enter("teardown", case)

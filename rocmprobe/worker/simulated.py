@@ -8,9 +8,6 @@ there. The bypass lies above the faults and never meets those of MIOpen.
 from __future__ import annotations
 
 import os
-import random
-import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -21,6 +18,7 @@ from rocmprobe.bypass import shim
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.machines import Fault, SimulatedMachine, torch_version
 from rocmprobe.problems import Problem
+from rocmprobe.worker.breaking import Breaking
 
 _CPU = BACKENDS["onednn"]
 #: PyTorch gives MIOpen tensors of at most this many dimensions (MIOPEN_DIM_MAX).
@@ -44,13 +42,15 @@ class SimulatedMiopen(Miopen):
         return _CPU.demands_exactness()
 
 
-def faults(machine: SimulatedMachine, setting: str) -> Callable[[], AbstractContextManager[None]]:
-    """A context factory in which the faults of ``machine`` are in place under ``setting``."""
+def faults(
+    machine: SimulatedMachine, setting: str, breaking: Breaking
+) -> Callable[[], AbstractContextManager[None]]:
+    """A context factory in which the faults of ``machine`` in libraries are in place under ``setting``."""
 
     @contextmanager
     def context() -> Iterator[None]:
-        layers: list[shim.Layer] = [_FaultLayer(machine, setting)]
-        watch = _watched_operators(machine, setting)
+        layers: list[shim.Layer] = [_FaultLayer(machine, setting, breaking)]
+        watch = _watched_operators(machine, setting, breaking)
         if watch:
             layers.append(_WithinConvolutions(watch))
         with ExitStack() as stack:
@@ -68,8 +68,9 @@ class _FaultLayer(shim.Layer):
     name = "faults"
     rank = shim.RANK_FAULTS
 
-    def __init__(self, machine: SimulatedMachine, setting: str) -> None:
+    def __init__(self, machine: SimulatedMachine, setting: str, breaking: Breaking) -> None:
         self._faults = machine.faults
+        self._breaking = breaking
         self._setting = setting
         self._version = torch_version(machine.machine) or (99, 0)
 
@@ -104,11 +105,11 @@ class _FaultLayer(shim.Layer):
         dtype = str(call.input.dtype).rpartition(".")[2]
         library = "miopen" if self._enters_miopen(call, bias) else "rocblas"
         text = _problem(call, dtype, bias).text
-        for fault in self._faults:
+        for fault in filter(self._breaking.in_library, self._faults):
             met = [d for d in directions if fault.matches(self._setting, text, dtype, d, os.environ)]
-            if fault.library == library and met and _befalls(fault):
-                _break(fault, tuple(met))
-                return fault
+            if fault.library == library and met and self._breaking.befalls(fault):
+                self._breaking.strike(fault, tuple(met))
+                return fault if fault.effect == "wrong" else None
         return None
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall, bias: bool) -> bool:
@@ -157,7 +158,7 @@ class _WithinConvolutions(shim.Layer):
 
 
 def _watched_operators(
-    machine: SimulatedMachine, setting: str
+    machine: SimulatedMachine, setting: str, breaking: Breaking
 ) -> Optional[Callable[[], AbstractContextManager[Any]]]:
     """A context in which every operator meets the ``hip`` faults, and matrix products those of
     ``rocblas``; None where the machine has neither."""
@@ -175,19 +176,15 @@ def _watched_operators(
             result = func(*args, **(kwargs or {}))
             tensor = isinstance(result, torch.Tensor)
             dtype = str(result.dtype).rpartition(".")[2] if tensor else ""
-            for fault in faults:
+            for fault in filter(breaking.in_library, faults):
                 met = fault.library == "hip" or func.overloadpacket in products
-                if met and fault.matches(setting, "", dtype, "", os.environ) and _befalls(fault):
-                    _break(fault, ())
-                    if tensor and result.dim():
+                if met and fault.matches(setting, "", dtype, "", os.environ) and breaking.befalls(fault):
+                    breaking.strike(fault, ())
+                    if fault.effect == "wrong" and tensor and result.dim():
                         result.select(0, 0).mul_(2)
             return result
 
     return Watch
-
-
-def _befalls(fault: Fault) -> bool:
-    return random.random() < fault.chance  # noqa: S311
 
 
 def _wide(tensor: Any) -> Any:
@@ -204,23 +201,6 @@ def _spoiled(result: Any) -> Any:
     result = result.clone()
     result.select(1 if result.dim() > 1 else 0, 0).mul_(2)
     return result
-
-
-def _break(fault: Fault, directions: tuple[str, ...]) -> None:
-    """Do what the fault does to the process; returns only for an effect on the result."""
-    for direction, line in fault.stderr.items():
-        if not directions or direction in directions:
-            os.write(2, f"{line}\n".encode())
-    if fault.effect == "raise":
-        raise RuntimeError(fault.message)
-    if fault.effect == "signal":
-        os.kill(os.getpid(), getattr(signal, fault.signal))
-    if fault.effect == "exit":
-        os._exit(3)
-    while fault.effect in ("signal", "hang"):
-        time.sleep(1)
-    while fault.effect == "busy":
-        pass
 
 
 def _problem(call: ConvolutionCall | BackwardCall, dtype: str, bias: bool) -> Problem:

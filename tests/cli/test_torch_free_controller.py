@@ -11,7 +11,8 @@ from runs import SMALL, rocmprobe, run
 SITE = """
 import atexit, os, sys
 def note():
-    if "rocmprobe" in " ".join(sys.orig_argv) and "-c" not in sys.orig_argv:
+    started = open("/proc/self/cmdline").read().split("\\0")
+    if "rocmprobe" in " ".join(started) and "-c" not in started:
         loaded = "torch" in sys.modules
         open(os.path.join(os.path.dirname(__file__), f"{loaded}-{os.getpid()}"), "w").close()
 atexit.register(note)

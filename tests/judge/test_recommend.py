@@ -239,9 +239,9 @@ class TestConfiguration:
 
 
 def test_confidence_names_what_was_not_learned():
-    results = dataclasses.replace(run({"cpu/*": "blocked"}), partial=True, simulated="somewhere")
+    results = dataclasses.replace(run({"cpu/*": "probe-error"}), partial=True, simulated="somewhere")
     confidence = recommend(results).confidence
-    assert "could not be answered" in confidence
+    assert "were not answered" in confidence
     assert "did not come to its end" in confidence
     assert "simulated" in confidence
 

@@ -66,6 +66,7 @@ def rdna1_machine() -> Machine:
                 native_isa=fact("gfx1010", f"{node} gfx_target_version"),
                 effective_isa=fact("gfx1030", "HSA_OVERRIDE_GFX_VERSION"),
                 name=fact("AMD Radeon RX 5600 XT", "amdgpu.ids 731F:CA"),
+                vendor=fact("amd", "PCI vendor 0x1002"),
                 pci_id=fact("0x731f", f"{node} device_id"),
                 revision=fact("0xca", "PCI configuration space"),
                 cus=fact(36, f"{node} simd_count"),

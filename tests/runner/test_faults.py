@@ -69,7 +69,8 @@ def test_an_abort_keeps_what_the_library_printed(broken: Run) -> None:
 
 
 def test_an_exit_from_inside_the_library_is_a_crash_with_its_code(broken: Run) -> None:
-    assert facts(broken.of("default", EXIT)) == ("crash", "first-call", None, "3", ["crash"] * 3)
+    assert facts(broken.of("default", EXIT)) == ("crash", "first-call", None, "exit", ["crash"] * 3)
+    assert "exit code 3" in broken.of("default", EXIT).evidence[0]
 
 
 @pytest.mark.parametrize(("where", "activity"), [(IDLE, "idle"), (BUSY, "busy")])

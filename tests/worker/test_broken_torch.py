@@ -23,7 +23,8 @@ def with_torch(folder: Path, program: str, *arguments: object) -> Run:
     [
         ("raise OSError('libamdhip64.so.5: cannot open')", "error", "torch-unusable",
          "import torch: OSError: libamdhip64.so.5: cannot open"),
-        ("import os; os._exit(7)", "crash", "7", "the process ended with 7 while importing torch"),
+        ("import os; os._exit(7)", "crash", "exit",
+         "the process ended with exit code 7 while importing torch"),
         ("import os; os.abort()", "crash", "SIGABRT", "the process ended with SIGABRT while importing torch"),
     ],
 )  # fmt: skip

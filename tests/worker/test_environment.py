@@ -14,14 +14,14 @@ from rocmprobe.runner.environment import environment, must_spawn
 from rocmprobe.settings import settings_for
 
 JUNK = {
-    "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_ENABLE_SDMA": "0", "PYTHONHASHSEED": "3",
-    "PYTHONOPTIMIZE": "0", "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
+    "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_NO_SCRATCH_RECLAIM": "0",
+    "PYTHONHASHSEED": "3", "PYTHONOPTIMIZE": "0", "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
 }  # fmt: skip
 #: A torch whose import tells what the child sees, and ends it.
 TELLS = """
 import os, sys
 for name in (
-    "MIOPEN_FIND_MODE", "MIOPEN_USER_DB_PATH", "HSA_ENABLE_SDMA", "HSA_OVERRIDE_GFX_VERSION",
+    "MIOPEN_FIND_MODE", "MIOPEN_USER_DB_PATH", "HSA_NO_SCRATCH_RECLAIM", "HSA_OVERRIDE_GFX_VERSION",
     "PYTHONHASHSEED",
 ):
     print(name, os.environ.get(name))
@@ -68,7 +68,7 @@ def test_the_user_s_variables_do_not_reach_a_child_but_the_override_does(tmp_pat
     assert seen_by_a_child(folder, setting("find-fast"), spawn=True) == {
         "MIOPEN_FIND_MODE": "2",
         "MIOPEN_USER_DB_PATH": str(folder / "miopen-db"),
-        "HSA_ENABLE_SDMA": "None",
+        "HSA_NO_SCRATCH_RECLAIM": "None",
         "PYTHONHASHSEED": "None",
         "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
         "cwd": f"{folder} session True",
@@ -113,6 +113,6 @@ def test_a_forked_child_gets_a_built_environment_too(tmp_path: Path) -> None:
     assert trial.start_method == "fork"
     assert "MIOPEN_FIND_MODE None\n" in trial.log
     assert "miopen-db\n" in trial.log
-    assert "HSA_ENABLE_SDMA None\n" in trial.log
+    assert "HSA_NO_SCRATCH_RECLAIM None\n" in trial.log
     assert "HSA_OVERRIDE_GFX_VERSION 10.3.0\n" in trial.log
     assert "session True" in trial.log

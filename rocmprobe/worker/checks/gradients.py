@@ -14,7 +14,8 @@ def gradients(ask: Ask) -> Answer:
     import torch
 
     problem = ask.the_problem
-    operands = uniform(problem, ask.dtype, ask.seed()).to(ask.device, ask.dtype)
+    drawn = uniform(problem, ask.dtype, ask.seed())
+    operands = ask.placed(lambda: drawn.to(ask.device, ask.dtype))
     leaves = [
         tensor.requires_grad_()
         for tensor in (operands.input, operands.weight, operands.bias)

@@ -36,7 +36,7 @@ def elementwise(ask: Ask) -> Answer:
 
     values = torch.randint(-8, 9, (64, 1024), generator=_generator(ask)).to(torch.float64)
     expected = (values * 2 + 1).clamp(min=0)
-    placed = values.to(ask.device, ask.dtype)
+    placed = ask.placed(lambda: values.to(ask.device, ask.dtype))
 
     def call() -> Any:
         result = torch.relu(placed * 2 + 1)
@@ -55,7 +55,7 @@ def gemm(ask: Ask) -> Answer:
     left = torch.rand((4, 192, 576), generator=generator, dtype=torch.float64) * 2 - 1
     right = torch.rand((4, 576, 320), generator=generator, dtype=torch.float64) * 2 - 1
     left, right = (tensor.to(ask.dtype).to(torch.float64) for tensor in (left, right))
-    a, b = left.to(ask.device, ask.dtype), right.to(ask.device, ask.dtype)
+    a, b = ask.placed(lambda: [side.to(ask.device, ask.dtype) for side in (left, right)])
     (single, batch), seconds = ask.first_call(lambda: (a[0] @ b[0], torch.bmm(a, b)))
     fill = exact_fill(ask.dtype_name, 576)
     whole = whole_numbers((192, 576), fill.input_max, fill.density, generator)
@@ -84,7 +84,7 @@ def im2col(ask: Ask) -> Answer:
     image = torch.randint(-8, 9, (2, 5, 17, 19), generator=_generator(ask)).to(torch.float64)
     geometry = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 1), "stride": (2, 1)}
     columns = F.unfold(image, **geometry)
-    placed = image.to(ask.device, ask.dtype)
+    placed = ask.placed(lambda: image.to(ask.device, ask.dtype))
 
     def call() -> Any:
         unfolded = F.unfold(placed, **geometry)

@@ -33,7 +33,7 @@ def batch_norm(ask: Ask) -> Answer:
         return (output, *torch.autograd.grad(output, leaves, grad))
 
     expected = call(drawn)
-    placed = [tensor.to(ask.device, ask.dtype) for tensor in drawn]
+    placed = ask.placed(lambda: [tensor.to(ask.device, ask.dtype) for tensor in drawn])
     result, seconds = ask.first_call(lambda: call(placed))
     names = ("output", "input gradient", "weight gradient", "bias gradient")
     reference = [tensor.detach() for tensor in expected]

@@ -17,7 +17,9 @@ PEAK_TOLERANCE = 1.2
 
 def _placed(ask: Ask) -> Tensors:
     problem = ask.the_problem
-    return uniform(problem, ask.dtype, ask.seed()).to(ask.device, ask.dtype, problem.channels_last)
+    operands = uniform(problem, ask.dtype, ask.seed())
+    placed: Tensors = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem.channels_last))
+    return placed
 
 
 def memory(ask: Ask) -> Answer:
