@@ -287,7 +287,9 @@ def report_command(results: Path, form: str, output: Optional[Path]) -> int:
 @click.option("--shell", type=click.Choice(("sh", "fish", "dotenv", "json")), default="sh", show_default=True)
 @_answering
 def env_command(results: Path, shell: str) -> int:
-    """The recommended configuration as variables.
+    """The recommended configuration as variables; Python lines that it needs besides go to stderr.
+
+    Exits 1 where no configuration is recommended.
 
     \b
     Example:
@@ -295,16 +297,22 @@ def env_command(results: Path, shell: str) -> int:
     """
     import json
 
-    recommendation = read_results(results).recommendation
-    env = dict(recommendation.configuration.env) if recommendation else {}
+    found = read_results(results)
+    if found.recommendation is None or found.recommendation.configuration.setting is None:
+        click.echo("rocmprobe: these results recommend no configuration", err=True)
+        return FINDINGS
+    configuration = found.recommendation.configuration
+    env = dict(configuration.env)
+    if found.simulated:
+        click.echo(f"rocmprobe: for the simulated machine {found.simulated}, not this one", err=True)
     forms = {"sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}"}
     if shell == "json":
         click.echo(json.dumps(env, indent=1))
     else:
         for name, value in env.items():
             click.echo(forms[shell].format(name, shlex.quote(value)))
-    if recommendation and recommendation.configuration.code:
-        click.echo("this configuration also needs Python lines; see the report", err=True)
+    if configuration.code:
+        click.echo(f"rocmprobe: the program needs these lines, too:\n{configuration.code}", err=True)
     return OK
 
 

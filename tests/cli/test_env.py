@@ -1,0 +1,45 @@
+"""What `rocmprobe env` gives a shell."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import sample
+from runs import rocmprobe
+
+from rocmprobe.model import Configuration, write_results
+
+
+def written(folder: Path, **changes: object) -> Path:
+    path = folder / "results.json"
+    write_results(dataclasses.replace(sample.rdna1(), **changes), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("sh", "export HSA_OVERRIDE_GFX_VERSION=10.3.0"),
+        ("fish", "set -gx HSA_OVERRIDE_GFX_VERSION 10.3.0"),
+        ("dotenv", "HSA_OVERRIDE_GFX_VERSION=10.3.0"),
+        ("json", '"HSA_OVERRIDE_GFX_VERSION": "10.3.0"'),
+    ],
+)
+def test_variables_go_to_stdout_and_all_else_to_stderr(tmp_path: Path, shell: str, line: str) -> None:
+    done = rocmprobe("env", written(tmp_path), "--shell", shell)
+    assert done.returncode == 0
+    assert line in done.stdout
+    assert "rocmprobe.bypass.install()" in done.stderr
+    assert "simulated" in done.stderr
+    assert "rocmprobe" not in done.stdout
+
+
+def test_without_a_configuration_it_says_so(tmp_path: Path) -> None:
+    recommendation = sample.rdna1().recommendation
+    assert recommendation is not None
+    nothing = dataclasses.replace(recommendation, verdict="none", configuration=Configuration())
+    done = rocmprobe("env", written(tmp_path, recommendation=nothing))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no configuration" in done.stderr
