@@ -8,7 +8,6 @@ Runs both checks on this CPU with many seeds and writes the largest deviation of
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from figures import publish
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.worker.ask import Answer, Ask
@@ -62,10 +62,7 @@ def main() -> None:
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if options.output:
-        options.output.write_text(text + "\n", "utf-8")
+    publish(figures, options.output)
 
 
 if __name__ == "__main__":

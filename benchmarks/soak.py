@@ -24,6 +24,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from figures import publish
+
 EFFECTS = {
     "raise": "error",
     "wrong": "wrong",
@@ -185,10 +187,7 @@ def main() -> None:
             "faults": soak_faults(options.trials, Path(name), chance) if options.trials else None,
             "kills": soak_kills(options.kills, Path(name), chance) if options.kills else None,
         }
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if options.output:
-        options.output.write_text(text + "\n", "utf-8")
+    publish(figures, options.output)
 
 
 if __name__ == "__main__":

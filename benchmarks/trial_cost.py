@@ -9,12 +9,13 @@ Then many forked ones, for the growth of the controller's memory::
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
+
+from figures import publish
 
 from rocmprobe.model import to_json
 from rocmprobe.runner.child import Child
@@ -71,10 +72,7 @@ def main() -> None:
         "controller_growth_bytes": growth,
         "cpus": os.cpu_count(),
     }
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if options.output:
-        options.output.write_text(text + "\n", "utf-8")
+    publish(figures, options.output)
 
 
 if __name__ == "__main__":
