@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from rocmprobe.backends import BACKENDS
+from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
@@ -128,13 +128,18 @@ class Trials:
             self._end_child()
         return reply
 
+    def _backend(self, case: Case) -> Backend:
+        """The library that answers: the target's, or the CPU's where the setting goes there."""
+        on_cpu = self._settings[case.device][case.setting].device == "cpu"
+        return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
+
     def _started(self, case: Case) -> Child:
         """A child for the case's trial, told what it is for; it has yet to say that it is ready."""
         target, setting = self._targets[case.device], self._settings[case.device][case.setting]
         # Databases and caches are shared by the trials of a setting, kept from those of another.
         folder = self._folder / "_".join((case.device.replace(":", ""), case.driver, case.setting))
         folder.mkdir(parents=True, exist_ok=True)
-        trace = {} if case.exclusive else BACKENDS[target.backend].trace_variables
+        trace = {} if case.exclusive else self._backend(case).trace_variables
         environ = environment(setting, folder, trace, os.environ)
         child = Child(environ, folder, must_spawn(setting), self._budgets.server or self._budgets.start)
         self._guardian.watch(child.pid)
@@ -269,8 +274,7 @@ class Trials:
             failed = [answer for answer in answers if answer["state"] != "pass"]
             state = "flaky"
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
-        target, setting = self._targets[case.device], self._settings[case.device][case.setting]
-        backend = BACKENDS["onednn" if setting.device == "cpu" else target.backend]
+        target, backend = self._targets[case.device], self._backend(case)
         solver = backend.implementation(reply.log) if case.check == "convolution" else None
         if state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"

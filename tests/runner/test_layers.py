@@ -10,6 +10,8 @@ from runs import PROBLEM, Run, machine_file, run
 FP64 = "conv2d-fp64-n1-c4-i8x8-k4-f3x3"
 GROUPED_AND_DILATED = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-d2-g2"
 GROUPED = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-g2"
+#: Large enough that PyTorch gives it to oneDNN.
+LARGE = "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1"
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 SETTINGS = "vendor-off,bypass"
 
@@ -61,3 +63,12 @@ def test_gemm_blocks_what_stands_on_it(tmp_path: Path) -> None:
         assert (outcome.state, outcome.cause) == ("blocked", "rung:gemm")
         assert outcome.evidence[0] == f"{gemm} is error: RuntimeError: it failed"
         assert not outcome.trial
+
+
+def test_the_cpu_of_a_gpu_run_names_its_own_library(tmp_path: Path) -> None:
+    machine = machine_file(tmp_path / "machine.toml")
+    done = run(
+        tmp_path / "out", "--simulate", machine, "--only", "*/cpu/convolution/*", "--settings", "cpu",
+        "--problem", LARGE, "--purpose", "inference",
+    )  # fmt: skip
+    assert done.of("cpu", LARGE).solver is not None
