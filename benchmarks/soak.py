@@ -44,6 +44,9 @@ source = "benchmarks/soak.py"
 [budgets]
 first_call = 1.5
 steady = 5
+teardown = 5
+hangs = 1000
+crashes = 1000
 [[gpus]]
 name = "AMD Radeon RX 5600 XT"
 vendor = "amd"

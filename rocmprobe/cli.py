@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shlex
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -82,7 +81,11 @@ def main() -> None:
     "--simulate", metavar="MACHINE", help="A simulated machine (rocmprobe list machines), or its TOML file."
 )
 @click.option(
-    "-n", "workers", type=click.IntRange(0), default=0, metavar="WORKERS", help="Processes that ask."
+    "-n",
+    "workers",
+    type=click.IntRange(0),
+    metavar="WORKERS",
+    help="Processes that ask (default: one for each GPU, as far as the cores go).",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of this run.")
 @click.option(
@@ -104,7 +107,7 @@ def main() -> None:
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED)
 @_answering
 def run_command(
-    workers: int, out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
+    workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
     verify: Optional[Path], pytest_args: tuple[str, ...], **options: Any,
 ) -> int:  # fmt: skip
     """Ask the machine everything, recommend a configuration, write a report.
@@ -123,8 +126,6 @@ def run_command(
     from rocmprobe.runner import run
     from rocmprobe.runner.leftovers import remove_leftovers
 
-    # Whoever ends the run from outside gets what Ctrl-C gives: results so far, and no process left.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()
     found = remove_leftovers()
     if found:
@@ -135,7 +136,7 @@ def run_command(
         run.resume(folder, retry_aborted)
     else:
         folder = run.begin(_options(expected, options), out).resolve()
-    code = _pytest(folder, workers, pytest_args, console)
+    code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
     if code == INTERNAL:
         return code
     results = read_results(folder / "results.json")
@@ -208,7 +209,7 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
         "-p", "rocmprobe.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:terminal",
         "--rocmprobe-run", str(folder),
     ]  # fmt: skip
-    if workers:
+    if workers > 1:
         arguments += ["-p", "xdist.plugin", "-n", str(workers)]
     code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console, folder)])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):

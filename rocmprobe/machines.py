@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from rocmprobe import fault_machines
 from rocmprobe._toml import tomllib
@@ -37,6 +37,7 @@ class Fault:
     """One rule. Empty tuples match everything; ``problem`` is a regular expression over the problem's
     text; ``unless`` names variables and values that keep the fault away. ``chance`` below 1 makes the
     fault come and go. ``stderr`` lines are printed as the library would, at the file-descriptor level.
+    A fault that ``poisons`` leaves the device context unusable.
 
     ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
     the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
@@ -54,6 +55,7 @@ class Fault:
     signal: str = "SIGSEGV"
     stderr: Mapping[str, str] = field(default_factory=dict)
     chance: float = 1.0
+    poisons: bool = False
     source: str = ""
 
     def matches(
@@ -70,10 +72,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class SimulatedMachine:
-    """A machine that is not there: its facts, and what goes wrong on it. ``budgets`` (seconds by name)
-    stand in for those of the level, so that a machine that hangs need not be waited for in full.
-    ``problems`` are asked about where the user names none; with ``fresh`` every case has a child of its
-    own."""
+    """A machine that is not there: its facts, and what goes wrong on it. ``budgets`` (by name) stand in
+    for those of the level (``runner/budgets.py``), so that a machine that hangs need not be waited for in
+    full. ``problems`` are asked about where the user names none; with ``fresh`` every case has a child of
+    its own."""
 
     name: str
     summary: str
@@ -175,7 +177,7 @@ def _budgets(data: Mapping[str, Any]) -> Mapping[str, float]:
     budgets = _table(data, "budgets")
     for name, seconds in budgets.items():
         if not _is_number(seconds) or seconds <= 0:
-            raise ValueError(f"budgets: {name!r} must be a number of seconds")
+            raise ValueError(f"budgets: {name!r} must be a number above 0")
     return budgets
 
 
@@ -187,7 +189,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     """One fault. A rule that could never fire is refused: it would pass for a machine without faults."""
     for name, value in row.items():
         wanted = _FAULT_TYPES.get(name, str)
-        if not isinstance(value, wanted) or isinstance(value, bool):
+        if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
             raise ValueError(f"fault: {name} = {value!r} has the wrong type")
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if not all(isinstance(item, str) for item in inner):
@@ -219,9 +221,9 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 
 
 #: TOML types of the fields of a fault that are not plain text.
-_FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
+_FAULT_TYPES: Mapping[str, Union[type, tuple[type, ...]]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,),
-    "unless": (dict,), "stderr": (dict,), "chance": (int, float),
+    "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": bool,
 }  # fmt: skip
 
 

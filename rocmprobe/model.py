@@ -38,7 +38,7 @@ CRASH_CAUSES = (
 #: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it stands on.
 CAUSES = (
     *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
-    "torch-unusable", "gpu-wedged", "run-died", "machine-died",
+    "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", "run-died", "machine-died",
 )  # fmt: skip
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")

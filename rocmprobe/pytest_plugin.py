@@ -21,6 +21,7 @@ from rocmprobe.model import FAILING_STATES, WORKING_STATES, BadInput, NothingToT
 from rocmprobe.problems import LEVELS
 from rocmprobe.runner import run
 from rocmprobe.runner.journal import CannotWrite
+from rocmprobe.runner.leftovers import remove_leftovers
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.session import Session
@@ -30,8 +31,8 @@ _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
 #: Why the journal takes nothing more; which ends the run.
 _FULL = pytest.StashKey[str]()
-#: Of a case's id, these first parts name its trial: device, driver, setting.
-_TRIAL_PARTS = 3
+#: Of a case's id, the first part names its device, the first three its trial: device, driver, setting.
+_DEVICE_PARTS, _TRIAL_PARTS = 1, 3
 
 
 def suites_folder() -> Path:
@@ -86,8 +87,11 @@ def pytest_configure(config: pytest.Config) -> None:
         die_with_parent()
         config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
         return
+    # Whoever ends the run from outside gets what Ctrl-C gives: results so far, and no process left.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if option.rocmprobe_run is None:
         try:
+            remove_leftovers()
             option.rocmprobe_run = run.begin(_options(config), option.rocmprobe_out)
         except (BadInput, NothingToTest) as error:
             pytest.exit(str(error), 2 if isinstance(error, BadInput) else 3)
@@ -99,7 +103,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let the items of a trial go to one worker, whatever ``--dist`` says.
+    """Let the items of a trial go to one worker, whatever ``--dist`` says; those of a GPU where there is
+    one for each.
 
     xdist's own ``loadgroup`` marks items by changing their ids, which pytest 9.2 no longer takes up.
     """
@@ -107,11 +112,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByTrial(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "/".join(nodeid.partition("[")[2].split("/")[:_TRIAL_PARTS]) or nodeid
+    few = (config.option.numprocesses or 0) <= run.workers(config.stash[_RUN])
+    parts = _DEVICE_PARTS if few else _TRIAL_PARTS
 
-    return ByTrial(config, log)
+    class ByDeviceOrTrial(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "/".join(nodeid.partition("[")[2].split("/")[:parts]) or nodeid
+
+    return ByDeviceOrTrial(config, log)
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Optional[int]:
+    """What ``-n auto`` means for suites: no more than the devices of the run, which may not be known yet."""
+    if not _about_suites(config):
+        return None
+    return run.workers(config.option.rocmprobe_run) if config.option.rocmprobe_run else 1
 
 
 class _XdistWorkers:

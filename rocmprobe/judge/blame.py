@@ -12,6 +12,13 @@ from rocmprobe._toml import tomllib
 from rocmprobe.model import Outcome, Results
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
+#: (cause, layer) by the cause of an outcome, where nothing in the evidence says more. What the kernel ends
+#: for want of memory lacked the machine's own, for which the vocabulary has a layer and no cause.
+_BY_CAUSE = {
+    "out-of-memory": ("vram-oom", "oom"),
+    "oom-kill": ("unknown", "oom"),
+    "torch-unusable": ("unknown", "torch-build"),
+}
 #: The layer to blame when a rung below convolution fails on AMD, and nothing in the evidence says more.
 _RUNG_LAYERS = {"copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build"}
 
@@ -48,6 +55,9 @@ def blamed(outcomes: tuple[Outcome, ...], layer: str, cured: bool = False) -> tu
     named = signature(outcomes)
     if named:
         return named[0], named[1] or layer
+    causes = {outcome.cause for outcome in outcomes}
+    if len(causes) == 1 and (told := _BY_CAUSE.get(str(*causes))):
+        return told
     if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
         return ("wrong-results-solver" if cured else "wrong-results-unexplained"), layer
     if outcomes and all(outcome.activity == "compiler-child" for outcome in outcomes):

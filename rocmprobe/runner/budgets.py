@@ -10,7 +10,10 @@ from typing import Optional
 class Budgets:
     """Seconds. ``start`` covers the import of torch; ``first_call`` search and compilation; ``steady``
     repeated calls and references; ``measure`` is what one throughput measurement takes; ``server`` is for
-    the fork server's start, None for as much as ``start``."""
+    the fork server's start, None for as much as ``start``.
+
+    ``hangs`` and ``crashes`` are how many questions may end so under one setting: after that many nothing
+    new is learned from the next, which is blocked. A crash costs a second or two, a hang its whole budget."""
 
     start: float
     first_call: float
@@ -18,13 +21,15 @@ class Budgets:
     teardown: float
     measure: float
     server: Optional[float] = None
+    hangs: float = 3
+    crashes: float = 20
 
     def of(self, phase: str) -> float:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
 
 
 BUDGETS = {
-    "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.2),
+    "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.2, hangs=2),
     "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=0.8),
     "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=2.0),
 }

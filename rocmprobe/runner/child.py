@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing.process
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.runner.capture import Capture
+from rocmprobe.runner.processes import descendants, kill_same
 from rocmprobe.runner.server import forked
 
 #: An event is a line of some KiB; a child that sends more without a newline is out of its mind.
@@ -23,6 +26,8 @@ _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
 #: More than a pipe holds: what was written to it before now is read by then.
 _PIPE_BYTES = 1 << 20
+#: Seconds that a process has to go after SIGKILL; one stuck in a driver never does.
+_UNKILLABLE_AFTER = 10.0
 
 
 class Child:
@@ -51,6 +56,7 @@ class Child:
             for descriptor in (command_reader, event_writer, output_writer):
                 os.close(descriptor)
         self._selector = selectors.DefaultSelector()
+        os.set_blocking(self._commands, False)
         for descriptor in (self._events, self._output):
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ)
@@ -59,10 +65,13 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Write one command line. A child that is gone shows when its events are read."""
+    def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
+        """Write one command line. A child that is gone, or reads nothing for ``seconds`` while the pipe is
+        full, shows when its events are waited for."""
+        data = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._commands, json.dumps(message).encode() + b"\n")
+            while data and select.select([], [self._commands], [], seconds)[1]:
+                data = data[os.write(self._commands, data) :]
 
     def mark(self) -> None:
         """Let ``since_mark`` start afresh."""
@@ -140,25 +149,34 @@ class Child:
 
     def exit(self, seconds: float) -> str:
         """How the child ends by itself within ``seconds``, else "killed"; a driver may hold an ended one."""
+        below = descendants(self.pid)
         ends = time.monotonic() + seconds
         while self._process.alive() and time.monotonic() < ends:
             try:
                 self.event(0.05)
             except EOFError:
-                time.sleep(0.02)
-        return self.kill() if self._process.alive() else self._gone()
+                time.sleep(0.005)
+        if self._process.alive():
+            return self.kill()
+        status = self._gone()
+        kill_same(below)
+        return status
 
     def kill(self, grace: float = 2.0) -> str:
         """TERM, then after ``grace`` seconds KILL, to the whole process group. Returns "killed", or
         "unkillable"."""
-        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+        # Those that went into a session of their own are out of the group.
+        below = descendants(self.pid)
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _UNKILLABLE_AFTER)):
             self._signal_group(number)
             ends = time.monotonic() + patience
             while self._process.alive() and time.monotonic() < ends:
                 time.sleep(0.02)
             if not self._process.alive():
                 self._gone()
+                kill_same(below)
                 return "killed"
+        self._process.abandon()
         return "unkillable"
 
     def _gone(self) -> str:
@@ -199,6 +217,9 @@ class _Process:
     def code(self) -> Optional[int]:
         raise AssertionError
 
+    def abandon(self) -> None:
+        """Wait for it no more, not even when this process ends."""
+
 
 class _Forked(_Process):
     def __init__(self, process: Any) -> None:
@@ -212,6 +233,10 @@ class _Forked(_Process):
         self._process.join(1)
         code: Optional[int] = self._process.exitcode
         return code
+
+    def abandon(self) -> None:
+        # At exit, multiprocessing joins all that it knows of.
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
 
 
 class _Spawned(_Process):

@@ -73,6 +73,15 @@ class Journal:
         self._refresh()
         return case_id in self._intents and case_id not in self._outcomes
 
+    def count(self, state: str, case: Case) -> int:
+        """How many cases of the same device, driver and setting ended in ``state``."""
+        self._refresh()
+        same = (case.device, case.driver, case.setting)
+        return sum(
+            outcome.state == state and (outcome.device, outcome.driver, outcome.setting) == same
+            for outcome in self._outcomes.values()
+        )
+
     def wedged(self, device: str) -> bool:
         """Whether the canary gave the device up."""
         self._refresh()

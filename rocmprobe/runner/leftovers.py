@@ -10,14 +10,22 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.model import BadInput
+from rocmprobe.runner.processes import started
 
 _NAME = re.compile(r"rocmprobe-(\d+)-(\d+)-(\d+)-\w+")
+#: What the user's temporary folder may be too deep for, lies here.
+_SHORT = Path("/tmp")  # noqa: S108
 
 
-def own_folder() -> Path:
-    """A new temporary folder whose name says which process made it."""
+def own_folder(longest: Optional[int] = None) -> Path:
+    """A new temporary folder whose name says which process made it. Where its path would have more than
+    ``longest`` characters, it is in /tmp, whatever TMPDIR says."""
     space, pid = _pid_namespace(), os.getpid()
-    return Path(tempfile.mkdtemp(prefix=f"rocmprobe-{space}-{pid}-{_started(pid)}-"))
+    made = Path(tempfile.mkdtemp(prefix=f"rocmprobe-{space}-{pid}-{started(pid)}-"))
+    if longest is None or len(os.fsencode(made)) <= longest:
+        return made
+    made.rmdir()
+    return Path(tempfile.mkdtemp(prefix=made.name[:-8], dir=_SHORT))
 
 
 def remove_leftovers() -> int:
@@ -30,13 +38,13 @@ def remove_leftovers() -> int:
     except FileNotFoundError as error:
         raise BadInput(f"{error.strerror}; make room there, or name another with TMPDIR") from error
     removed = 0
-    for path in base.glob("rocmprobe-*"):
+    for path in {*base.glob("rocmprobe-*"), *_SHORT.glob("rocmprobe-*")}:
         match = _NAME.fullmatch(path.name)
         if not match:
             continue
-        space, pid, started = map(int, match.groups())
+        space, pid, start = map(int, match.groups())
         # Containers may share the folder; whether a process of another one lives cannot be seen here.
-        if space != _pid_namespace() or _started(pid) == started or not _is_own(path):
+        if space != _pid_namespace() or started(pid) == start or not _is_own(path):
             continue
         shutil.rmtree(path, ignore_errors=True)
         removed += not os.path.lexists(path)
@@ -52,12 +60,3 @@ def _is_own(path: Path) -> bool:
 
 def _pid_namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
-
-
-def _started(pid: int) -> Optional[int]:
-    """When a process started, in the kernel's ticks: with its number, this names it for good."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[19])

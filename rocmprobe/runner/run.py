@@ -133,6 +133,13 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
     return BadInput(f"{folder}: cannot be written ({error.strerror}); {mend}")
 
 
+def workers(folder: Path) -> int:
+    """How many processes ask by default: one for each GPU, as far as the cores go. Two would share one
+    GPU, and on the CPU its cores."""
+    devices = {target["device"] for target in header(folder)["targets"]}
+    return max(1, min(len(devices), len(os.sched_getaffinity(0))))
+
+
 def planned(folder: Path, cases: Iterable[Case]) -> None:
     """Write down which cases the run holds."""
     journal_of(folder).append("plan", cases=[case.id for case in cases])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import multiprocessing
-import multiprocessing.util
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.runner.environment import kept
+from rocmprobe.runner.leftovers import own_folder
 
-_DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia")
+#: The path of a Unix socket has 107 characters at most (unix(7)); its name in the folder takes 18.
+_LONGEST_FOLDER = 107 - len("/listener-xxxxxxxx")
 
 
 def forked(target: Callable[..., Any], args: tuple[Any, ...], workdir: Path, seconds: float) -> Optional[Any]:
@@ -38,9 +41,14 @@ def forked(target: Callable[..., Any], args: tuple[Any, ...], workdir: Path, sec
         return None
 
 
+@functools.lru_cache(maxsize=1)
 def folder() -> Path:
     """Where multiprocessing has the server's socket; removed when this process ends by itself."""
-    return Path(multiprocessing.util.get_temp_dir())
+    made = own_folder(_LONGEST_FOLDER)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    # One of its own making would not say whose it was, if nothing could clean up after this process.
+    multiprocessing.current_process()._config["tempdir"] = str(made)  # type: ignore[attr-defined]
+    return made
 
 
 @functools.lru_cache(maxsize=1)
@@ -49,7 +57,10 @@ def _is_clean() -> bool:
 
     A server that opened a device must not be forked: its children would share that context.
     """
+    from rocmprobe.worker.forked import holds_device
+
     server: Any = forkserver._forkserver
+    folder()
     multiprocessing.set_forkserver_preload(["rocmprobe.worker.preload"])
     try:
         forkserver.ensure_running()
@@ -57,10 +68,9 @@ def _is_clean() -> bool:
         first = multiprocessing.get_context("forkserver").Process(target=os.getpid)
         first.start()
         first.join()
-        opened = [os.readlink(entry) for entry in Path(f"/proc/{server._forkserver_pid}/fd").iterdir()]
+        return first.exitcode == 0 and not holds_device(server._forkserver_pid)
     except (OSError, EOFError):
         return False
-    return first.exitcode == 0 and not any(name.startswith(_DEVICE_NODES) for name in opened)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import UNLEARNED_STATES, WORKING_STATES, Outcome, Setting, from_json
 from rocmprobe.runner.budgets import BUDGETS
-from rocmprobe.runner.journal import Journal, header
+from rocmprobe.runner.journal import CannotWrite, Journal, header
 from rocmprobe.runner.locks import device_lock
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
@@ -40,6 +41,7 @@ class Session:
         if run["simulation"]:
             simulated = from_json(SimulatedMachine, run["simulation"])
             budgets = replace(budgets, **simulated.budgets)
+        self._budgets = budgets
         self._patience = 3 * (budgets.start + 3 * budgets.first_call)
         self._trials = Trials(
             {target.device: target for target in self.targets},
@@ -74,6 +76,14 @@ class Session:
         setting = next(each for each in self.settings[case.device] if each.name == case.setting)
         if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
+        limits = (
+            ("hang", self._budgets.hangs, "many-hangs"),
+            ("crash", self._budgets.crashes, "many-crashes"),
+        )
+        for state, limit, cause in limits:
+            if self.journal.count(state, case) >= limit:
+                told = f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
+                return self._blocked(case, told, cause)
         for need in case.needs:
             gate = self._gate(need)
             if gate is None or gate.state in _OPEN or gate.cause == "run-died":
@@ -100,20 +110,33 @@ class Session:
         name = "cpu" if self.options.simulate else case.device
         with device_lock(name, case.exclusive):
             self.journal.intent(case)
-            outcome = self._trials.outcome(case)
+            outcome = self._answered(case)
             # Under the lock, so that the times of the two records lie within it.
             self.journal.outcome(outcome)
             return outcome
 
+    def _answered(self, case: Case) -> Outcome:
+        try:
+            return self._trials.outcome(case)
+        except CannotWrite:
+            raise
+        except Exception:
+            # What breaks on this side of the pipes is an answer, too, and must not cost the others.
+            self._trials.drop()
+            lines = traceback.format_exc().splitlines()
+            return unasked(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
+
     def _blocked(self, case: Case, reason: str, cause: str) -> Outcome:
-        target = next(target for target in self.targets if target.device == case.device)
-        return unasked(case, target, "blocked", cause, reason)
+        return unasked(case, self._target(case), "blocked", cause, reason)
+
+    def _target(self, case: Case) -> Target:
+        return next(target for target in self.targets if target.device == case.device)
 
 
-def unasked(case: Case, target: Target, state: str, cause: str, reason: str) -> Outcome:
+def unasked(case: Case, target: Target, state: str, cause: Optional[str], *evidence: str) -> Outcome:
     """The outcome of a case that no trial answered."""
     return Outcome(
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
-        problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=(reason,),
+        problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -22,6 +23,7 @@ from rocmprobe.runner.environment import environment, must_spawn
 from rocmprobe.runner.guardian import Guardian
 from rocmprobe.runner.journal import Journal
 from rocmprobe.runner.leftovers import own_folder
+from rocmprobe.runner.processes import cpu_seconds
 from rocmprobe.runner.targets import Target
 
 #: How often a case may end its child before it counts as settled.
@@ -97,11 +99,18 @@ class Trials:
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    def drop(self) -> None:
+        """Have done with the child at hand, whatever state it and this are in."""
+        live, self._live = self._live, None
+        if live:
+            with contextlib.suppress(OSError, ValueError):
+                live.child.kill(grace=0.2)
+
     def outcome(self, case: Case) -> Outcome:
         """Put ``case`` to a child. A case that ends its child is tried again alone, in a fresh one."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
-        while replies[-1].over and len(replies) < TRIES.get(replies[-1].state, 1):
+        while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
             # Where torch cannot be imported, the device was not reached and is not to blame.
             if replies[-1].phase != "start" and not self._device_answers(case):
                 self._journal.append("wedged", device=case.device)
@@ -110,6 +119,12 @@ class Trials:
             trials += [self._last_id] * len(replies[-1].answers)
             self._end_child()
         return self._made(case, replies, trials)
+
+    def _tries(self, state: str, case: Case) -> int:
+        """One hang under a setting is proven by a second; the next ones are believed."""
+        if state == "hang" and self._journal.count(state, case):
+            return 1
+        return TRIES.get(state, 1)
 
     def _reply(self, case: Case) -> _Reply:
         if self._live is None or self._live.key != case.trial_key or self._fresh:
@@ -158,7 +173,7 @@ class Trials:
     def _await_answer(self, child: Child, phase: str) -> _Reply:
         """Events until the answer (or, at the start, readiness), each phase under its own budget."""
         while True:
-            cpu, budget = hang.cpu_seconds(child.pid), self._budgets.of(phase)
+            cpu, budget = cpu_seconds(child.pid), self._budgets.of(phase)
             try:
                 event = child.event(min(budget, _SOON))
                 if event is None and budget > _SOON:

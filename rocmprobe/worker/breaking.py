@@ -29,6 +29,7 @@ class Breaking:
         self._setting = setting
         self._events = events
         self._met: set[int] = set()
+        self._poisoned = False
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         """Go on to a phase in which no library is called, and meet its faults."""
@@ -46,6 +47,11 @@ class Breaking:
         """Whether a fault that matches strikes now."""
         return random.random() < fault.chance  # noqa: S311
 
+    def refuse_if_poisoned(self) -> None:
+        """Raises where an earlier fault has left the device context unusable."""
+        if self._poisoned:
+            raise RuntimeError("the device context is unusable")
+
     def in_library(self, fault: Fault) -> bool:
         """Whether a fault is one of those that strike inside a library in the phase at hand."""
         return fault.phase == "first-call" or fault.phase == "steady" == self.phase
@@ -58,6 +64,7 @@ class Breaking:
         if fault.effect in ("flood", "garbage", "grandchild") and id(fault) in self._met:
             return
         self._met.add(id(fault))
+        self._poisoned |= fault.poisons
         _break(fault, self._events)
 
 

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import sys
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Union
 
 from rocmprobe.worker.main import die_with_parent, serve
+
+_DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia")
+
+
+def holds_device(pid: Union[int, str]) -> bool:
+    """Whether a process ("self" for this one) has the device node of a GPU open.
+
+    Raises OSError where the process is gone or another user's.
+    """
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(descriptor).startswith(_DEVICE_NODES):
+                return True
+    return False
 
 
 def forked(commands: Connection, events: Connection, output: Connection, workdir: str) -> None:
     """Entry of a forked child: own session, output captured at the descriptors, then serve.
 
-    Ends through libc's ``exit``, so that the libraries' own destructors run: a crash there is a
-    finding, and multiprocessing's ``os._exit`` would hide it.
+    With a device open it ends through libc's ``exit``, so that the libraries' own destructors run: a crash
+    there is a finding, and multiprocessing's ``os._exit`` would hide it. Without one they only
+    give memory back, and take longer over it than a child takes to start (benchmarks/trial_cost.py).
     """
     os.setsid()
     # The server lives as long as any write end of its alive pipe; this copy must not keep it.
@@ -35,4 +53,7 @@ def forked(commands: Connection, events: Connection, output: Connection, workdir
     serve(os.dup(commands.fileno()), os.dup(events.fileno()))
     atexit._run_exitfuncs()
     sys.stdout.flush()
-    ctypes.CDLL(None).exit(0)
+    sys.stderr.flush()
+    if holds_device("self"):
+        ctypes.CDLL(None).exit(0)
+    os._exit(0)

@@ -102,6 +102,7 @@ class _FaultLayer(shim.Layer):
         self, call: ConvolutionCall | BackwardCall, bias: bool, directions: tuple[str, ...]
     ) -> Optional[Fault]:
         """Break as the matching fault says; returns it if its effect is on the result."""
+        self._breaking.refuse_if_poisoned()
         dtype = str(call.input.dtype).rpartition(".")[2]
         library = "miopen" if self._enters_miopen(call, bias) else "rocblas"
         text = _problem(call, dtype, bias).text

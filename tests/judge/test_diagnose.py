@@ -11,7 +11,7 @@ from synthetic import FP16, FP32, STATUS, blocked_by_convolution, card, natively
 from rocmprobe._toml import tomllib
 from rocmprobe.causes import causes, layers
 from rocmprobe.judge import diagnose
-from rocmprobe.judge.blame import signature
+from rocmprobe.judge.blame import blamed, signature
 from rocmprobe.judge.diagnose import act_on
 from rocmprobe.model import Fact, Gpu, Machine, Trial
 
@@ -257,3 +257,18 @@ def test_signature(line, cause):
     outcomes = run({f"default/convolution/{FP32}/fwd": {"state": "error", "evidence": (line,)}}).outcomes
     named = signature(outcomes)
     assert (named[0] if named else None) == cause
+
+
+@pytest.mark.parametrize(
+    ("cause", "state", "named"),
+    [
+        ("oom-kill", "crash", ("unknown", "oom")),
+        ("out-of-memory", "error", ("vram-oom", "oom")),
+        ("torch-unusable", "error", ("unknown", "torch-build")),
+        ("SIGSEGV", "crash", ("unknown", "miopen-exec")),
+    ],
+)  # fmt: skip
+def test_how_a_process_ended_names_the_layer_where_no_line_does(cause, state, named):
+    outcomes = run({f"default/convolution/{FP32}/fwd": {"state": state, "cause": cause}}).outcomes
+    failed = tuple(outcome for outcome in outcomes if outcome.state == state)
+    assert blamed(failed, "miopen-exec") == named

@@ -168,3 +168,45 @@ def test_a_fork_server_that_died_is_replaced(tmp_path: Path) -> None:
     )
     assert done.stdout == "fork True False\n" * 2, done.stderr
     assert not done.stderr
+
+
+def test_a_grandchild_in_a_session_of_its_own_ends_with_the_child(start: Start) -> None:
+    child = start(
+        "helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
+        " start_new_session=True)\n"
+        'os.write(events, b\'{"event": "helper%d"}\\n\' % helper.pid)\n'
+        "time.sleep(600)"
+    )
+    event = child.event(60)
+    assert event is not None
+    helper = Path("/proc") / event["event"].removeprefix("helper")
+    assert child.kill() == "killed"
+    assert wait_until(lambda: not helper.exists() or "Z (zombie)" in (helper / "status").read_text(), 10)
+
+
+def test_a_child_that_reads_no_commands_holds_nobody_up(start: Start) -> None:
+    child = start('os.write(events, b\'{"event": "on"}\\n\')\ntime.sleep(600)')
+    assert child.event(60) == {"event": "on"}
+    child.send({"problem": "x" * (1 << 20)}, seconds=0.2)
+    assert child.event(0.1) is None
+    assert child.kill() == "killed"
+
+
+def test_an_unkillable_child_does_not_keep_the_controller_from_ending(tmp_path: Path) -> None:
+    # Nothing here survives SIGKILL, so the signals are held back.
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nfrom pathlib import Path\nfrom rocmprobe.runner import child\n"
+        "child._UNKILLABLE_AFTER = 0.2\n"
+        "stuck = child.Child({}, Path(sys.argv[1]), spawn=False)\n"
+        "stuck._signal_group = lambda number: None\n"
+        "stuck._process._process._popen.terminate = lambda: None\n"
+        "print(stuck.start_method, stuck.kill(grace=0.1), stuck.pid, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=60, check=False
+    )
+    method, ending, pid = done.stdout.split()
+    assert (method, ending, done.returncode) == ("fork", "unkillable", 0), done.stderr
+    # It is stuck for this test only, and the fork server takes it along.
+    assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), 10)

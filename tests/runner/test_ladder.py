@@ -60,3 +60,49 @@ def test_what_was_blocked_is_asked_again_when_the_run_is_taken_up(tmp_path: Path
     assert done.returncode in (0, 1), done.stderr
     states = {outcome.state for outcome in read_results(broken.folder / "results.json").outcomes}
     assert states == {"pass"}
+
+
+def test_after_some_hangs_or_crashes_of_a_setting_the_rest_of_it_is_not_asked(tmp_path: Path) -> None:
+    texts = [f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in range(1, 6)]
+    machine = machine_file(
+        tmp_path / "machine.toml",
+        {"library": "miopen", "effect": "hang", "settings": ["default"]},
+        {"library": "miopen", "effect": "signal", "settings": ["immediate"]},
+        first_call=1, crashes=3,
+    )  # fmt: skip
+    asked = [argument for text in texts for argument in ("--problem", text)]
+    found = run(
+        tmp_path / "out", "--simulate", machine, "--only", "convolution", "--purpose", "inference",
+        "--settings", "default,immediate,vendor-off", *asked,
+    )  # fmt: skip
+    states = {
+        name: [found.of(name, text).state for text in texts]
+        for name in ("default", "immediate", "vendor-off")
+    }
+    assert states["default"] == ["hang", "hang", "blocked", "blocked", "blocked"]
+    assert states["immediate"] == ["crash", "crash", "crash", "blocked", "blocked"]
+    assert states["vendor-off"] == ["pass"] * 5
+    # The second hang is believed at once.
+    assert [len(found.of("default", text).attempts) for text in texts] == [2, 1, 0, 0, 0]
+    assert found.of("default", texts[2]).cause == "many-hangs"
+    assert found.of("immediate", texts[3]).cause == "many-crashes"
+    assert "3 questions under immediate ended in a crash" in found.of("immediate", texts[4]).evidence[0]
+
+
+@pytest.mark.parametrize("poisons", [False, True])
+def test_a_status_of_the_library_that_leaves_the_device_unusable_costs_its_own_case_alone(
+    tmp_path: Path, poisons: bool
+) -> None:
+    broken, fine = (f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in (1, 2))
+    fault = {"library": "miopen", "problem": broken, "message": "miopenStatusInternalError"}
+    machine = machine_file(tmp_path / "machine.toml", {**fault, "effect": "raise", "poisons": poisons})
+    found = run(
+        tmp_path / "out", "--simulate", machine, "--only", "convolution", "--purpose", "inference",
+        "--settings", "default,", "--problem", broken, "--problem", fine,
+    )  # fmt: skip
+    failed = found.of("default", broken)
+    assert (failed.state, failed.cause) == ("error", "miopen-status")
+    # In place where the device still answers, else each time in a fresh child.
+    assert len({attempt.trial for attempt in failed.attempts}) == (3 if poisons else 1)
+    assert len(failed.attempts) == 3
+    assert found.of("default", fine).state == "pass"

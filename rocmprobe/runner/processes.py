@@ -1,0 +1,61 @@
+"""What /proc says of a process and of those below it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far; 0 where it is gone."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def started(pid: int) -> Optional[int]:
+    """When a process started, in the kernel's ticks: with its number, this names it for good."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def short_name(pid: int) -> str:
+    """As the kernel keeps it, 15 characters; empty where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def descendants(pid: int) -> dict[int, Optional[int]]:
+    """All processes below ``pid``, whatever their session, and when each started."""
+    found: dict[int, Optional[int]] = {}
+    waiting = [pid]
+    while waiting:
+        # A process may end while it is looked at, and its folder under the reader's hands.
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{(parent := waiting.pop())}/task"):
+                children = Path(f"/proc/{parent}/task/{thread}/children").read_text()
+                pids = [int(child) for child in children.split()]
+                found.update({child: started(child) for child in pids})
+                waiting += pids
+    return found
+
+
+def kill_same(pids: Mapping[int, Optional[int]]) -> None:
+    """SIGKILL to those that live and started when it says: a number may be another process's by now."""
+    for pid, start in pids.items():
+        if start is not None and started(pid) == start:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the third on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

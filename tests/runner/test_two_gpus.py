@@ -1,0 +1,67 @@
+"""Several GPUs: by default one process asks each, and never two the same."""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from runs import PROBLEM, Run, journal, machine_file, run
+
+from rocmprobe.runner.run import workers
+
+GPU = """
+[[gpus]]
+name = "Radeon of the tests, the other one"
+vendor = "amd"
+native_isa = "gfx1010"
+effective_isa = "gfx1010"
+[facts]
+"""
+
+
+def asked(folder: Path, *arguments: str) -> Run:
+    machine = machine_file(folder / "machine.toml")
+    machine.write_text(machine.read_text("utf-8").replace("[facts]", GPU), "utf-8")
+    return run(
+        folder / "out", "--simulate", machine, "--device", "all", "--only", "copy", "--only", "convolution",
+        "--settings", "vendor-off,bypass", "--problem", PROBLEM, *arguments,
+    )  # fmt: skip
+
+
+def spans(folder: Path, device: str) -> list[tuple[float, float]]:
+    """From when to when each question was put to the device."""
+    begun: dict[str, float] = {}
+    found = []
+    for record in journal(folder):
+        if record["record"] == "intent" and record["question"]["device"] == device:
+            begun[record["case"]] = record["at"]
+        elif record["record"] == "outcome" and record["outcome"]["id"] in begun:
+            found.append((begun[record["outcome"]["id"]], record["at"]))
+    return found
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: one process asks both GPUs")
+def test_each_gpu_is_asked_by_one_process_and_both_at_the_same_time(tmp_path: Path) -> None:
+    found = asked(tmp_path)
+    assert set(found.states.values()) == {"pass"}
+    assert workers(found.folder) == 2
+    first, second = (spans(found.folder, f"cuda:{number}") for number in range(2))
+    assert len(first) == len(second) == 10
+    for one in (first, second):
+        assert not any(a < d and c < b for (a, b), (c, d) in combinations(one, 2))
+    whole = [(min(a for a, _ in one), max(b for _, b in one)) for one in (first, second)]
+    assert whole[0][0] < whole[1][1]
+    assert whole[1][0] < whole[0][1]
+    # As many children as settings, whatever asked: no trial is paid twice.
+    assert sorted(trial.id.partition("#")[0] for trial in found.results.trials) == sorted(
+        f"cuda:{number}/torch/{setting}"
+        for number in range(2)
+        for setting in ("default", "vendor-off", "bypass")
+    )
+
+
+def test_one_device_has_one_process(tmp_path: Path) -> None:
+    found = run(tmp_path / "out", "--device", "cpu", "--only", "copy")
+    assert workers(found.folder) == 1
