@@ -2,8 +2,8 @@
 
 Part one asks simulated machines that crash, hang, exit, raise and lie at random, until ``--trials`` child
 processes have ended; every question must have an outcome of the state its fault asks for. Part two kills
-the whole run with SIGKILL at a random moment and takes it up again with ``--resume``, ``--kills`` times;
-no outcome that was in the journal may be lost, changed or there twice, and no process may be left::
+the controller with SIGKILL at a random moment of a run and takes it up again with ``--resume``, ``--kills``
+times; no outcome that was in the journal may be lost, changed or there twice, and no process may be left::
 
     python benchmarks/soak.py --trials 1000 --kills 200 -o benchmarks/results/soak.json
 """
@@ -15,12 +15,12 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,18 @@ EFFECTS = {
     "busy": "hang",
 }
 SIGNALS = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGKILL")
-#: Rare, because each is waited for.
+#: Hangs are rare, because each is waited for.
 WEIGHTS = {"hang": 1, "busy": 1, "raise": 6, "wrong": 6, "signal": 10, "exit": 6, "none": 10}
-MARK = "ROCMPROBE_SOAK"
+MARK = "LC_SOAK"
+#: Runs at the same time.
+LANES = os.cpu_count() or 1
+#: Seconds until the kill at most; a run takes about as long.
+LONGEST_WAIT = 5.0
 MACHINE = """
 summary = "random faults"
 source = "benchmarks/soak.py"
 [budgets]
-first_call = 1.5
+first_call = 3
 steady = 5
 teardown = 5
 hangs = 1000
@@ -115,65 +119,89 @@ def left_over(mark: str) -> list[int]:
     return found
 
 
-def soak_faults(trials: int, folder: Path, chance: random.Random) -> dict[str, Any]:
-    ended, questions, runs = 0, 0, 0
+def one_run_in_faults(number: int, seed: int, folder: Path) -> tuple[int, Counter[str], list[str]]:
+    """Children that ended, states that were found, and what was judged wrong."""
+    out, toml, texts = folder / f"faults-{number}", folder / f"faults-{number}.toml", problems(10)
+    expected = machine(toml, texts, random.Random(f"{seed} faults {number}"))  # noqa: S311
+    subprocess.run(asked(toml, texts, out), capture_output=True, check=False)
+    results = json.loads((out / "results.json").read_text("utf-8"))
+    found = {outcome["problem"]: outcome["state"] for outcome in results["outcomes"]}
+    misjudged = [
+        f"{text}: {found.get(text)} instead of {state}"
+        for text, state in expected.items()
+        if found.get(text) != state
+    ]
+    shutil.rmtree(out)
+    return len(results["trials"]), Counter(found.get(text, "lost") for text in texts), misjudged
+
+
+def soak_faults(trials: int, folder: Path, seed: int) -> dict[str, Any]:
+    ended, runs = 0, 0
     states: Counter[str] = Counter()
     misjudged: list[str] = []
-    while ended < trials:
-        runs += 1
-        out, texts = folder / f"faults-{runs}", problems(10)
-        expected = machine(folder / "machine.toml", texts, chance)
-        subprocess.run(asked(folder / "machine.toml", texts, out), capture_output=True, check=False)
-        results = json.loads((out / "results.json").read_text("utf-8"))
-        ended += len(results["trials"])
-        found = {outcome["problem"]: outcome["state"] for outcome in results["outcomes"]}
-        for text, state in expected.items():
-            questions += 1
-            states[found.get(text, "lost")] += 1
-            if found.get(text) != state:
-                misjudged.append(f"{text}: {found.get(text)} instead of {state}")
-        shutil.rmtree(out)
+    with ThreadPoolExecutor(LANES) as lanes:
+        while ended < trials:
+            numbers = range(runs, runs + LANES)
+            for children, found, wrong in lanes.map(lambda n: one_run_in_faults(n, seed, folder), numbers):
+                ended += children
+                states += found
+                misjudged += wrong
+            runs += LANES
     return {
-        "runs": runs,
-        "trials": ended,
-        "questions": questions,
-        "states": dict(states),
+        "runs": runs, "trials": ended, "questions": states.total(), "states": dict(states),
         "misjudged": misjudged,
-    }
-
-
-def soak_kills(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:
-    lost, twice, unfinished, processes = 0, 0, 0, 0
-    for number in range(kills):
-        out, texts = folder / f"kill-{number}", problems(8)
-        machine(folder / "machine.toml", texts, chance)
-        mark = f"{os.getpid()}-{number}"
-        run = subprocess.Popen(
-            asked(folder / "machine.toml", texts, out), start_new_session=True,
-            env={**os.environ, MARK: mark}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        time.sleep(chance.uniform(0.3, 10))
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
-        deadline = time.monotonic() + 5
-        while left_over(mark) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        processes += len(left_over(mark))
-        before = {outcome["id"]: outcome for outcome in outcomes(out / "journal.jsonl")}
-        if not (out / "journal.jsonl").exists():
-            continue
-        subprocess.run(command("--resume", str(out)), capture_output=True, check=False)
-        results = json.loads((out / "results.json").read_text("utf-8"))
-        after = Counter(outcome["id"] for outcome in results["outcomes"])
-        kept = {outcome["id"]: outcome for outcome in results["outcomes"]}
-        lost += sum(kept.get(case) != outcome for case, outcome in before.items())
-        twice += sum(count > 1 for count in after.values())
-        unfinished += bool(results["partial"])
-        shutil.rmtree(out)
-    return {
-        "kills": kills, "outcomes_lost_or_changed": lost, "outcomes_twice": twice,
-        "not_finished_by_resume": unfinished, "processes_left": processes,
     }  # fmt: skip
+
+
+def one_kill(number: int, seed: int, folder: Path) -> Counter[str]:
+    """A run killed at a random moment and taken up again; counts of what went wrong with it."""
+    chance = random.Random(f"{seed} kill {number}")  # noqa: S311
+    out, toml, texts = folder / f"kill-{number}", folder / f"kill-{number}.toml", problems(8)
+    machine(toml, texts, chance)
+    mark = f"{os.getpid()}-{number}"
+    run = subprocess.Popen(
+        asked(toml, texts, out), start_new_session=True, env={**os.environ, MARK: mark},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    time.sleep(chance.uniform(0.1, LONGEST_WAIT))
+    alive = run.poll() is None
+    run.kill()
+    run.wait()
+    deadline = time.monotonic() + 5
+    while left_over(mark) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    told: Counter[str] = Counter(
+        kills_in_mid_run=alive,
+        kills_after_its_end=not alive,
+        processes_left=len(left_over(mark)),
+        before_its_journal=0,
+    )
+    before = {outcome["id"]: outcome for outcome in outcomes(out / "journal.jsonl")}
+    if not (out / "journal.jsonl").exists():
+        told["before_its_journal"] = 1
+        return told
+    subprocess.run(command("--resume", str(out)), capture_output=True, check=False)
+    results = json.loads((out / "results.json").read_text("utf-8"))
+    after = Counter(outcome["id"] for outcome in results["outcomes"])
+    kept = {outcome["id"]: outcome for outcome in results["outcomes"]}
+    told["outcomes_before_the_kill"] = len(before)
+    told["outcomes_lost_or_changed"] = sum(kept.get(case) != outcome for case, outcome in before.items())
+    told["outcomes_twice"] = sum(count > 1 for count in after.values())
+    told["outcomes_missing"] = len(texts) - len(after)
+    told["not_finished_by_resume"] = bool(results["partial"])
+    shutil.rmtree(out)
+    return told
+
+
+def soak_kills(kills: int, folder: Path, seed: int) -> dict[str, Any]:
+    total: Counter[str] = Counter(kills_in_mid_run=0)
+    number = 0
+    with ThreadPoolExecutor(LANES) as lanes:
+        while total["kills_in_mid_run"] < kills:
+            for told in lanes.map(lambda n: one_kill(n, seed, folder), range(number, number + LANES)):
+                total.update(told)
+            number += LANES
+    return {name: int(count) for name, count in total.items()}
 
 
 def main() -> None:
@@ -183,12 +211,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    chance = random.Random(options.seed)  # noqa: S311
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         figures = {
             "seed": options.seed,
-            "faults": soak_faults(options.trials, Path(name), chance) if options.trials else None,
-            "kills": soak_kills(options.kills, Path(name), chance) if options.kills else None,
+            "faults": soak_faults(options.trials, Path(name), options.seed) if options.trials else None,
+            "kills": soak_kills(options.kills, Path(name), options.seed) if options.kills else None,
         }
     publish(figures, options.output)
 
