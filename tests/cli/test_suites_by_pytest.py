@@ -8,7 +8,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from runs import CHECKOUT, PROBLEM, Run, environment
+from runs import CHECKOUT, PROBLEM, Run, environment, kinds, machine_file, wait_until
+
+from rocmprobe.model import read_results
 
 
 def suites(folder: Path, *arguments: object) -> Run:
@@ -47,3 +49,21 @@ def test_a_wrong_device_is_one_line_under_pytest_too(tmp_path: Path, device: str
     assert done.returncode == code
     assert f"--device {device}" in (done.stdout + done.stderr).replace("'", "")
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_sigterm_leaves_a_partial_run_under_pytest_too(tmp_path: Path) -> None:
+    machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"})
+    folder = tmp_path / "out"
+    stuck = subprocess.Popen(
+        [
+            sys.executable, "-m", "pytest", "suites/test_native_convolution.py", "-n", "0",
+            "-p", "no:cacheprovider", "--rocmprobe-simulate", str(machine), "--rocmprobe-problem", PROBLEM,
+            "--rocmprobe-out", str(folder),
+        ],
+        cwd=CHECKOUT, env=environment(), stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert wait_until(lambda: "intent" in kinds(folder) or stuck.poll() is not None)
+    stuck.terminate()
+    printed = stuck.communicate(timeout=60)[0]
+    assert stuck.returncode == pytest.ExitCode.INTERRUPTED, printed
+    assert read_results(folder / "results.json").partial
