@@ -35,11 +35,11 @@ def descendants(pid: int) -> dict[int, Optional[int]]:
     found: dict[int, Optional[int]] = {}
     waiting = [pid]
     while waiting:
+        threads = Path(f"/proc/{waiting.pop()}/task")
         # A process may end while it is looked at, and its folder under the reader's hands.
         with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{(parent := waiting.pop())}/task"):
-                children = Path(f"/proc/{parent}/task/{thread}/children").read_text()
-                pids = [int(child) for child in children.split()]
+            for thread in os.listdir(threads):
+                pids = [int(child) for child in (threads / thread / "children").read_text().split()]
                 found.update({child: started(child) for child in pids})
                 waiting += pids
     return found

@@ -134,8 +134,8 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
 
 
 def workers(folder: Path) -> int:
-    """How many processes ask by default: one for each GPU, as far as the cores go. Two would share one
-    GPU, and on the CPU its cores."""
+    """How many processes ask by default: one for each GPU, as far as the cores go. More would share
+    a GPU, or the cores of the CPU."""
     devices = {target["device"] for target in header(folder)["targets"]}
     return max(1, min(len(devices), len(os.sched_getaffinity(0))))
 
