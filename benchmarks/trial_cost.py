@@ -1,7 +1,7 @@
 """What a trial costs over the work in it: a child forked from the server against one started from scratch.
 
 Starts children, waits until each is ready to answer, and ends it; both ways in one run, taking turns.
-Then many forked ones, for the growth of the controller's memory::
+Then many forked ones, for the growth of the controller's memory: a leak would show in every quarter::
 
     python benchmarks/trial_cost.py --trials 1000 -o benchmarks/results/trial_cost.json
 """
@@ -9,6 +9,7 @@ Then many forked ones, for the growth of the controller's memory::
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import statistics
 import tempfile
@@ -22,6 +23,7 @@ from rocmprobe.runner.child import Child
 from rocmprobe.runner.environment import environment
 from rocmprobe.settings import settings_for
 
+_PARTS = 4
 DEFAULT = settings_for("onednn")[0]
 
 
@@ -59,17 +61,21 @@ def main() -> None:
         for _ in range(options.turns):
             for spawn, times in seconds.items():
                 times.append(one_trial(folder, spawn))
-        before = resident_bytes()
-        for _ in range(options.trials):
-            one_trial(folder, spawn=False)
-        growth = resident_bytes() - before
+        growth = []
+        for _ in range(_PARTS):
+            before = resident_bytes()
+            for _ in range(options.trials // _PARTS):
+                one_trial(folder, spawn=False)
+            # What only waits for the collector is no leak.
+            gc.collect()
+            growth.append(resident_bytes() - before)
     forked, spawned = (statistics.median(seconds[spawn]) for spawn in (False, True))
     figures = {
         "forkserver_seconds": round(forked, 4),
         "spawn_seconds": round(spawned, 4),
         "spawn_over_forkserver": round(spawned / forked, 1),
         "trials": options.trials,
-        "controller_growth_bytes": growth,
+        "controller_growth_bytes_by_quarter": growth,
         "cpus": os.cpu_count(),
     }
     publish(figures, options.output)
