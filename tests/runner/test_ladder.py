@@ -14,7 +14,10 @@ RUNGS = tuple(f"--only={check}" for check in ("copy", "elementwise", "gemm", "im
 
 
 def with_dead_kernels(folder: Path, **fault: str) -> Run:
-    machine = machine_file(folder / "machine.toml", {"library": "hip", **fault}, first_call=2, steady=2)
+    budget = 2 if fault["effect"] == "hang" else 30
+    machine = machine_file(
+        folder / "machine.toml", {"library": "hip", **fault}, first_call=budget, steady=budget
+    )
     return run(
         folder / "out", "--simulate", machine, "--settings", "bypass,cpu", *RUNGS, "--problem", PROBLEM,
         "--purpose", "inference",
