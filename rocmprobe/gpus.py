@@ -17,8 +17,8 @@ from rocmprobe._toml import tomllib
 
 PciId = Union[str, int]
 
-#: What the ROCm thunk accepts: three decimal fields, nothing after the last (libhsakmt topology.c).
-_OVERRIDE = re.compile(r"\s*([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
+#: What the ROCm thunk accepts (libhsakmt topology.c): sscanf's "%u.%u.%u", and nothing after the last number.
+_OVERRIDE = re.compile(r"\.".join([r"[ \t\n\v\f\r]*\+?([0-9]{1,9})"] * 3))
 _OVERRIDE_LIMITS = (63, 255, 255)
 
 
@@ -30,10 +30,16 @@ class Target:
     family: str
     chip: str
     pci: tuple[str, ...]
+    wave: int
     source: str
     features: tuple[str, ...] = ()
     workarounds: tuple[str, ...] = ()
+    target_features: tuple[str, ...] = ()
+    apu: Union[bool, tuple[str, ...]] = False
+    rocm: str = ""
+    rocm_source: str = ""
     wheels: str = ""
+    amd_wheels: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,22 +63,25 @@ def _tables() -> _Tables:
 
 @lru_cache(maxsize=1)
 def _by_pci_id() -> Mapping[str, Target]:
-    return {device: target for target in all_targets() for device in target.pci}
+    return {device: row for row in all_targets() for device in row.pci}
 
 
-def _hex(value: Optional[PciId], digits: int) -> str:
+def _hex(value: object, digits: int) -> str:
     """A PCI number as the table writes it; "" for what is no number. Takes 29471, "0x731F", "1002:731f"."""
     if isinstance(value, int):
         return f"{value:0{digits}x}"
     try:
-        return f"{int((value or '').rpartition(':')[2], 16):0{digits}x}"
+        return f"{int(str(value).rpartition(':')[2], 16):0{digits}x}"
     except ValueError:
         return ""
 
 
-def _target(gfx: Optional[str]) -> Optional[Target]:
-    """The row of a target; feature suffixes (``gfx1010:xnack-``) do not matter here."""
-    return _tables().targets.get((gfx or "").partition(":")[0])
+def target(gfx: object) -> Optional[Target]:
+    """The row of a target, None if unknown; feature suffixes (``gfx1010:xnack-``) do not matter here.
+
+    Facts may come from a file that somebody wrote, so anything that is not text is unknown, too.
+    """
+    return _tables().targets.get(gfx.partition(":")[0]) if isinstance(gfx, str) else None
 
 
 def all_targets() -> tuple[Target, ...]:
@@ -82,33 +91,47 @@ def all_targets() -> tuple[Target, ...]:
 
 def family(gfx: Optional[str]) -> Optional[str]:
     """The generation of a target (``RDNA1``, ``Vega``, ``CDNA3``, ...), None if unknown."""
-    target = _target(gfx)
-    return target.family if target else None
+    row = target(gfx)
+    return row.family if row else None
 
 
 def chip(gfx: Optional[str]) -> Optional[str]:
     """The code name of the silicon (``Navi 10``), None if unknown."""
-    target = _target(gfx)
-    return target.chip if target else None
+    row = target(gfx)
+    return row.chip if row else None
 
 
 def gfx_of(pci_id: Optional[PciId]) -> Optional[str]:
     """The native ISA of an AMD PCI device id (``0x731f``), None if unknown."""
-    target = _by_pci_id().get(_hex(pci_id, 4))
-    return target.gfx if target else None
+    row = _by_pci_id().get(_hex(pci_id, 4))
+    return row.gfx if row else None
+
+
+def is_apu(pci_id: Optional[PciId]) -> Optional[bool]:
+    """Whether an AMD PCI device id is the GPU of a processor, None if unknown."""
+    device = _hex(pci_id, 4)
+    row = _by_pci_id().get(device)
+    if row is None:
+        return None
+    return row.apu if isinstance(row.apu, bool) else device in row.apu
+
+
+def product(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
+    """The product under which exactly this device id and revision are sold, None if unknown."""
+    device = _hex(pci_id, 4)
+    row = _by_pci_id().get(device)
+    return row.names.get(f"{device}/{_hex(revision, 2)}") if row else None
 
 
 def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
-    """The product under which a device id and revision are sold.
+    """The product under which a device id and revision are sold, or the name that its products share.
 
     One device id covers several products, so without a known revision there is a name only where
     all revisions share it.
     """
     device = _hex(pci_id, 4)
-    target = _by_pci_id().get(device)
-    if target is None:
-        return None
-    return target.names.get(f"{device}/{_hex(revision, 2)}") or target.names.get(device)
+    row = _by_pci_id().get(device)
+    return product(pci_id, revision) or (row.names.get(device) if row else None)
 
 
 def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
@@ -116,7 +139,7 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
 
     Empty where the two are compatible, and where either is unknown.
     """
-    silicon, code = _target(native), _target(effective)
+    silicon, code = target(native), target(effective)
     if silicon is None or code is None or silicon.gfx == code.gfx:
         return ()
     if silicon.gfx[:-2] != code.gfx[:-2]:
@@ -134,9 +157,12 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
 
 
 def in_official_wheels(gfx: Optional[str]) -> bool:
-    """Whether any official PyTorch ROCm wheel has ever held code for this target."""
-    target = _target(gfx)
-    return bool(target and target.wheels)
+    """Whether any wheel of PyTorch's own index has ever held code for this target.
+
+    AMD's index is another matter: ``Target.amd_wheels``.
+    """
+    row = target(gfx)
+    return bool(row and row.wheels)
 
 
 def isa_name(gfx_target_version: int) -> str:

@@ -27,14 +27,37 @@ def test_isa_name_has_minor_and_stepping_in_hexadecimal(version, name):
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("10.3.0", "gfx1030"), ("9.0.10", "gfx90a"), (" 11.0.0", "gfx1100"), ("11.5.1", "gfx1151")],
+    [
+        ("10.3.0", "gfx1030"),
+        ("9.0.10", "gfx90a"),
+        (" 11.0.0", "gfx1100"),
+        ("11.5.1", "gfx1151"),
+        ("+10. 3.\t0", "gfx1030"),
+        ("010.03.00", "gfx1030"),
+    ],
 )
 def test_override_names_a_target(text, name):
     assert gpus.isa_of_override(text) == name
 
 
 @pytest.mark.parametrize(
-    "text", ["", "10.3", "10.3.0.0", "gfx1030", "1030", "10.3.0 ", "10.3.x", "64.0.0", "10.256.0", "9.0.a"]
+    "text",
+    [
+        "",
+        "10.3",
+        "10.3.0.0",
+        "gfx1030",
+        "1030",
+        "10.3.0 ",
+        "10.3.x",
+        "64.0.0",
+        "10.256.0",
+        "9.0.a",
+        "-1.3.0",
+        "10 .3.0",
+        "10.3.0\n",
+        "\uff11.0.0",
+    ],
 )
 def test_override_that_rocm_rejects_names_none(text):
     assert gpus.isa_of_override(text) is None
@@ -103,13 +126,53 @@ def test_official_wheels_never_held_rdna1():
     assert not gpus.in_official_wheels("gfx1031")
 
 
-@pytest.mark.parametrize("unknown", [None, "", "gfx1310", "sm_90"])
+def test_wheels_and_support_of_targets():
+    by_name = {target.gfx: target for target in gpus.all_targets()}
+    assert {name for name, target in by_name.items() if target.family == "RDNA1" and target.rocm} == set()
+    assert by_name["gfx1030"].rocm.startswith("5.0")
+    assert "torch 2.7" in by_name["gfx1201"].wheels
+    assert (by_name["gfx1010"].wheels, by_name["gfx1010"].amd_wheels) == ("", True)
+    assert not by_name["gfx803"].amd_wheels
+
+
+@pytest.mark.parametrize(
+    ("gfx", "wave", "features"),
+    [
+        ("gfx1010", 32, ("xnack",)),
+        ("gfx1030", 32, ()),
+        ("gfx1201", 32, ()),
+        ("gfx803", 64, ()),
+        ("gfx900", 64, ("xnack",)),
+        ("gfx90a", 64, ("sramecc", "xnack")),
+    ],
+)
+def test_wave_and_target_features(gfx, wave, features):
+    target = gpus.target(f"{gfx}:xnack-")
+    assert (target.wave, target.target_features) == (wave, features)
+
+
+@pytest.mark.parametrize(
+    ("pci_id", "apu"),
+    [(0x15BF, True), (0x731F, False), (0x74A0, True), (0x74A1, False), (0xFFFF, None), (None, None)],
+)
+def test_apus(pci_id, apu):
+    assert gpus.is_apu(pci_id) is apu
+
+
+def test_product_is_of_exactly_one_revision():
+    assert gpus.product("7341", "00") is None
+    assert gpus.marketing_name("7341", "00") == "AMD Radeon Pro W5500"
+
+
+@pytest.mark.parametrize("unknown", [None, "", "gfx1310", "sm_90", 1010, 3.5, ["gfx1010"], {}])
 def test_unknown_targets_are_no_error(unknown):
     assert gpus.family(unknown) is None
     assert gpus.chip(unknown) is None
     assert gpus.missing_features(unknown, "gfx1030") == ()
     assert gpus.missing_features("gfx1030", unknown) == ()
     assert not gpus.in_official_wheels(unknown)
+    assert gpus.gfx_of(unknown) is None
+    assert gpus.marketing_name(unknown, unknown) is None
 
 
 def test_table_is_consistent():
@@ -118,7 +181,11 @@ def test_table_is_consistent():
     assert len(ids) == len(set(ids))
     for target in gpus.all_targets():
         assert target.source
+        assert target.wave in (32, 64)
+        assert set(target.target_features) <= {"sramecc", "xnack"}
+        assert bool(target.rocm) == bool(target.rocm_source)
         assert set(target.features) <= set(tables.features)
         assert set(target.workarounds) <= set(tables.workarounds)
         assert {key.partition("/")[0] for key in target.names} <= set(target.pci)
+        assert isinstance(target.apu, bool) or set(target.apu) <= set(target.pci)
         assert all(key == key.lower() for key in (*target.pci, *target.names))
