@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from rocmprobe import gpus
 from rocmprobe.cases import CHECKS
@@ -12,6 +15,7 @@ from rocmprobe.causes import causes
 from rocmprobe.machines import load_machine, machine_names
 from rocmprobe.problems import LEVELS, PURPOSES, problems
 from rocmprobe.settings import all_settings
+from rocmprobe.variables import KINDS, Variable, variables
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
@@ -72,7 +76,44 @@ def _gpus() -> Table:
     return _table(("target", "family", "chip", "in official wheels", "products"), rows)
 
 
+def _variables() -> Table:
+    # One column, with the name on a line of its own: names have up to 84 letters.
+    table = Table("variable", box=None, pad_edge=False, header_style="bold")
+    for row in variables():
+        details = "\n".join(filter(None, (_when(row), row.effect)))
+        table.add_row(
+            Group(
+                Text(row.name, overflow="fold"),
+                Padding(Text(details), (0, 0, 0, 2)),
+                Padding(Text(row.source, "dim", overflow="fold"), (0, 0, 0, 2)),
+            )
+        )
+    return table
+
+
+def _when(row: Variable) -> str:
+    """The values that a variable takes, what holds without one, which versions read it, and when."""
+    if row.of == "nobody":
+        return "read by nobody"
+    words = [f"{each.word} {'' if each.number is None else each.number}".strip() for each in row.choices]
+    return "; ".join(
+        (
+            ", ".join(words) or KINDS[row.values],
+            f"default {row.default}" if row.default else "no default",
+            f"{row.of}, {_versions(row)}",
+            f"read at {row.read}{', once per process' if row.once else ''}",
+        )
+    )
+
+
+def _versions(row: Variable) -> str:
+    product = "torch" if row.of == "torch" else "ROCm"
+    if row.since or row.until:
+        return f"{product} {row.since or 'of any age'} to {row.until or 'now'}"
+    return "any version"
+
+
 TABLES: dict[str, Callable[[], Table]] = {
     "settings": _settings, "problems": _problems, "checks": _checks, "machines": _machines, "gpus": _gpus,
-    "causes": _causes,
+    "causes": _causes, "variables": _variables,
 }  # fmt: skip

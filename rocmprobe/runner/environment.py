@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from rocmprobe._toml import tomllib
 from rocmprobe.model import Setting
-
-
-@lru_cache(maxsize=1)
-def _variables() -> tuple[dict[str, Any], ...]:
-    text = resources.files("rocmprobe").joinpath("data/variables.toml").read_text("utf-8")
-    return tuple(tomllib.loads(text)["variable"])
+from rocmprobe.variables import variables
 
 
 def kept(environ: Mapping[str, str]) -> dict[str, str]:
     """What a child inherits of the user's environment."""
-    patterns = [row["name"] for row in _variables() if row["keep"]]
+    patterns = [row.name for row in variables() if row.keep]
     return {
         name: value
         for name, value in environ.items()
@@ -54,5 +45,5 @@ def must_spawn(setting: Setting) -> bool:
     """Whether a fork of a process that has imported torch would come too late for this setting."""
     if setting.inherit_environment:
         return True
-    early = [row["name"] for row in _variables() if row["read"] in ("load", "import")]
+    early = [row.name for row in variables() if row.read in ("load", "import")]
     return any(fnmatchcase(name, pattern) for name in setting.env for pattern in early)

@@ -1,0 +1,196 @@
+"""The catalogue of environment variables, and the label of one that is set."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocmprobe import settings, variables
+from rocmprobe.model import Fact, Machine
+
+ROWS = variables.variables()
+REAL = [row.name for row in ROWS if row.of not in ("nobody", "process") and not row.name.endswith("*")]
+RELEASES = st.one_of(st.none(), st.tuples(st.integers(0, 99), st.integers(0, 99)))
+
+
+def verdict(name, value, rocm=None, torch=None):
+    return variables.label(name, value, rocm, torch).verdict
+
+
+class TestCatalogue:
+    @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+    def test_every_row_says_what_it_does_and_where_that_was_read(self, row):
+        assert row.effect
+        assert "{" not in row.effect + row.source
+        assert len(row.source) > 2
+        assert "knowledge" not in row.source
+        assert row.values in variables.KINDS
+        assert row.read in ("load", "import", "first-call", "each-call", "build")
+        assert row.of in (
+            "miopen", "rocr", "hip", "comgr", "rocblas", "hipblaslt", "torch", "build", "process", "nobody",
+        )  # fmt: skip
+        assert all(re.fullmatch(r"\d+\.\d+|", text) for text in (row.since, row.until))
+
+    def test_a_name_stands_once(self):
+        assert len({row.name for row in ROWS}) == len(ROWS)
+
+    @pytest.mark.parametrize("row", [row for row in ROWS if row.default], ids=lambda row: row.name)
+    def test_a_default_is_a_value_that_is_taken(self, row):
+        assert verdict(row.name, row.default) == variables.DEFAULT
+
+    @pytest.mark.parametrize("row", [row for row in ROWS if row.of == "nobody"], ids=lambda row: row.name)
+    def test_what_folklore_points_to_exists(self, row):
+        assert verdict(row.name, "1") == variables.FOLKLORE
+        advised = re.findall(r"Use ([A-Z0-9_]+)", row.effect)
+        assert all(name in REAL for name in advised)
+
+    def test_every_variable_of_a_setting_is_known_and_taken(self):
+        for setting, _, _ in settings.all_settings():
+            for name, value in setting.env.items():
+                assert verdict(name, value) in (variables.EFFECTIVE, variables.DEFAULT), (name, value)
+
+    @pytest.mark.parametrize("name", REAL)
+    def test_no_known_name_looks_like_a_secret(self, name):
+        assert variables.matters(name)
+
+
+class TestLabels:
+    @pytest.mark.parametrize(
+        ("name", "value", "rocm", "expected"),
+        [
+            ("MIOPEN_FIND_MODE", "2", (5, 2), variables.EFFECTIVE),
+            ("MIOPEN_FIND_MODE", "fast", None, variables.EFFECTIVE),
+            ("MIOPEN_FIND_MODE", "5", None, variables.DEFAULT),
+            ("MIOPEN_FIND_MODE", "DYNAMIC_HYBRID", None, variables.DEFAULT),
+            ("MIOPEN_FIND_MODE", "", None, variables.DEFAULT),
+            ("MIOPEN_FIND_MODE", "foo", (6, 4), variables.REJECTED),
+            ("MIOPEN_FIND_MODE", "99", (6, 4), variables.REJECTED),
+            ("MIOPEN_FIND_MODE", "TRUST_VERIFY", (6, 4), variables.REJECTED),
+            ("MIOPEN_FIND_MODE", "TRUST_VERIFY", (7, 1), variables.EFFECTIVE),
+            ("MIOPEN_FIND_MODE_FUSION", "1", (6, 2), variables.NOT_HERE),
+            ("MIOPEN_FIND_ENFORCE", "ALWAYS", (6, 2), variables.REJECTED),
+            ("MIOPEN_DEBUG_USE_HIPRTC", "1", (6, 3), variables.NOT_HERE),
+            ("MIOPEN_LOG_LEVEL", "abc", None, variables.REJECTED),
+            ("MIOPEN_LOG_LEVEL", "6", None, variables.EFFECTIVE),
+            ("MIOPEN_LOG_LEVEL", "0", None, variables.DEFAULT),
+            ("MIOPEN_GEMM_ENFORCE_BACKEND", "2", None, variables.REJECTED),
+            ("MIOPEN_DEBUG_CONV_WINOGRAD", "0", None, variables.EFFECTIVE),
+            ("MIOPEN_DEBUG_CONV_WINOGRAD", "yes", None, variables.DEFAULT),
+            ("MIOPEN_DEBUG_CONV_WINOGRAD", "False", (5, 7), variables.REJECTED),
+            ("MIOPEN_DEBUG_CONV_WINOGRAD", "False", (6, 0), variables.EFFECTIVE),
+            ("MIOPEN_DEBUG_CONV_WINOGRAD", "maybe", (6, 1), variables.REJECTED),
+            ("HSA_OVERRIDE_GFX_VERSION", "10.3.0", None, variables.EFFECTIVE),
+            ("HSA_OVERRIDE_GFX_VERSION", "gfx1030", None, variables.REJECTED),
+            ("HSA_OVERRIDE_GFX_VERSION", "10.3", None, variables.REJECTED),
+            ("HSA_OVERRIDE_GFX_VERSION_1", "10.3.0", (6, 3), variables.EFFECTIVE),
+            ("HSA_OVERRIDE_GFX_VERSION_1", "10.3.0", (6, 2), variables.NOT_HERE),
+            ("HSA_ENABLE_SDMA", "false", None, variables.REJECTED),
+            ("HIP_VISIBLE_DEVICES", "0,1", None, variables.EFFECTIVE),
+            ("HIP_VISIBLE_DEVICES", "-1", None, variables.EFFECTIVE),
+            ("HIP_VISIBLE_DEVICES", "cuda:0", None, variables.REJECTED),
+            ("ROCR_VISIBLE_DEVICES", "GPU-0123456789abcdef", None, variables.EFFECTIVE),
+            ("ROC_ENABLE_PRE_VEGA", "1", (5, 7), variables.EFFECTIVE),
+            ("ROC_ENABLE_PRE_VEGA", "1", (6, 0), variables.NOT_HERE),
+            ("HIP_LAUNCH_BLOCKING", "1", (5, 2), variables.NOT_HERE),
+            ("AMD_LOG_MASK", "0x7FFFFFFF", None, variables.REJECTED),
+            ("AMD_SERIALIZE_KERNEL", "3", None, variables.EFFECTIVE),
+            ("GPU_ENABLE_WGP_MODE", "no", None, variables.REJECTED),
+            ("PYTORCH_HIP_ALLOC_CONF", "max_split_size_mb:128,backend:native", None, variables.EFFECTIVE),
+            ("PYTORCH_HIP_ALLOC_CONF", "roundup_power2_divisions:[256:1,>:8]", None, variables.EFFECTIVE),
+            ("PYTORCH_HIP_ALLOC_CONF", "max_split_size_mb=128", None, variables.REJECTED),
+            ("PYTORCH_HIP_ALLOC_CONF", "max_split_size:128", None, variables.REJECTED),
+            ("PYTORCH_MIOPEN_SUGGEST_NHWC", "true", None, variables.REJECTED),
+            ("ROCM_VISIBLE_DEVICES", "0", None, variables.FOLKLORE),
+            ("TORCH_USE_HIP_DSA", "1", None, variables.FOLKLORE),
+        ],
+    )  # fmt: skip
+    def test_verdict(self, name, value, rocm, expected):
+        assert verdict(name, value, rocm) == expected
+
+    def test_torch_variables_go_by_the_release_of_torch(self):
+        assert verdict("TORCH_BLAS_PREFER_HIPBLASLT", "1", (6, 0), (2, 3)) == variables.NOT_HERE
+        assert verdict("TORCH_BLAS_PREFER_HIPBLASLT", "1", (1, 0), (2, 4)) == variables.EFFECTIVE
+
+    def test_the_stoul_failure_is_told_with_the_releases_that_have_it(self):
+        assert "stoul" in variables.label("MIOPEN_FIND_MODE", "foo", (6, 1), None).why
+        assert "stoul" not in variables.label("MIOPEN_FIND_MODE", "foo", (6, 0), None).why
+        unsure = variables.label("MIOPEN_FIND_MODE", "foo", None, None).why
+        assert "stoul" in unsure
+        assert "default" in unsure
+
+    def test_what_is_read_once_says_so(self):
+        assert variables.label("MIOPEN_FIND_MODE", "1", None, None).words == (
+            variables.EFFECTIVE,
+            variables.ONCE,
+        )
+
+    def test_a_misspelling_is_answered_with_the_name_that_was_meant(self):
+        label = variables.label("MIOPEN_DEBUG_CONV_WINOGRD", "0", None, None)
+        assert (label.verdict, label.nearest) == (variables.UNKNOWN, "MIOPEN_DEBUG_CONV_WINOGRAD")
+        assert label.complete
+        assert not variables.label("TORCH_SOMETHING_ELSE_ALTOGETHER", "0", None, None).complete
+
+    def test_releases_come_from_the_wheel_before_the_installed_rocm(self):
+        facts = {"torch.hip": Fact("5.2.21151-afdc89f8"), "rocm.version": Fact("6.4.3")}
+        machine = Machine(facts=facts, variables={"ROC_ENABLE_PRE_VEGA": Fact("1", "environment")})
+        assert variables.labels(machine)["ROC_ENABLE_PRE_VEGA"].verdict == variables.EFFECTIVE
+        facts["torch.hip"] = Fact(None, "no torch")
+        assert variables.labels(machine)["ROC_ENABLE_PRE_VEGA"].verdict == variables.NOT_HERE
+
+
+class TestProperties:
+    @given(
+        name=st.one_of(st.text(), st.sampled_from([row.name for row in ROWS])),
+        value=st.text(),
+        rocm=RELEASES,
+        torch=RELEASES,
+    )
+    def test_anything_gets_a_label_of_the_vocabulary(self, name, value, rocm, torch):
+        label = variables.label(name, value, rocm, torch)
+        assert set(label.words) <= set(variables.LABELS)
+        assert label.why
+
+    @given(
+        name=st.sampled_from(REAL),
+        value=st.from_regex(r"[-+ 0-9a-fxXgG.:,\[\]]{0,30}", fullmatch=True),
+        rocm=RELEASES,
+    )
+    def test_nor_does_a_value_that_looks_like_a_number_break_it(self, name, value, rocm):
+        assert variables.label(name, value, rocm, rocm).words
+
+    @pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "0" * 5000, "-" * 5000, "1" + "\0" * 9])
+    def test_nor_a_huge_one(self, value):
+        for name in REAL:
+            assert variables.label(name, value, None, None).words
+
+    @given(
+        st.sampled_from(REAL),
+        st.integers(0, 200),
+        st.sampled_from(["drop", "double", "other"]),
+        st.sampled_from("AQZ_7"),
+    )
+    def test_the_nearest_name_is_found_for_one_wrong_letter(self, name, position, how, letter):
+        place = position % len(name)
+        wrong = (
+            name[:place] + {"drop": "", "double": name[place] * 2, "other": letter}[how] + name[place + 1 :]
+        )
+        if variables.find(wrong) is not None:
+            return
+        found = variables.nearest(wrong)
+        assert found is not None
+
+        def alike(other):
+            return difflib.SequenceMatcher(None, other, wrong).ratio()
+
+        # Names of one family differ in one letter themselves.
+        assert found == name or alike(found) >= alike(name)
+
+    @given(st.dictionaries(st.text(), st.text()))
+    def test_any_environment_is_labelled(self, environ):
+        machine = Machine(variables={name: Fact(value, "environment") for name, value in environ.items()})
+        assert set(variables.labels(machine)) == set(environ)
+        assert len(variables.label_facts(machine)) == len(environ)
