@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any, Optional
 
@@ -19,8 +21,9 @@ import pytest
 from rocmprobe.cases import CHECKS, Case
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, BadInput, NothingToTest, Outcome, to_json
 from rocmprobe.problems import LEVELS
+from rocmprobe.redact import redacted, redacted_text
 from rocmprobe.runner import run
-from rocmprobe.runner.journal import CannotWrite
+from rocmprobe.runner.journal import CannotWrite, header
 from rocmprobe.runner.leftovers import remove_leftovers
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
@@ -142,6 +145,12 @@ class _XdistWorkers:
         """Tell a worker which run it belongs to."""
         node.workerinput["rocmprobe_run"] = str(self._run)
         self._pids.append(node.gateway._rinfo().pid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodeready(self, node: Any) -> None:
+        """Let pytest name a worker's Python without the user's home."""
+        if _redacts(node.config):
+            node.workerinfo["executable"] = redacted_text(node.workerinfo["executable"])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -280,6 +289,41 @@ def hold(outcome: Outcome) -> None:
         pytest.xfail(text)
     if outcome.state not in WORKING_STATES:
         pytest.skip(text)
+
+
+def _redacts(config: pytest.Config) -> bool:
+    """Whether the session is about suites and what it writes is to be redacted."""
+    if not _about_suites(config):
+        return False
+    begun = config.workerinput["rocmprobe_run"] if _on_worker(config) else config.option.rocmprobe_run  # type: ignore[attr-defined]
+    return begun is None or bool(header(Path(begun))["options"]["redact"])
+
+
+@pytest.hookimpl(optionalhook=True, trylast=True)
+def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
+    """Redact what pytest-metadata has gathered of this machine and its CI server."""
+    if _redacts(config):
+        for name, value in metadata.items():
+            clean = redacted(value)
+            # pytest-html puts texts in as HTML.
+            metadata[name] = escape(clean) if clean != value and isinstance(clean, str) else clean
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Redact pytest's own JUnit file, which names the host."""
+    named = getattr(config.option, "xmlpath", None)
+    if not named or _on_worker(config) or not _redacts(config):
+        return
+    path = Path(os.path.expandvars(named)).expanduser()
+    with contextlib.suppress(OSError):
+        document = ET.parse(path)  # noqa: S314 - written by pytest a moment ago
+        for element in document.iter():
+            element.text = element.text and redacted_text(element.text)
+            for name, value in element.attrib.items():
+                # Of a host that is called "vm", only this place says that it is a name.
+                element.set(name, "<host>" if name == "hostname" else redacted_text(value))
+        document.write(path, "utf-8", xml_declaration=True)
 
 
 @pytest.hookimpl(trylast=True)

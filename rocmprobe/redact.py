@@ -1,49 +1,423 @@
-"""Redaction: user, home and host never leave the house, since reports get attached to public issues."""
+"""Redaction: what identifies a person or a machine never leaves the house, since reports get attached to
+public issues.
+
+Two kinds of rules: the names of this user and machine, wherever they stand, and the forms that anybody's
+identifiers have (addresses, UUIDs, home folders, tokens). ``docs/redaction.md`` has the list.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import ipaddress
+import json
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+_KINDS = ("user", "host", "home", "ip", "mac", "uuid", "serial", "email", "token")
+_PLACEHOLDER = re.compile(rf"<({'|'.join(_KINDS)})(?:-[0-9a-f]{{5}})?>")
+
+#: Keys whose texts are words of ours, or ids that other records refer to.
+_OURS = frozenset({
+    "id", "record", "case", "cases", "needs", "device", "driver", "setting", "settings", "check", "rung",
+    "state", "trial", "problem", "problems", "direction", "directions", "dtype", "dtypes", "phase",
+    "activity", "cause", "solver", "native_isa", "effective_isa", "exit", "start_method", "status", "after",
+    "severity", "layer", "verdict", "name", "backend", "level", "purpose", "only", "skip", "schema_version",
+    "rocmprobe", "started", "finished", "boot",
+})  # fmt: skip
+#: Names whose value is an identifier, whatever it looks like.
+_IDENTIFIER_NAMES = {
+    "hostname": "host", "nodename": "host", "username": "user", "serial": "serial", "serial_number": "serial",
+    "unique_id": "uuid", "uuid": "uuid", "machine_id": "uuid", "boot_id": "uuid",
+}  # fmt: skip
+_TOKEN_NAME = re.compile(
+    r"(?i)(?:^|[._-])(?:token|secret|passw(?:or)?d|credentials?|(?:api|access|private)[_-]?key)$"
+)
+
+#: Names that tell nobody apart: accounts and machines that everybody has, and words that a log is full of.
+_EVERYBODYS = frozenset({
+    "root", "user", "users", "admin", "administrator", "guest", "nobody", "test", "tests", "tester", "demo",
+    "default", "vagrant", "ec2-user", "azureuser", "debian", "ubuntu", "fedora", "arch", "archlinux",
+    "centos", "rocky", "opensuse", "suse", "gentoo", "nixos", "manjaro", "mint", "kali", "linux", "windows",
+    "docker", "podman", "container", "kubernetes", "jenkins", "github", "gitlab", "runner", "build",
+    "builder", "buildd", "dev", "developer", "host", "hostname", "localhost", "local", "localdomain",
+    "node", "server", "desktop", "laptop", "computer", "workstation", "data", "work", "workspace", "app",
+    "main", "max", "min", "none", "null", "true", "false", "gpu", "cpu", "amd", "amdgpu", "nvidia", "intel",
+    "radeon", "rocm", "hip", "hsa", "kfd", "miopen", "cuda", "torch", "pytorch", "python", "pytest",
+    "conda",
+}).union(_KINDS)  # fmt: skip
+
+
+def redacted(data: Any) -> Any:
+    """JSON ``data`` with a placeholder for every identifier; ids, states and words of ours stay.
+
+    An identifier has the same placeholder in all that the processes of a run write, and redacting twice
+    changes nothing more.
+    """
+    return _walked(data)
+
+
+def redacted_text(text: str) -> str:
+    """``text`` with a placeholder for every identifier."""
+    return _replaced(text, (*_TOKENS, *_own(), *_FORMS))
+
+
+def census(data: Any) -> dict[str, int]:
+    """How many placeholders of each kind stand in JSON ``data``."""
+    found = Counter(match[1] for match in _PLACEHOLDER.finditer(json.dumps(data)))
+    return {kind: found[kind] for kind in _KINDS if found[kind]}
+
+
+def _walked(data: Any, ours: bool = False, kind: Optional[str] = None) -> Any:
+    if isinstance(data, Mapping):
+        # Of a fact, the value is what its name speaks of.
+        return {
+            _clean_key(key): _walked(item, key in _OURS, _kind(key) or (kind if key == "value" else None))
+            for key, item in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        return [_walked(item, ours, kind) for item in data]
+    if isinstance(data, str):
+        return data if ours else _value(data, kind)
+    # A count is small, a serial number or the id of a GPU is not.
+    return _value(str(data), kind) if kind and isinstance(data, int) and data >= 2**32 else data
+
+
+def _value(text: str, kind: Optional[str]) -> str:
+    """The value of something that is named after a ``kind`` of identifier, if it is one."""
+    if kind == "token":
+        return "<token>" if len(text) >= 4 else text
+    clean = redacted_text(text)
+    if kind is None or _PLACEHOLDER.search(clean):
+        return clean
+    if kind in ("user", "host"):
+        return _label(kind, text) if _tells(text) and text.isprintable() and " " not in text else text
+    looks = re.fullmatch(r"(?:0[xX])?(?=[A-Z-]*\d|[a-f0-9-]+$)[\w-]{6,64}", text)
+    return (_uuid_label(text) if kind == "uuid" else _label(kind, text)) if looks else text
+
+
+@lru_cache(maxsize=4096)
+def _kind(key: str) -> Optional[str]:
+    """Which kind of identifier something of this name is."""
+    if _TOKEN_NAME.search(key):
+        return "token"
+    return _IDENTIFIER_NAMES.get(key.rpartition(".")[2].lower().replace(" ", "_"))
+
+
+@lru_cache(maxsize=4096)
+def _clean_key(key: str) -> str:
+    """Names of ours are made of the words that a user may be called, so only forms count."""
+    return _replaced(key, (*_TOKENS, *_FORMS))
+
+
+class _Rule(NamedTuple):
+    """What ``pattern`` finds becomes ``made``. One of ``triggers`` stands (in lower case) in every text that
+    the pattern matches: to look for those first is what makes redaction fast."""
+
+    triggers: tuple[str, ...]
+    pattern: re.Pattern[str]
+    made: Union[str, Callable[[re.Match[str]], str]]
+
+
+def _replaced(text: str, rules: Iterable[_Rule]) -> str:
+    lowered = text.lower()
+    for triggers, pattern, made in rules:
+        for trigger in triggers:
+            if trigger in lowered:
+                text = pattern.sub(made, text)
+                break
+    return text
 
 
 @lru_cache(maxsize=1)
-def _identifiers() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Patterns of this machine's identifiers and their placeholders, longest first.
+def _key() -> bytes:
+    """What labels depend on: the same for all processes of a run, and in no report."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return os.urandom(32)
 
-    A name shorter than three letters, or one like ``root``, is everybody's and stays.
+
+def _label(kind: str, identifier: str) -> str:
+    """The placeholder of one identifier among several of its kind.
+
+    A digest that nobody else can compute, so that processes agree without sharing a table of secrets.
     """
-    host = socket.gethostname()
-    user = os.environ.get("USER") or os.environ.get("LOGNAME") or Path.home().name
-    # Libraries print paths as they resolved them, and a host without its domain.
-    homes = {str(Path.home()), str(Path.home().resolve())}
-    names = {host: "<host>", host.partition(".")[0]: "<host>", user: "<user>"}
+    digest = hashlib.blake2b(identifier.lower().encode("utf-8", "replace"), key=_key(), digest_size=3)
+    return f"<{kind}-{digest.hexdigest()[:5]}>"
+
+
+def _uuid_label(identifier: str) -> str:
+    """The driver prints the unique id of a GPU in decimal or hexadecimal, ROCm after ``GPU-``."""
+    digits = identifier.lower().removeprefix("0x")
+    if digits.isdigit() and 16 < len(digits) <= 20:
+        digits = f"{int(digits):016x}"
+    return _label("uuid", digits)
+
+
+#: Where a word begins: also after a colour code, an escape in quoted text, and one in a URL.
+_EDGE = r"(?:(?<![^\W_])|(?<=[\d\[]m)|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
+_END = r"(?![^\W_])"
+_HEX = "[0-9A-Fa-f]"
+#: A name in a path; a full stop after it ends a sentence.
+_NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
+
+
+def _tells(name: str) -> bool:
+    """Whether a name tells anybody apart; one shorter than three letters would be found everywhere."""
+    return len(name) >= 3 and name.lower() not in _EVERYBODYS
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
+def _users() -> set[str]:
+    names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")}
+    with contextlib.suppress(ImportError, KeyError):
+        import pwd
+
+        names.add(pwd.getpwuid(os.getuid()).pw_name)
+    if _home().parent.name in ("home", "Users"):
+        names.add(_home().name)
+    return set(filter(_tells, names))
+
+
+def _hosts() -> set[str]:
+    names = {socket.gethostname(), os.environ.get("HOSTNAME", ""), os.environ.get("COMPUTERNAME", "")}
+    return set(filter(_tells, names | {name.partition(".")[0] for name in names}))
+
+
+def _longest_first(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (-len(name), name))
+
+
+@lru_cache(maxsize=1)
+def _own() -> tuple[_Rule, ...]:
+    """Rules for the home folder, user and host of this process."""
     rules = []
-    for home in sorted(homes, key=len, reverse=True):
-        if len(home) > 1:
-            rules.append((re.compile(re.escape(home) + r"(?=/|\W|$)"), "<home>"))
-    for name, placeholder in sorted(names.items(), key=lambda item: len(item[0]), reverse=True):
-        if len(name) >= 3 and name not in ("root", "localhost", "user"):
-            rules.append((re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])"), placeholder))
+    # Libraries print paths as they resolved them.
+    for home in _longest_first({str(_home()), str(_home().resolve())} - {"/"}):
+        pattern = rf"(?<![\w.-]){re.escape(home)}(?!\.?[\w@+-])"
+        rules.append(_Rule((home.lower(),), re.compile(pattern), "<home>"))
+    for user in _longest_first(_users()):
+        rules.append(_Rule((user.lower(),), re.compile(_EDGE + re.escape(user) + _END), "<user>"))
+    for host in _longest_first(_hosts()):
+        domain = r"(?:\.(?!(?:log|txt|json|html|py)\b)[A-Za-z][A-Za-z0-9-]{1,62}){0,5}"
+        pattern = f"{_EDGE}(?i:{re.escape(host)}){domain}{_END}"
+        rules.append(_Rule((host.lower(),), re.compile(pattern), "<host>"))
     return tuple(rules)
 
 
-#: Keys under which results and journal hold free text; ids, states and names stay as they are.
-_FREE_TEXT = frozenset({"value", "source", "log", "evidence", "message", "folder"})
+def _foreign_home(match: re.Match[str]) -> str:
+    return match["before"] + _label("home", match["name"])
 
 
-def redacted(data: Any, free_text: bool = False) -> Any:
-    """JSON ``data`` with identifiers in its free text replaced by stable placeholders."""
-    if isinstance(data, str):
-        for pattern, placeholder in _identifiers() if free_text else ():
-            data = pattern.sub(placeholder, data)
-        return data
-    if isinstance(data, Mapping):
-        return {key: redacted(item, free_text or key in _FREE_TEXT) for key, item in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [redacted(item, free_text) for item in data]
-    return data
+def _account(match: re.Match[str]) -> str:
+    user, host = match["user"], match["host"]
+    shown = _label("user", user) if _tells(user) else user
+    return f"{shown}@{_label('host', host) if _tells(host) else host}"
+
+
+def _uuid(match: re.Match[str]) -> str:
+    unset = not match["uuid"].strip("0xX-")
+    return match[0] if unset else match["before"] + _uuid_label(match["uuid"])
+
+
+def _mac(match: re.Match[str]) -> str:
+    address = match[0].lower().replace("-", ":")
+    everybody = address in ("00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff")
+    return match[0] if everybody else _label("mac", address)
+
+
+def _ip6(match: re.Match[str]) -> str:
+    try:
+        return _label("ip", ipaddress.IPv6Address(match[0]).compressed)
+    except ValueError:
+        return match[0]
+
+
+#: What stands before a number with three dots that is a version, and before one that is an address.
+_VERSION = re.compile(
+    r"""(?ix) (?: [=<>~]= | [a-z]\w{0,30}[-_/]
+        | \b(?:v|ver|versions?|release|driver|firmware|v?bios|rocm|hip|cuda|lib\w{0,20}|[\w-]{0,30}cu1\d)
+          ["']? \s? [:=(]? \s* ["']? v?
+    )$"""
+)
+_ADDRESS = re.compile(r"(?i)(?://|@|\b(?:ip|ipv4|addr|address|inet|host|peer|server|gateway|client)\W{1,3})$")
+
+
+def _ip4(match: re.Match[str]) -> str:
+    """Versions have four numbers, too, as in 5.2.3.1 and 12.1.0.106: a small one, then mostly small ones."""
+    numbers = match[0].split(".")
+    first, second, *others = map(int, numbers)
+    if max(first, second, *others) > 255 or any(number[0] == "0" < number[1:] for number in numbers):
+        return match[0]
+    if first in (0, 127, 255):
+        return match[0]
+    label = _label("ip", match[0])
+    if (first, second) in ((192, 168), (169, 254)) or (first == 172 and 16 <= second < 32):
+        return label
+    before = match.string[max(0, match.start() - 48) : match.start()]
+    after = match.string[match.end() : match.end() + 6]
+    if _ADDRESS.search(before) or re.match(r":\d{2,5}(?!\d)|/\d{1,2}(?!\d)", after):
+        return label
+    small = first < 32 and first != 10 and sum(number < 10 for number in (second, *others)) >= 2
+    if small or _VERSION.search(before) or re.match(r"[-+]?[A-Za-z_]", after):
+        return match[0]
+    return label
+
+
+#: These go first: whatever else stands in a token goes with it.
+_TOKENS = (
+    _Rule(
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "sk-", "akia", "asia",
+         "xox"),
+        re.compile(
+            rf"""(?x) {_EDGE} (?:
+                gh[pousr]_\w{{16,255}} | github_pat_\w{{16,255}} | glpat-[\w-]{{16,255}}
+                | hf_[A-Za-z0-9]{{16,255}} | (?<!-)sk-[\w-]{{16,255}} | A(?:KI|SI)A[0-9A-Z]{{16}}
+                | xox[abeprs]-[\w-]{{10,255}}
+            )"""
+        ),
+        "<token>",
+    ),
+    _Rule(("eyj",), re.compile(_EDGE + r"eyJ[\w-]{8,4000}\.eyJ[\w-]{8,4000}\.[\w-]{8,4000}"), "<token>"),
+    _Rule(
+        ("bearer", "basic"),
+        re.compile(
+            r"""(?xi) (?<!\w) ( (?: bearer | authorization["']?\s?[:=]\s?["']?basic ) \s{1,4} )
+                (?: (?=\D{0,200}\d) [\w.~+/=-]{8,4000} | [\w.~+/=-]{20,4000} )"""
+        ),
+        r"\1<token>",
+    ),
+    _Rule(
+        ("token", "secret", "passw", "key", "credential", "sig=", "signature=", "auth="),
+        re.compile(
+            r"""(?x) (?<![A-Za-z0-9_]) (
+                (?: [A-Z0-9_]{0,60}?
+                    (?: TOKEN | SECRET | PASSWORD | PASSWD | (?:API|ACCESS|PRIVATE)_?KEY | CREDENTIALS? )
+                | (?i: passw(?:or)?d | (?:client_)?secret | api[_-]?key | (?:access|auth|refresh)[_-]?token )
+                | (?<=[?&]) (?: token | key | sig | signature | auth ) )
+                ["']? \s? [=:] \s? ["']? ) [^\s"',;&<>]{4,4000}"""
+        ),
+        r"\1<token>",
+    ),
+    _Rule(("://",), re.compile(r"""(?<=://)(?!git@)[^\s/@"'<>]{1,300}@"""), "<token>@"),
+    _Rule(
+        ("@",),
+        re.compile(
+            r"""(?x) (?<![\w.+-]) (?!git@) \w[\w.+-]{0,63} @ (?:[A-Za-z0-9-]{1,63}\.){1,8}
+                (?! (?:so|py|js|json|cpp|hpp)\b ) [A-Za-z]{2,24} (?![\w-]|\.\w)"""
+        ),
+        lambda match: _label("email", match[0]),
+    ),
+)  # fmt: skip
+
+_FORMS = (
+    _Rule(
+        ("/home/", "/users/"),
+        re.compile(
+            r"""(?x) (?: (?<![\w./-]) | (?<=-[ILB]) | (?<=[\d\[]m) | (?<=\\[nrt]) )
+                (?P<before> /{0,2} | (?:/[\w.-]{1,64}){1,4}? ) /(?:home|Users)/
+                (?! (?:conda|jenkins|jenkins-slave|linuxbrew|Shared)/ )"""
+            + _NAME
+        ),
+        _foreign_home,
+    ),
+    _Rule(
+        (":\\users", ":\\\\users", ":/users"),
+        re.compile(
+            r"""(?x) (?<![A-Za-z]) (?P<before>) [A-Za-z]:[\\/]{1,2}(?i:Users)[\\/]{1,2}
+                (?! (?:Public|Default|All[ ]Users)[\\/] )
+                (?P<name> [^\W_][^\\/:*?"'<>|\r\n\t]{0,63}(?=[\\/]) | \w[\w.-]{0,63} )"""
+        ),
+        _foreign_home,
+    ),
+    _Rule(
+        ("pytest-of-",),
+        re.compile(r"(?<=pytest-of-)" + _NAME),
+        lambda match: _label("user", match["name"]) if _tells(match["name"]) else match["name"],
+    ),
+    # A shell's prompt, a place to copy from, and who built a kernel.
+    _Rule(
+        ("@",),
+        re.compile(
+            r"""(?x) (?<![\w.+/@-]) (?!git@) (?P<user>[A-Za-z_][\w.+-]{0,63})
+                @ (?P<host>[A-Za-z0-9][\w.-]{0,252}) (?= :[~/] | \)[ ]\( )"""
+        ),
+        _account,
+    ),
+    _Rule(
+        ("gpu-", "mig-"),
+        re.compile(rf"{_EDGE}(?P<before>(?:GPU|MIG)-)(?P<uuid>{_HEX}{{8}}(?:{_HEX}|-){{0,28}})(?![\w-])"),
+        _uuid,
+    ),
+    _Rule(
+        ("unique", "serial"),
+        re.compile(
+            rf"""(?x) (?P<before> (?i: unique[ _]?id | asic[ _]?serial ) ["'\s:=]{{1,40}} )
+                (?P<uuid> 0[xX]{_HEX}{{6,16}} | {_HEX}{{16}} | \d{{15,20}} ) {_END}"""
+        ),
+        _uuid,
+    ),
+    _Rule(
+        ("machine", "boot"),
+        re.compile(
+            rf"(?P<before>(?i:machine|boot)[-_ ]?(?i:id)[\"'\s:=]{{1,8}})(?P<uuid>{_HEX}{{32}}){_END}"
+        ),
+        _uuid,
+    ),
+    _Rule(
+        ("-",),
+        re.compile(rf"{_EDGE}(?P<before>)(?P<uuid>{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}){_END}"),
+        _uuid,
+    ),
+    # Not one of a longer row of bytes, and with dashes not a date and time.
+    _Rule(
+        (":", "-"),
+        re.compile(
+            rf"""(?x) {_EDGE} (?<! \b{_HEX}{{2}}[:-] )
+                (?: {_HEX}{{2}} (?: :{_HEX}{{2}} ){{5}}
+                | (?=[0-9-]{{0,16}}[A-Fa-f]) {_HEX}{{2}} (?: -{_HEX}{{2}} ){{5}} )
+                (?! [^\W_] | [:-]{_HEX}{{2}}\b )"""
+        ),
+        _mac,
+    ),
+    # What is not in short form must not be a scope of C++, and in full form not a row of bytes.
+    _Rule(
+        ("::",),
+        re.compile(
+            rf"""(?x) {_EDGE} (?<!::) (?: [23]{_HEX}{{3}} | [fF][cCdD]{_HEX}{{2}} | [fF][eE][89abAB]{_HEX} )
+                (?: :{_HEX}{{1,4}} ){{0,6}} :: (?: {_HEX}{{1,4}} (?: :{_HEX}{{1,4}} ){{0,6}} )? (?!\w|:\w)"""
+        ),
+        _ip6,
+    ),
+    _Rule(
+        (":",),
+        re.compile(
+            rf"""(?x) {_EDGE} (?<!{_HEX}:) (?= [0-9A-Fa-f:]{{0,36}}{_HEX}{{3}} )
+                {_HEX}{{1,4}} (?: :{_HEX}{{1,4}} ){{7}} (?! [^\W_] | :{_HEX} )"""
+        ),
+        _ip6,
+    ),
+    _Rule((".",), re.compile(_EDGE + r"(?<!\.)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\d|\.\d)"), _ip4),
+    _Rule(
+        ("serial", "s/n"),
+        re.compile(
+            r"""(?x) (?P<before> \b (?i: serial(?:[ _-]?(?:number|num|no))? | S/N )
+                    ["']?\s{0,4}[:=]\s{0,30}["']? )
+                (?P<serial> (?=[A-Z-]{0,30}\d) [A-Z0-9][A-Z0-9-]{5,40} ) (?![\w:/.])"""
+        ),
+        lambda match: match["before"] + _label("serial", match["serial"]),
+    ),
+)  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
 from rocmprobe.judge import judged
-from rocmprobe.model import Results, read_results, write_results
+from rocmprobe.model import Results, read_results, to_json, write_results
+from rocmprobe.redact import census
 from rocmprobe.report import html
 from rocmprobe.runner import run
 
@@ -20,7 +22,7 @@ def finish(folder: Path) -> Results:
 
     Works on a run that died, too: what its journal holds is judged and marked partial.
     """
-    results = judged(run.results(folder))
+    results = _gathered(folder)
     write_results(results, folder / "results.json")
     html.write(folder / "results.json", folder / "report.html", folder / "junit.xml")
     return results
@@ -33,7 +35,7 @@ def paper(source: Path, form: str, output: Optional[Path]) -> Path:
     Raises BadInput for a source that holds no results.
     """
     folder = source if source.is_dir() else source.parent
-    results = judged(run.results(folder)) if source.is_dir() else read_results(source)
+    results = _gathered(source) if source.is_dir() else read_results(source)
     target = output or folder / _NAMES[form]
     with tempfile.TemporaryDirectory(prefix="rocmprobe-") as name:
         scratch = Path(name)
@@ -42,3 +44,9 @@ def paper(source: Path, form: str, output: Optional[Path]) -> Path:
             html.write(scratch / _NAMES["json"], scratch / _NAMES["html"], scratch / _NAMES["junit"])
         shutil.copyfile(scratch / _NAMES[form], target)
     return target
+
+
+def _gathered(folder: Path) -> Results:
+    """The judged results of the run in ``folder``, with a count of what was redacted in them."""
+    results = judged(run.results(folder))
+    return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results
