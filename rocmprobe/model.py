@@ -69,7 +69,11 @@ class Gpu:
     """One GPU as the kernel and the runtime see it.
 
     ``native_isa`` is the silicon (from the kernel driver), ``effective_isa`` what the ROCm runtime
-    believes after any override. ``cus`` counts compute units, ``vram_bytes`` bytes.
+    believes after any override. ``cus`` counts compute units, ``simds`` their SIMD units, ``wave_size`` the
+    threads of a wavefront; ``apu`` says that the GPU sits in a processor and ``partition`` in which
+    compute mode it is split. ``pcie_atomics`` is whether its way to the processor carries them. ``pcie_link``
+    is the present link and the best one. From ``vram_used_bytes`` on the facts are of this moment, each in
+    the unit of its name: bytes, per cent, degrees Celsius, turns a minute, watts, megahertz.
     """
 
     native_isa: Fact = Fact()
@@ -81,6 +85,24 @@ class Gpu:
     vram_bytes: Fact = Fact()
     vendor: Fact = Fact()
     driver: Fact = Fact()
+    address: Fact = Fact()
+    simds: Fact = Fact()
+    wave_size: Fact = Fact()
+    apu: Fact = Fact()
+    partition: Fact = Fact()
+    pcie_atomics: Fact = Fact()
+    pcie_link: Fact = Fact()
+    vbios: Fact = Fact()
+    vram_vendor: Fact = Fact()
+    vram_used_bytes: Fact = Fact()
+    busy_percent: Fact = Fact()
+    temperature_edge_c: Fact = Fact()
+    temperature_junction_c: Fact = Fact()
+    temperature_memory_c: Fact = Fact()
+    fan_rpm: Fact = Fact()
+    power_w: Fact = Fact()
+    core_clock_mhz: Fact = Fact()
+    memory_clock_mhz: Fact = Fact()
 
 
 @dataclass(frozen=True)
@@ -227,7 +249,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Results:
-    """One run, whole: the content of ``results.json``."""
+    """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind."""
 
     schema_version: int
     rocmprobe: str
@@ -243,6 +265,7 @@ class Results:
     outcomes: tuple[Outcome, ...]
     findings: tuple[Finding, ...] = ()
     recommendation: Optional[Recommendation] = None
+    redacted: Mapping[str, int] = field(default_factory=dict)
 
 
 def to_json(value: Any) -> Any:

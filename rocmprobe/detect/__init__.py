@@ -1,9 +1,11 @@
-"""Facts of the machine, each with its source, read from files alone.
+"""Facts of the machine, each with its source, without importing torch here.
 
-No torch, no GPU and no program is touched: what this room reads it reads where the stack is
-broken, too. Every reader works on a tree, so a recorded ``/`` is as good as the real one.
+What this room reads it reads where the stack is broken, too. Every reader works on a tree, so a recorded
+``/`` is as good as the real one. On the own machine ROCm's tools, where they are installed, are asked as
+well, and MIOpen for its version: each in a process of its own with a limit.
 """
 
 from rocmprobe.detect.machine import detect
+from rocmprobe.detect.stack.deep import ask_torch
 
-__all__ = ["detect"]
+__all__ = ["ask_torch", "detect"]

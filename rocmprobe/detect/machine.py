@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable, Optional, TypeVar
 
-from rocmprobe.detect import amd, nvidia, pci, rocm, system, torch_build, variables
+from rocmprobe.detect import variables
+from rocmprobe.detect.gpus import amd, nvidia, pci
+from rocmprobe.detect.host import access, container, dmesg, limits, packages, system
+from rocmprobe.detect.programs import tools
+from rocmprobe.detect.stack import code_objects, databases, libraries, miopen, rocm, torch_build
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model import Fact, Gpu, Machine
 
@@ -15,7 +19,7 @@ T = TypeVar("T")
 
 
 def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) -> Machine:
-    """Facts of the machine whose file system is ``root``, without importing torch or touching a GPU.
+    """Facts of the machine whose file system is ``root``; no GPU is touched by this process.
 
     ``environ`` defaults to this process's variables for the own machine and to none for a recorded
     tree, which they are not about. Never raises: what a reader could not learn is a fact without a
@@ -34,19 +38,38 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
             facts[f"errors.{reader}"] = Fact(f"{type(error).__name__}: {error}", f"reader {reader}")
             return None
 
+    # First, since they work while the files are read.
+    runs = attempt("tools", lambda: tools.start(tree, environ)) or []
     devices = attempt("pci", lambda: pci.read_devices(tree)) or {}
     found, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ)) or ([], {})
     found += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
     torch = attempt("torch", lambda: torch_build.read_build(tree)) or torch_build.TorchBuild(None, {})
     facts.update(amd_facts)
     facts.update(attempt("system", lambda: system.read_facts(tree)) or {})
-    facts.update(attempt("rocm", lambda: rocm.read_facts(tree, torch)) or {})
+    facts.update(attempt("limits", lambda: limits.read_facts(tree)) or {})
+    facts.update(attempt("access", lambda: access.read_facts(tree)) or {})
+    facts.update(attempt("container", lambda: container.read_facts(tree, environ)) or {})
+    facts.update(attempt("packages", lambda: packages.read_facts(tree)) or {})
+    facts.update(attempt("dmesg", lambda: dmesg.read_facts(tree)) or {})
     facts.update(torch.facts)
+    libs = (
+        attempt("libraries", lambda: libraries.read_libraries(tree, torch, environ)) or libraries.Libraries()
+    )
+    facts.update(libs.facts)
+    facts.update(attempt("rocm", lambda: rocm.read_facts(tree, torch, libs)) or {})
+    release = facts.get("rocm.version", Fact())
+    facts.update(attempt("miopen", lambda: miopen.read_facts(tree, torch, libs, release, environ)) or {})
+    facts.update(attempt("code", lambda: code_objects.read_facts(tree, torch, libs, environ)) or {})
+    gpus = [gpu for _, gpu in found]
+    facts.update(attempt("databases", lambda: databases.read_facts(tree, torch, libs, gpus, environ)) or {})
     facts["python.version"] = torch_build.python_version(tree)
+    facts.update(attempt("tools", lambda: tools.read_facts(tree, runs)) or {})
+    found_set = attempt("variables", lambda: variables.read_variables(environ)) or {}
+    facts.update(attempt("labels", lambda: variables.read_labels(found_set, facts)) or {})
     return Machine(
         gpus=tuple(gpu for _, gpu in sorted(found, key=_pci_order)),
         facts=dict(sorted(facts.items())),
-        variables=attempt("variables", lambda: variables.read_variables(environ)) or {},
+        variables=found_set,
     )
 
 

@@ -26,10 +26,11 @@ class Tree:
         self.root = root
         self.own = root == Path("/")
 
-    def read(self, name: str) -> str:
+    def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
         """The start of a file as text, without the NUL bytes that sysfs captures are padded with.
 
-        Raises ReadError. Opening never blocks and never touches a device: only regular files count.
+        At most ``limit`` bytes, with ``tail`` those at its end. Raises ReadError. Opening never blocks
+        and never touches a device: only regular files count.
         """
         try:
             handle = os.open(self.locate(name), os.O_RDONLY | _NONBLOCK)
@@ -38,11 +39,14 @@ class Tree:
         except ValueError as error:
             raise ReadError("not a file name") from error
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 raise ReadError("not a file")
+            if tail:
+                os.lseek(handle, max(0, status.st_size - limit), os.SEEK_SET)
             data = b""
             # sysfs and procfs hand out a page or so at a time.
-            while len(data) < LIMIT and (piece := os.read(handle, LIMIT - len(data))):
+            while len(data) < limit and (piece := os.read(handle, limit - len(data))):
                 data += piece
         except OSError as error:
             raise ReadError((error.strerror or "unreadable").lower()) from error

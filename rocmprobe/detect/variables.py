@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocmprobe.model import Fact
-
-PREFIXES = (
-    "MIOPEN_", "HSA_", "ROCR_", "HIP_", "AMD_", "ROCBLAS_", "HIPBLASLT_", "PYTORCH_", "TORCH_", "ROCM_",
-    "ONEDNN_", "MKLDNN_",
-)  # fmt: skip
-NAMES = frozenset({"CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "ATEN_CPU_CAPABILITY"})
+from rocmprobe import variables
+from rocmprobe.model import Fact, Machine
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
-    """The variables that matter and are set, by name, sorted."""
-    return {
-        name: Fact(environ[name], "environment")
-        for name in sorted(environ)
-        if name in NAMES or name.startswith(PREFIXES)
-    }
+    """The variables that matter and are set, by name, sorted.
+
+    Those of the catalogue, and every name that begins or nearly begins as theirs do. A variable whose
+    name suggests a secret is left out, whatever it begins with.
+    """
+    return {name: Fact(environ[name], "environment") for name in sorted(environ) if variables.matters(name)}
+
+
+def read_labels(found: Mapping[str, Fact], facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """``variables.<NAME>`` for each variable ``found``: its label, under the releases that ``facts`` tell.
+
+    The words are those of ``rocmprobe.variables.LABELS``, the source says why and where that was read.
+    """
+    return variables.label_facts(Machine(facts=facts, variables=found))

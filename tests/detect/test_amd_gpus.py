@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
+
+from rocmprobe.detect.gpus import amd
+from rocmprobe.detect.tree import Tree
 
 PROPERTIES = "/sys/class/kfd/kfd/topology/nodes/1/properties"
 
@@ -29,6 +34,7 @@ def test_rx_5600_xt(build):
     assert gpu.cus.value == 36
     assert gpu.vram_bytes.value == RX_5600_XT_VRAM
     assert (gpu.vendor.value, gpu.driver.value) == ("amd", "amdgpu")
+    assert (gpu.simds.value, gpu.apu.value, gpu.address.value) == (72, False, "0000:0b:00.0")
     assert machine.value("amd.cards") == 1
     assert "kfd.unlisted" not in machine.facts
     assert all(fact.source for fact in vars(gpu).values())
@@ -58,6 +64,58 @@ def test_malformed_override(build, value):
     gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION=value))
     assert gpu.effective_isa.value is None
     assert f"{value!r} is not MAJOR.MINOR.STEPPING" in gpu.effective_isa.source
+
+
+def link(build, node, number, **properties):
+    text = "".join(f"{name} {value}\n" for name, value in properties.items())
+    build.file(f"{NODES}/{node}/io_links/{number}/properties", text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "carried"),
+    [
+        (2, 1, True),
+        (2, 1 | 4 | 8, False),
+        (2, 3 | 4, False),
+        (2, 0, None),
+        (11, 1, True),
+        (11, 1 | 4 | 8, True),
+    ],
+)
+def test_atomics_by_the_flags_of_the_link_to_the_processor(build, kind, flags, carried):
+    build.rx_5600_xt()
+    link(build, 1, 0, type=kind, node_from=1, node_to=0, flags=flags)
+    gpu = only(build.detect())
+    assert gpu.pcie_atomics.value is carried
+    assert f"nodes/1/io_links/0/properties flags {flags}" in gpu.pcie_atomics.source
+
+
+def test_links_between_gpus_do_not_count(build):
+    build.node(0, CPU_NODE)
+    build.node(1, RX_5600_XT)
+    build.node(2, {**RX_5600_XT, "location_id": 0x0C00})
+    link(build, 1, 0, type=2, node_from=1, node_to=2, flags=1)
+    link(build, 1, 1, type=2, node_from=1, node_to=0, flags=13)
+    first, second = build.detect().gpus
+    assert (first.pcie_atomics.value, second.pcie_atomics.value) == (False, None)
+    assert "no link to a processor" in second.pcie_atomics.source
+
+
+def test_override_counts_nodes_without_those_closed_to_a_container(build, monkeypatch):
+    build.node(0, CPU_NODE)
+    build.node(1, RX_5600_XT)
+    build.node(2, {**RX_5600_XT, "location_id": 0x0C00})
+    open_file = os.open
+
+    def denied(path, *arguments, **options):
+        if "nodes/1/properties" in str(path):
+            raise PermissionError(1, "Operation not permitted")
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", denied)
+    gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION_1="10.3.0"))
+    assert gpu.address.value == "0000:0c:00.0"
+    assert gpu.effective_isa.value == "gfx1030"
 
 
 def test_two_gpus_are_sorted_by_pci_address(build):
@@ -104,6 +162,70 @@ def test_partitions_are_devices_of_one_card(build):
     assert {gpu.name.value for gpu in machine.gpus} == {"AMD Instinct MI300X"}
 
 
+@pytest.mark.parametrize(
+    ("parts", "dies", "mode"), [(8, 1, "CPX"), (4, 2, "QPX"), (2, 4, "DPX"), (2, 0, None)]
+)
+def test_partition_by_the_nodes_of_a_card(build, parts, dies, mode):
+    part = {**RX_5600_XT, "gfx_target_version": 90402, "device_id": 0x74A1, "num_xcc": dies}
+    for function in range(parts):
+        build.node(function + 1, {**part, "location_id": 0x0500 + function}, 24 << 30)
+    build.device(
+        "0000:05:00.0", device="0x74a1", mem_info_vram_used="1000", gpu_busy_percent="3", vbios_version="v"
+    )
+    found = build.detect().gpus
+    assert {gpu.partition.value for gpu in found} == {mode}
+    assert {gpu.vbios.value for gpu in found} == {"v"}
+    assert {(gpu.vram_used_bytes.value, gpu.busy_percent.value) for gpu in found} == {(None, None)}
+    assert "whole card" in found[0].busy_percent.source
+
+
+def test_functions_that_are_devices_of_their_own_are_no_partitions(build):
+    """Two virtual functions in one machine differ in the function number, as partitions do."""
+    for function in range(2):
+        build.node(function + 1, {**RX_5600_XT, "num_xcc": 4, "location_id": 0x0500 + function})
+        build.device(f"0000:05:00.{function}", device="0x731f", mem_info_vram_used=f"{function}00")
+    machine = build.detect()
+    assert [gpu.vram_used_bytes.value for gpu in machine.gpus] == [0, 100]
+    assert {gpu.partition.value for gpu in machine.gpus} == {None}
+    assert machine.value("amd.cards") == 2
+
+
+def test_partition_by_the_driver(build):
+    build.rx_5600_xt()
+    build.file("sys/bus/pci/devices/0000:0b:00.0/current_compute_partition", "SPX\n")
+    assert only(build.detect()).partition.value == "SPX"
+
+
+def test_an_apu_whose_node_has_the_processor_too(build):
+    kaveri = {
+        **RX_5600_XT,
+        "cpu_cores_count": 4,
+        "gfx_target_version": 0,
+        "device_id": 0x1304,
+        "simd_per_cu": 4,
+    }
+    build.node(0, kaveri)
+    gpu = only(build.detect())
+    assert (gpu.native_isa.value, gpu.apu.value) == ("gfx700", True)
+    assert "cpu_cores_count" in gpu.apu.source
+
+
+def test_kernel_and_table_that_differ_are_both_told(build):
+    build.node(1, {**RX_5600_XT, "gfx_target_version": 100102})
+    build.device("0000:0b:00.0", device="0x7340")
+    gpu = only(build.detect())
+    assert gpu.native_isa.value == "gfx1012"
+    assert "gpus.toml has gfx1010 for PCI id 0x731f" in gpu.native_isa.source
+    assert (gpu.pci_id.value, gpu.pci_id.source[-8:]) == ("0x731f", " 0x7340)")
+
+
+def test_numbers_of_more_than_64_bits_are_no_numbers(build):
+    build.node(1, {**RX_5600_XT, "gfx_target_version": int("9" * 4000), "local_mem_size": int("9" * 4000)})
+    gpu = only(build.detect())
+    assert "no gfx_target_version" in gpu.native_isa.source
+    assert gpu.vram_bytes.value is None
+
+
 def test_kernel_without_gfx_target_version(build):
     old = {name: value for name, value in RX_5600_XT.items() if name not in ("gfx_target_version", "domain")}
     build.node(1, {**old, "local_mem_size": 17163091968})
@@ -118,8 +240,8 @@ def test_kernel_without_gfx_target_version(build):
 def test_chip_of_the_future(build):
     build.node(1, {**RX_5600_XT, "gfx_target_version": 130101, "device_id": 0x9999})
     gpu = only(build.detect())
-    assert gpu.native_isa.value == "gfx1311"
-    assert gpu.name.value is None
+    assert gpu.native_isa.value == gpu.effective_isa.value == "gfx1311"
+    assert (gpu.name.value, gpu.apu.value, gpu.wave_size.value) == (None, None, None)
 
 
 def test_pci_device_that_kfd_does_not_list(build):
@@ -196,3 +318,28 @@ def test_unreadable_files_are_told(build, monkeypatch):
     assert f"{PROPERTIES}: permission denied" in machine.value("kfd.refused")
     assert "permission denied" in machine.facts["kfd.unlisted"].source
     assert machine.facts["kernel.release"].source == "/proc/sys/kernel/osrelease: permission denied"
+
+
+NODE_FILES = ("properties", "io_links/0/properties", "io_links/x/properties", "mem_banks/0/properties")
+NODE_LINES = st.builds(
+    "{} {}".format,
+    st.sampled_from(["flags", "node_to", "type", "size_in_bytes", "heap_type", *RX_5600_XT]),
+    st.one_of(st.integers(-5, 1 << 70), st.text(max_size=5)),
+)
+CONTENTS = st.one_of(
+    st.binary(max_size=200), st.lists(NODE_LINES, max_size=12).map(lambda lines: "\n".join(lines).encode())
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.dictionaries(st.tuples(st.sampled_from(["0", "1", "7", "x"]), st.sampled_from(NODE_FILES)), CONTENTS)
+)
+def test_no_topology_breaks_the_reader(tmp_path_factory, contents):
+    root = tmp_path_factory.mktemp("machine")
+    for (node, name), content in contents.items():
+        path = root / NODES / node / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    found, _ = amd.read_gpus(Tree(root), {}, {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
+    assert all(fact.source for _, gpu in found for fact in vars(gpu).values())

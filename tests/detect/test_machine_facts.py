@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_trees import NODES, Build
 
-from rocmprobe.detect import detect, machine, torch_build
+from rocmprobe.detect import detect, machine
+from rocmprobe.detect.stack import torch_build
 from rocmprobe.detect.tree import LIMIT, Tree
-from rocmprobe.model import from_json, to_json
+from rocmprobe.model import Fact, from_json, to_json
 
 DIST = "usr/lib/python3/dist-packages/torch"
 WHEEL = """from typing import Optional
@@ -28,34 +28,67 @@ hip: Optional[str] = '5.2.21151-afdc89f8'
 
 
 def test_system(build):
-    build.file("etc/os-release", 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 22.04.3 LTS"\n')
+    build.file("etc/os-release", 'ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.3 LTS"\n')
     build.file("proc/sys/kernel/osrelease", "6.2.0-39-generic\n")
     model = "AMD Ryzen 5 3600 6-Core Processor"
     thread = f"processor\t: {{0}}\nmodel name\t: {model}\nphysical id\t: 0\ncore id\t\t: {{1}}\n\n"
     build.file("proc/cpuinfo", "".join(thread.format(n, n % 6) for n in range(12)))
-    build.file("proc/meminfo", "MemTotal:       16316412 kB\nMemFree: 1 kB\n")
+    build.file("proc/meminfo", "MemTotal:       16316412 kB\nMemAvailable: 9 kB\nSwapTotal: 2 kB\n")
+    build.file(
+        "proc/cmdline", "root=UUID=1234-5678 ro nomodeset amdgpu.ppfeaturemask=0xffffffff iommu=pt quiet"
+    )
     build.file("sys/module/amdgpu/version", "6.12.12\n")
     found = build.detect()
     assert found.value("os.name") == "Ubuntu 22.04.3 LTS"
+    assert (found.value("os.id"), found.value("os.version")) == ("ubuntu", "22.04")
     assert found.value("kernel.release") == "6.2.0-39-generic"
     assert found.value("cpu.name") == model
     assert found.value("cpu.cores") == 6
     assert found.value("memory.bytes") == 16316412 * 1024
-    assert found.value("amdgpu.version") == "6.12.12"
+    assert (found.value("memory.available_bytes"), found.value("memory.swap_bytes")) == (9 * 1024, 2 * 1024)
+    assert found.value("kernel.parameters") == ["nomodeset", "amdgpu.ppfeaturemask=0xffffffff", "iommu=pt"]
+    assert (found.value("amdgpu.version"), found.value("amdgpu.origin")) == ("6.12.12", "dkms")
 
 
 def test_drivers_without_a_version(build):
     assert "not loaded" in build.detect().facts["amdgpu.version"].source
     build.file("sys/module/amdgpu/refcnt", "1")
     assert "the kernel's own" in build.detect().facts["amdgpu.version"].source
+    assert build.detect().value("amdgpu.origin") == "kernel"
 
 
-def test_kfd_device(build, monkeypatch):
+def test_kfd_device_of_a_recorded_tree(build):
+    assert build.detect().facts["kfd.device"] == Fact(None, "/dev: not in the recorded tree")
+    build.file("dev/null", "")
     assert build.detect().value("kfd.device") == "absent"
-    build.file("dev/kfd", "")
+    build.file("dev/kfd", "").chmod(0)
     assert build.detect().value("kfd.device") == "present"
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert build.detect().value("kfd.device") == "no permission"
+
+
+def test_limits_of_control_groups(build):
+    build.file("proc/self/cgroup", "0::/user.slice/job\n")
+    build.file("sys/fs/cgroup/user.slice/memory.max", "4294967296\n")
+    build.file("sys/fs/cgroup/user.slice/job/memory.max", "max\n")
+    build.file("sys/fs/cgroup/user.slice/job/cpu.max", "150000 100000\n")
+    found = build.detect()
+    assert (found.value("memory.limit_bytes"), found.value("cpu.quota")) == (4 << 30, 1.5)
+    assert "user.slice" not in found.facts["memory.limit_bytes"].source
+
+
+def test_limits_of_the_first_version_of_control_groups_in_a_container(build):
+    build.file("proc/self/cgroup", "4:memory:/docker/0123abcd\n1:cpu,cpuacct:/docker/0123abcd\n")
+    build.file("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n")
+    build.file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n")
+    build.file("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
+    found = build.detect()
+    assert (found.value("memory.limit_bytes"), found.value("cpu.quota")) == (1 << 30, None)
+
+
+def test_no_limits(build):
+    build.file("sys/fs/cgroup/memory.max", "max\n")
+    build.file("sys/fs/cgroup/cpu.max", "max 100000\n")
+    found = build.detect()
+    assert (found.value("memory.limit_bytes"), found.value("cpu.quota")) == (None, None)
 
 
 def test_rocm_installs_behind_absolute_links(build):
@@ -243,6 +276,15 @@ FILES = st.sampled_from(
         "proc/meminfo",
         "proc/sys/kernel/osrelease",
         "sys/module/amdgpu/version",
+        "proc/cmdline",
+        "proc/self/cgroup",
+        "sys/fs/cgroup/memory.max",
+        "sys/fs/cgroup/cpu.max",
+        "etc/group",
+        "run/systemd/container",
+        "var/lib/dpkg/status",
+        "var/log/kern.log",
+        "dev/kfd",
         "opt/rocm/.info/version",
         "opt/rocm/include/hip/hip_version.h",
         "opt/rocm/include/miopen/version.h",

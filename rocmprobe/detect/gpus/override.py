@@ -1,7 +1,8 @@
 """The ISA that the ROCm runtime believes a GPU to have, after HSA_OVERRIDE_GFX_VERSION.
 
-Rules of the ROCm thunk (libhsakmt topology.c): the form with a KFD node number wins over the plain
-one, a set but empty variable counts, and a malformed value makes the runtime fail.
+Rules of the ROCm thunk (libhsakmt topology.c): the form with a node number wins over the plain one, a set but
+empty variable counts, and a malformed value makes the runtime fail. The number counts the nodes of the KFD
+topology, processors too, so that the first GPU is often 1; nodes that are closed to a container are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 
 def effective_isa(native: Fact, node: Optional[int], environ: Mapping[str, str]) -> Fact:
-    """The effective ISA of a GPU; ``node`` is its KFD node, None where KFD does not list it.
+    """The effective ISA of a GPU; ``node`` is the runtime's number for it, None where KFD does not list it.
 
     ROCm releases up to 6.2 know only the plain variable, which the source of a per-node value says.
     """

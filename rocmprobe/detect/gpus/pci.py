@@ -13,8 +13,10 @@ DEVICES = "/sys/bus/pci/devices"
 DRM = "/sys/class/drm"
 #: PCI base classes of GPUs: display controllers, and processing accelerators (MI300).
 _GPU_CLASSES = (0x03, 0x12)
+_BRIDGE_CLASS = 0x0604
 _CARD = re.compile(r"card[0-9]+")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_SPEED = re.compile(r"([0-9.]+ GT/s)(?: PCIe)?")
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,51 @@ def read_devices(tree: Tree) -> dict[str, Device]:
     return found
 
 
+def read_link(tree: Tree, folder: str) -> Fact:
+    """The PCIe link of the card that the device in sysfs folder ``folder`` is on, present and best.
+
+    As "8.0 GT/s x8 (best 16.0 GT/s x16)". A graphics card may carry a PCIe switch of its own ("Navi 10 XL")
+    between its connector and the GPU; then it is the link of the connector, and the source says what the
+    GPU reports of the one inside. Reading asks the device, which wakes it where it sleeps.
+    """
+    card = _connector(tree, folder)
+    link = _link(tree, card)
+    if card != folder and link.value is not None:
+        inside = _link(tree, folder).value or "unknown"
+        link = Fact(link.value, f"{link.source} (the card's own PCIe switch; at the GPU behind it: {inside})")
+    return link
+
+
+def _connector(tree: Tree, folder: str) -> str:
+    """The folder of the card's outermost PCIe port: the GPU's, or a bridge of the GPU's vendor above it."""
+    try:
+        here = tree.real(folder)
+    except OSError:
+        return folder
+    vendor, outermost = tree.text(f"{folder}/vendor"), folder
+    above = here.rpartition("/")[0]
+    while vendor and tree.text(f"{above}/vendor") == vendor and _class(tree, above) == _BRIDGE_CLASS:
+        outermost, above = above, above.rpartition("/")[0]
+    return outermost
+
+
+def _link(tree: Tree, folder: str) -> Fact:
+    source = f"{folder}/current_link_speed and current_link_width"
+    present, best = _speed_and_width(tree, folder, "current"), _speed_and_width(tree, folder, "max")
+    if present is None:
+        return Fact(None, f"{source}: no link")
+    return Fact(f"{present} (best {best})" if best else present, source)
+
+
+def _speed_and_width(tree: Tree, folder: str, which: str) -> Optional[str]:
+    speed = _SPEED.fullmatch(tree.text(f"{folder}/{which}_link_speed") or "")
+    width = number_fact(tree, f"{folder}/{which}_link_width").value
+    return f"{speed.group(1)} x{width}" if speed and width else None
+
+
 def _device(tree: Tree, folder: str) -> Optional[Device]:
     # The class first: one small read leaves out nearly every PCI device of a machine.
-    if _base_class(tree, folder) not in _GPU_CLASSES:
+    if _class(tree, folder) >> 8 not in _GPU_CLASSES:
         return None
     event = _uevent(tree, folder)
     address = event.get("PCI_SLOT_NAME") or folder.rpartition("/")[2]
@@ -54,21 +98,25 @@ def _device(tree: Tree, folder: str) -> Optional[Device]:
     vendor = number(tree.text(f"{folder}/vendor")) or number("0x" + event_vendor)
     if vendor is None or not _ADDRESS.fullmatch(address):
         return None
+    device = number_fact(tree, f"{folder}/device")
+    if device.value is None and number("0x" + event_device) is not None:
+        device = Fact(number("0x" + event_device), f"{folder}/uevent PCI_ID")
     return Device(
         address=address,
         folder=folder,
         vendor=vendor,
-        device=_number_fact(tree, f"{folder}/device", f"{folder}/uevent PCI_ID", event_device),
-        revision=_number_fact(tree, f"{folder}/revision"),
-        vram_bytes=_number_fact(tree, f"{folder}/mem_info_vram_total"),
+        device=device,
+        revision=number_fact(tree, f"{folder}/revision"),
+        vram_bytes=number_fact(tree, f"{folder}/mem_info_vram_total"),
         driver=_driver(tree, folder, event),
         product=tree.fact(f"{folder}/product_name"),
     )
 
 
-def _base_class(tree: Tree, folder: str) -> int:
+def _class(tree: Tree, folder: str) -> int:
+    """Base class and subclass: 0x0300 is a VGA controller."""
     text = tree.text(f"{folder}/class") or "0x" + _uevent(tree, folder).get("PCI_CLASS", "")
-    return (number(text) or 0) >> 16
+    return (number(text) or 0) >> 8
 
 
 def _uevent(tree: Tree, folder: str) -> dict[str, str]:
@@ -76,15 +124,12 @@ def _uevent(tree: Tree, folder: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in lines}
 
 
-def _number_fact(tree: Tree, name: str, other: str = "", other_hex: str = "") -> Fact:
-    """A number from a file, or from another place that holds it in hexadecimal."""
+def number_fact(tree: Tree, name: str) -> Fact:
+    """The non-negative number in a file of sysfs, which holds 64 bits at most."""
     fact = tree.fact(name)
     value = number(fact.value)
-    if value is not None:
+    if value is not None and value < 1 << 64:
         return Fact(value, name)
-    value = number("0x" + other_hex) if other_hex else None
-    if value is not None:
-        return Fact(value, other)
     return fact if fact.value is None else Fact(None, f"{name}: not a number")
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Optional
 
-from rocmprobe.detect import pci
+from rocmprobe.detect.gpus import amdgpu, pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model import Fact, Gpu
 
@@ -14,6 +14,7 @@ NVIDIA = 0x10DE
 PROC = "/proc/driver/nvidia/gpus"
 _MODEL = re.compile(r"^Model:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 _NO_ISA = Fact(None, "not an AMD GPU")
+_NOT_ASKED = Fact(None, "not asked of NVIDIA GPUs")
 
 
 def read_gpus(tree: Tree, devices: Mapping[str, pci.Device]) -> list[tuple[str, Gpu]]:
@@ -43,4 +44,7 @@ def _gpu(tree: Tree, address: str, device: Optional[pci.Device], with_driver: bo
         vram_bytes=Fact(None, "not in sysfs for NVIDIA GPUs"),
         vendor=Fact("nvidia", f"{device.folder}/vendor" if device else PROC),
         driver=Fact("nvidia", PROC) if with_driver or device is None else device.driver,
+        address=Fact(address, device.folder if device else PROC),
+        **dict.fromkeys(("simds", "wave_size", "apu", "pcie_atomics"), _NOT_ASKED),
+        **amdgpu.unknown(_NOT_ASKED.source),
     )

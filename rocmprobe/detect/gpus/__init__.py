@@ -1,0 +1,1 @@
+"""The GPUs: what the kernel, PCI and the tables say of each."""

@@ -1,0 +1,219 @@
+"""AMD GPUs: KFD nodes joined with their PCI devices, and PCI devices that KFD does not list."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Optional
+
+from rocmprobe import gpus
+from rocmprobe.detect.gpus import amdgpu, kfd, libdrm, pci
+from rocmprobe.detect.gpus.override import effective_isa
+from rocmprobe.detect.tree import Tree
+from rocmprobe.model import Fact, Gpu
+
+_TABLE = "data/gpus.toml"
+_NOT_LISTED = "KFD does not list this GPU"
+#: Compute modes of a card by how many GPUs it is split into; in CPX each has a single die (XCC).
+_MODES = {2: "DPX", 3: "TPX", 4: "QPX"}
+#: What amdgpu counts for the card as a whole only.
+_OF_THE_CARD = ("vram_used_bytes", "busy_percent")
+
+
+def read_gpus(
+    tree: Tree, devices: Mapping[str, pci.Device], environ: Mapping[str, str]
+) -> tuple[list[tuple[str, Gpu]], dict[str, Fact]]:
+    """AMD GPUs with their PCI addresses, one for each device that the runtime shows, and facts on them.
+
+    A partition of a card is a device of its own; ``amd.cards`` counts cards. ``kfd.unlisted`` holds
+    the addresses of GPUs that the kernel's compute driver leaves out, so that ROCm cannot use them,
+    and ``kfd.refused`` the nodes that could not be read.
+    """
+    every_node, refused = kfd.read_nodes(tree)
+    nodes = [node for node in every_node if node.properties.get("vendor_id", kfd.AMD) == kfd.AMD]
+    amd = {address: device for address, device in devices.items() if device.vendor == kfd.AMD}
+    states = {address: amdgpu.read_state(tree, device.folder) for address, device in amd.items()}
+    functions = [_function(node.address, amd) for node in nodes]
+    sharing = Counter(functions)
+    found = []
+    for node, function in zip(nodes, functions):
+        state = states.get(function) or amdgpu.unknown(f"no PCI device at {node.address}")
+        gpu = _from_node(tree, node, amd.get(function), environ, state, sharing[function])
+        found.append((node.address, gpu))
+    unlisted = sorted(set(amd) - set(functions))
+    found += [(address, _from_device(tree, amd[address], environ, states[address])) for address in unlisted]
+    cards = _cards(zip(functions, (node.address for node in nodes))) + len(unlisted)
+    facts = {"amd.cards": Fact(cards, f"{kfd.NODES} and {pci.DEVICES}")}
+    if unlisted:
+        facts["kfd.unlisted"] = Fact(unlisted, f"{pci.DEVICES}; {_why_unlisted(tree, refused)}")
+    if refused:
+        facts["kfd.refused"] = Fact(list(refused), kfd.NODES)
+    return found, facts
+
+
+def _why_unlisted(tree: Tree, refused: tuple[str, ...]) -> str:
+    if refused:
+        return refused[0]
+    return f"{kfd.NODES} lists other nodes" if tree.names(kfd.NODES) else tree.why_not(kfd.NODES)
+
+
+def _from_node(
+    tree: Tree,
+    node: kfd.Node,
+    device: Optional[pci.Device],
+    environ: Mapping[str, str],
+    state: Mapping[str, Fact],
+    parts: int,
+) -> Gpu:
+    pci_id = node.pci_id or (device.device.value if device else None)
+    revision = device.revision if device else Fact(None, f"no PCI device at {node.address}")
+    native = _native_isa(node, pci_id)
+    return Gpu(
+        native_isa=native,
+        effective_isa=effective_isa(native, node.runtime_index, environ),
+        name=_name(tree, pci_id, revision.value, device),
+        pci_id=_pci_id(node, device),
+        revision=_hex_fact(revision, 2),
+        cus=Fact(node.cus, f"{node.source} simd_count / simd_per_cu"),
+        vram_bytes=_vram(node, device, parts == 1),
+        vendor=Fact("amd", f"{node.source} vendor_id"),
+        driver=Fact("amdgpu", f"{node.source}: KFD is part of amdgpu"),
+        address=Fact(node.address, f"{node.source} domain and location_id"),
+        simds=node.fact("simd_count"),
+        wave_size=node.fact("wave_front_size"),
+        apu=Fact(True, f"{node.source} cpu_cores_count") if node.with_cpu else _apu(pci_id),
+        pcie_atomics=node.pcie_atomics,
+        **(_of_a_part(state, node, parts) if parts > 1 else state),
+    )
+
+
+def _from_device(
+    tree: Tree, device: pci.Device, environ: Mapping[str, str], state: Mapping[str, Fact]
+) -> Gpu:
+    native = _isa_by_table(device.device.value, _NOT_LISTED)
+    target = gpus.target(native.value)
+    return Gpu(
+        native_isa=native,
+        effective_isa=effective_isa(native, None, environ),
+        name=_name(tree, device.device.value, device.revision.value, device),
+        pci_id=_hex_fact(device.device, 4),
+        revision=_hex_fact(device.revision, 2),
+        cus=Fact(None, _NOT_LISTED),
+        vram_bytes=device.vram_bytes,
+        vendor=Fact("amd", f"{device.folder}/vendor"),
+        driver=device.driver,
+        address=Fact(device.address, device.folder),
+        simds=Fact(None, _NOT_LISTED),
+        wave_size=Fact(target.wave, f"{_TABLE}, {target.gfx}") if target else Fact(None, _NOT_LISTED),
+        apu=_apu(device.device.value),
+        pcie_atomics=Fact(None, _NOT_LISTED),
+        **state,
+    )
+
+
+def _native_isa(node: kfd.Node, pci_id: Optional[int]) -> Fact:
+    """The kernel's word; the table's where the kernel has none, and beside it where they differ."""
+    by_table = gpus.gfx_of(pci_id)
+    if node.native_isa is None:
+        return _isa_by_table(pci_id, f"{node.source} has no gfx_target_version")
+    source = f"{node.source} gfx_target_version"
+    if by_table not in (None, node.native_isa):
+        source += f" ({_TABLE} has {by_table} for PCI id {_shown(pci_id, 4)})"
+    return Fact(node.native_isa, source)
+
+
+def _isa_by_table(pci_id: Optional[int], why: str) -> Fact:
+    isa = gpus.gfx_of(pci_id)
+    if isa is None:
+        return Fact(None, f"{why}, and {_TABLE} has no PCI id {_shown(pci_id, 4)}")
+    return Fact(isa, f"{_TABLE} by PCI id {_shown(pci_id, 4)}; {why}")
+
+
+def _pci_id(node: kfd.Node, device: Optional[pci.Device]) -> Fact:
+    on_pci = device.device if device else Fact(None, f"{node.source} device_id")
+    if node.pci_id is None:
+        return _hex_fact(on_pci, 4)
+    source = f"{node.source} device_id"
+    if on_pci.value not in (None, node.pci_id):
+        source += f" ({on_pci.source}: {_hex(on_pci.value, 4)})"
+    return Fact(_hex(node.pci_id, 4), source)
+
+
+def _apu(pci_id: Optional[int]) -> Fact:
+    known = gpus.is_apu(pci_id)
+    which = "by" if known is not None else "has no"
+    return Fact(known, f"{_TABLE} {which} PCI id {_shown(pci_id, 4)}")
+
+
+def _name(tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.Device]) -> Fact:
+    """The name of exactly this device and revision; else what all revisions share, the board, the chip."""
+    here = f"{_TABLE} by PCI id {_shown(pci_id, 4)}"
+    product = gpus.product(pci_id, revision)
+    if product:
+        return Fact(product, f"{here} revision {_shown(revision, 2)}")
+    if pci_id is not None and revision is not None:
+        in_libdrm = libdrm.marketing_name(tree, pci_id, revision)
+        if in_libdrm.value:
+            return in_libdrm
+    shared = gpus.marketing_name(pci_id, None)
+    if shared:
+        return Fact(shared, f"{here}, for every revision without a name of its own")
+    if device is not None and device.product.value:
+        return device.product
+    chip = gpus.chip(gpus.gfx_of(pci_id))
+    if chip:
+        return Fact(f"AMD {chip}", f"{here}; revision {_shown(revision, 2)}")
+    return Fact(None, f"{_TABLE} has no PCI id {_shown(pci_id, 4)}")
+
+
+def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
+    """The state of a card as it holds for one of the ``parts`` that the card is split into."""
+    own = dict(state)
+    for name in _OF_THE_CARD:
+        if own[name].value is not None:
+            own[name] = Fact(None, f"{own[name].source} counts the whole card")
+    if own["partition"].value is None:
+        dies = node.properties.get("num_xcc", 0)
+        mode = "CPX" if dies == 1 else _MODES.get(parts) if dies else None
+        own["partition"] = Fact(mode, f"{kfd.NODES}: {parts} nodes of this card, num_xcc {dies}")
+    return own
+
+
+def _vram(node: kfd.Node, device: Optional[pci.Device], whole: bool) -> Fact:
+    """Bytes of video memory; both witnesses where they disagree, as they do on an APU.
+
+    amdgpu counts the carve-out, KFD what compute may allocate. A partition has its own share, which
+    only KFD knows.
+    """
+    card = device.vram_bytes if device else Fact()
+    if not whole or card.value is None:
+        return Fact(node.vram_bytes, node.vram_source)
+    if node.vram_bytes in (None, card.value):
+        return card
+    return dataclasses.replace(card, source=f"{card.source} ({node.vram_source}: {node.vram_bytes})")
+
+
+def _function(address: str, devices: Mapping[str, pci.Device]) -> str:
+    """The PCI function that a node is of: its own, or function 0 where partitions count as functions."""
+    return address if address in devices else address.rpartition(".")[0] + ".0"
+
+
+def _cards(nodes: Iterable[tuple[str, str]]) -> int:
+    """Cards among nodes, each with its PCI function and the address in which the parts of a card differ."""
+    most: dict[str, int] = {}
+    for (function, _), count in Counter(nodes).items():
+        most[function] = max(count, most.get(function, 0))
+    return sum(most.values())
+
+
+def _hex(value: Optional[int], digits: int) -> Optional[str]:
+    return None if value is None else f"0x{value:0{digits}x}"
+
+
+def _shown(value: Optional[int], digits: int) -> str:
+    return _hex(value, digits) or "unknown"
+
+
+def _hex_fact(fact: Fact, digits: int) -> Fact:
+    return dataclasses.replace(fact, value=_hex(fact.value, digits))

@@ -1,0 +1,145 @@
+"""GPU nodes of the KFD topology: what the kernel's compute driver says about each GPU.
+
+Format: linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c, one "name value" a line, values decimal; constants
+of links in kfd_crat.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe import gpus
+from rocmprobe.detect.tree import ReadError, Tree, number
+from rocmprobe.model import Fact
+
+NODES = "/sys/class/kfd/kfd/topology/nodes"
+AMD = 0x1002
+#: mem_banks heap_type of memory on the GPU: frame buffer that the CPU can see, and that it cannot.
+_LOCAL_HEAPS = (1, 2)
+#: Bits of a link's flags. Old drivers, which do not report atomics, leave even the first one clear.
+_LINK_ENABLED, _LINK_NO_ATOMICS_32, _LINK_NO_ATOMICS_64 = 1 << 0, 1 << 2, 1 << 3
+_LINK_XGMI = 11
+
+
+@dataclass(frozen=True)
+class Node:
+    """One GPU (or one partition of it) as KFD lists it; ``vram_bytes`` is its own share, in bytes.
+
+    ``runtime_index`` is the number that the ROCm runtime gives the node: it leaves out those that it may not
+    read. ``pcie_atomics`` is whether atomic operations of the GPU reach the processor's memory.
+    """
+
+    index: int
+    runtime_index: int
+    properties: Mapping[str, int]
+    vram_bytes: Optional[int]
+    vram_source: str
+    pcie_atomics: Fact
+
+    @property
+    def source(self) -> str:
+        return f"{NODES}/{self.index}/properties"
+
+    def fact(self, name: str) -> Fact:
+        """One property of the node."""
+        if name not in self.properties:
+            return Fact(None, f"{self.source}: no {name}")
+        return Fact(self.properties[name], f"{self.source} {name}")
+
+    @property
+    def native_isa(self) -> Optional[str]:
+        version = self.properties.get("gfx_target_version", 0)
+        return gpus.isa_name(version) if version else None
+
+    @property
+    def cus(self) -> Optional[int]:
+        """Compute units; None where the driver gives no SIMD counts."""
+        per_cu = self.properties.get("simd_per_cu", 0)
+        return self.properties["simd_count"] // per_cu if per_cu else None
+
+    @property
+    def with_cpu(self) -> bool:
+        """Whether the node has CPU cores, too: so the first APUs are listed, newer ones as two nodes."""
+        return self.properties.get("cpu_cores_count", 0) > 0
+
+    @property
+    def pci_id(self) -> Optional[int]:
+        return self.properties.get("device_id") or None
+
+    @property
+    def address(self) -> str:
+        """PCI address; in partition mode the function number counts the partitions of one card."""
+        place = self.properties.get("location_id", 0)
+        domain = self.properties.get("domain", 0)
+        return f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+
+
+def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+    """Every GPU node, by node number, and a line on each node that could not be read.
+
+    Nodes without SIMDs are CPUs. The kernel refuses a node to a container that was not given the GPU.
+    """
+    found: dict[int, Mapping[str, int]] = {}
+    refused = []
+    for index in sorted(index for name in tree.names(NODES) if (index := number(name)) is not None):
+        try:
+            properties = _properties(tree.read(f"{NODES}/{index}/properties"))
+        except ReadError as error:
+            refused.append((index, f"{NODES}/{index}/properties: {error}"))
+            continue
+        if properties.get("simd_count", 0) > 0:
+            found[index] = properties
+    nodes = tuple(
+        Node(
+            index,
+            index - sum(1 for other, _ in refused if other < index),
+            properties,
+            *_vram(tree, f"{NODES}/{index}", properties),
+            _atomics(tree, index, found),
+        )
+        for index, properties in found.items()
+    )
+    return nodes, tuple(line for _, line in refused)
+
+
+def _properties(text: Optional[str]) -> dict[str, int]:
+    found = {}
+    for line in (text or "").splitlines():
+        name, _, value = line.strip().partition(" ")
+        parsed = number(value)
+        if parsed is not None and parsed < 1 << 64:
+            found[name] = parsed
+    return found
+
+
+def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]]) -> Fact:
+    """From the node's link to a processor; the driver sets the bits of 32 and 64 bits together.
+
+    They are set where the ports between GPU and processor refused to route atomics. XGMI always carries them.
+    """
+    folder = f"{NODES}/{index}/io_links"
+    for name in sorted(tree.names(folder), key=lambda name: (len(name), name)):
+        source = f"{folder}/{name}/properties"
+        link = _properties(tree.text(source))
+        flags = link.get("flags", 0)
+        if link.get("node_to", index) in gpu_nodes:
+            continue
+        if not flags & _LINK_ENABLED:
+            return Fact(None, f"{source} flags {flags}: this kernel does not report atomics")
+        carried = link.get("type") == _LINK_XGMI or not flags & (_LINK_NO_ATOMICS_32 | _LINK_NO_ATOMICS_64)
+        return Fact(carried, f"{source} flags {flags}")
+    return Fact(None, f"{folder}: no link to a processor")
+
+
+def _vram(tree: Tree, node: str, properties: Mapping[str, int]) -> tuple[Optional[int], str]:
+    """Bytes of local memory and where that was read; drivers since 2017 fill only the memory banks."""
+    folder = f"{node}/mem_banks"
+    banks = [_properties(tree.text(f"{folder}/{name}/properties")) for name in tree.names(folder)]
+    total = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in _LOCAL_HEAPS)
+    if total:
+        return total, f"{folder}/*/properties size_in_bytes"
+    if properties.get("local_mem_size"):
+        return properties["local_mem_size"], f"{node}/properties local_mem_size"
+    return None, f"{folder}: no memory bank of the GPU"

@@ -1,0 +1,99 @@
+"""Whether this user may open the device nodes of AMD GPUs, and which groups would let them.
+
+Nothing is opened: opening /dev/kfd starts the compute driver, and opening a render node wakes a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Any, Optional
+
+from rocmprobe.detect.tree import Tree, number
+from rocmprobe.model import Fact
+
+KFD = "/dev/kfd"
+DRI = "/dev/dri"
+#: WSL's door to the GPU of the Windows around it.
+DXG = "/dev/dxg"
+_RENDER = re.compile(r"renderD[0-9]+")
+_GROUPS = "/etc/group"
+#: Groups from here on are people's own, named after them.
+_FIRST_PERSONAL = 1000
+_READ_WRITE = 0o6
+
+
+def read_facts(tree: Tree) -> dict[str, Fact]:
+    """``access.nodes``: {"node", "group", "mode", "usable"} for each device node; ``access.groups``: the
+    system groups of this user; ``access.groups_needed``: groups whose members may open a node that this
+    user may not; ``kfd.device``: "present", "absent" or "no permission".
+
+    In a recorded tree owners and rights are those of the recording, so only the nodes are told.
+    """
+    render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
+    paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]
+    if not tree.own:
+        unknown = Fact(None, "not looked up: --root")
+        nodes = [{"node": path, "group": None, "mode": None, "usable": None} for path in paths]
+        kfd = Fact("present" if KFD in paths else "absent", KFD)
+        if not tree.exists("/dev"):
+            kfd = Fact(None, "/dev: not in the recorded tree")
+        return _facts(nodes, unknown, unknown, kfd)
+    names = _group_names(tree)
+    nodes = [node for path in paths if (node := _node(tree, path, names))]
+    own = {gid for gid in {*os.getgroups(), os.getegid()} if 0 < gid < _FIRST_PERSONAL}
+    groups = sorted(names.get(gid, f"gid {gid}") for gid in own)
+    needed = {node["group"] for node in nodes if not node["usable"] and _by_group(node)} - {"root", *groups}
+    return _facts(nodes, Fact(groups, "this process"), Fact(sorted(needed), f"{KFD} and {DRI}"), _kfd(nodes))
+
+
+def _facts(nodes: list[dict[str, Any]], groups: Fact, needed: Fact, kfd: Fact) -> dict[str, Fact]:
+    return {
+        "access.nodes": Fact(nodes, f"{KFD}, {DRI} and {DXG}"),
+        "access.groups": groups,
+        "access.groups_needed": needed,
+        "kfd.device": kfd,
+    }
+
+
+def _kfd(nodes: list[dict[str, Any]]) -> Fact:
+    node = next((node for node in nodes if node["node"] == KFD), None)
+    if node is None:
+        return Fact("absent", KFD)
+    if node["usable"]:
+        return Fact("present", KFD)
+    return Fact(
+        "no permission",
+        f"{KFD}: no read and write access for this user; group {node['group']}, mode {node['mode']}",
+    )
+
+
+def _node(tree: Tree, path: str, names: dict[int, str]) -> Optional[dict[str, Any]]:
+    place = tree.locate(path)
+    try:
+        status = os.stat(place)
+    except OSError:
+        return None
+    return {
+        "node": path,
+        # A container often lacks the host's name of the group.
+        "group": names.get(status.st_gid, f"gid {status.st_gid}"),
+        "mode": f"{stat.S_IMODE(status.st_mode):04o}",
+        "usable": os.access(place, os.R_OK | os.W_OK),
+    }
+
+
+def _by_group(node: dict[str, Any]) -> bool:
+    return int(node["mode"], 8) >> 3 & _READ_WRITE == _READ_WRITE
+
+
+def _group_names(tree: Tree) -> dict[int, str]:
+    """System groups, from the file alone: asking the system for one may ask a server on the network."""
+    names: dict[int, str] = {}
+    for line in (tree.text(_GROUPS) or "").splitlines():
+        fields = line.split(":")
+        gid = number(fields[2]) if len(fields) > 2 else None
+        if gid is not None and gid < _FIRST_PERSONAL:
+            names.setdefault(gid, fields[0])
+    return names

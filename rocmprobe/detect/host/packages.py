@@ -1,0 +1,80 @@
+"""Installed packages of ROCm, its driver and its firmware, from the files of the package managers."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from rocmprobe.detect.tree import ReadError, Tree
+from rocmprobe.model import Fact
+
+DPKG = "/var/lib/dpkg/status"
+PACMAN = "/var/lib/pacman/local"
+#: The database of rpm is binary, so names come from the folders that its packages must have.
+_RPM = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
+_RPM_NAMES = ("/usr/share/licenses", "/usr/share/doc")
+DKMS = "/var/lib/dkms/amdgpu"
+#: The file of a desktop with everything on it has some ten megabytes.
+_LIMIT = 16 << 20
+_MOST = 300
+_OURS = (
+    r"(?:lib|python3-)?(?:rocm|rocr|rocblas|rocsolver|rocsparse|rocfft|rocrand|rocalution|rocprim|rocthrust|rocwmma"
+    r"|rocprof|roctracer|rocminfo|rccl|miopen|migraphx|composable-?kernel|hsakmt|hsa-|amd-?comgr|comgr|amdhip|amd-?smi"
+    r"|hip(?:blas|cc|cub|dnn|fft|ify|rand|runtime|solver|sparse|tensor|-))[\w.+-]*"
+    r"|hip|amdgpu[\w.+-]*|libdrm-amdgpu[\w.+-]*|linux-firmware[\w.+-]*|firmware-amd-graphics|xserver-xorg-video-amdgpu"
+    r"|python3?-pytorch[\w.+-]*|python3-torch[\w.+-]*"
+)
+_NAME = re.compile(_OURS)
+#: Without an anchor, for speed: most of the time goes into passing over the other packages.
+_STANZA = re.compile(rf"\nPackage: ({_OURS})(?=\n)")
+_INSTALLED = re.compile(r"^Status: \S+ \S+ installed$", re.MULTILINE)
+_VERSION = re.compile(r"^Version: (\S{1,200})$", re.MULTILINE)
+_PACMAN_NAME = re.compile(r"(.+?)-([^-]+-[^-]+)")
+
+
+def read_facts(tree: Tree) -> dict[str, Fact]:
+    """``packages``: name -> version, None where only the name is known; ``amdgpu.dkms``: the versions of
+    the driver that are installed as source, built or not."""
+    versions = [name for name in tree.names(DKMS) if name[:1].isdigit()]
+    dkms = Fact(versions, DKMS) if versions else Fact(None, tree.why_not(DKMS))
+    return {"packages": _packages(tree), "amdgpu.dkms": dkms}
+
+
+def _packages(tree: Tree) -> Fact:
+    try:
+        return Fact(_dpkg(tree.read(DPKG, limit=_LIMIT)), DPKG)
+    except ReadError as error:
+        why = f"{DPKG}: {error}"
+    installed = tree.names(PACMAN)
+    if installed:
+        return Fact(_pacman(installed), PACMAN)
+    if any(tree.names(folder) for folder in _RPM):
+        return Fact(_rpm(tree), f"names alone, from {' and '.join(_RPM_NAMES)}")
+    return Fact(None, f"{why}; {tree.why_not(PACMAN)}; no database of rpm")
+
+
+def _dpkg(text: str) -> dict[str, Optional[str]]:
+    """Format: deb-control(5), stanzas with an empty line between them."""
+    found: dict[str, Optional[str]] = {}
+    text = "\n" + text
+    for match in _STANZA.finditer(text):
+        end = text.find("\n\n", match.end())
+        stanza = text[match.start() : end if end >= 0 else len(text)]
+        version = _VERSION.search(stanza)
+        if version and _INSTALLED.search(stanza) and len(found) < _MOST:
+            found[match.group(1)] = version.group(1)
+    return found
+
+
+def _pacman(folders: list[str]) -> dict[str, Optional[str]]:
+    """Each package has a folder NAME-VERSION-RELEASE."""
+    matches = (_PACMAN_NAME.fullmatch(folder) for folder in folders)
+    found = [
+        (match.group(1), match.group(2)) for match in matches if match and _NAME.fullmatch(match.group(1))
+    ]
+    return dict(found[:_MOST])
+
+
+def _rpm(tree: Tree) -> dict[str, Optional[str]]:
+    names = sorted({name for folder in _RPM_NAMES for name in tree.names(folder) if _NAME.fullmatch(name)})
+    return dict.fromkeys(names[:_MOST])

@@ -1,0 +1,1 @@
+"""Programs that are asked, each bounded, and what they print."""

@@ -1,0 +1,107 @@
+"""Running a program that may crash, hang or flood: in its own session, with limits on time and output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+#: Bytes kept of each stream where the caller does not say.
+_KEPT = 1 << 18
+#: Seconds that a killed process has to go; one stuck in a driver never does.
+KILLED_AFTER = 1.0
+#: Seconds between looks at whether the program has ended, while nothing comes from it.
+_LOOK = 0.02
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended and what it wrote; ``failure`` is None where it left with status 0."""
+
+    failure: Optional[str]
+    out: str = ""
+    err: str = ""
+
+
+def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept_bytes: int = _KEPT) -> Ended:
+    """Run ``command`` for at most ``seconds``, with nothing on its standard input. Never raises.
+
+    ``failure`` is "not found" or the like, "SIGSEGV", "exit status 1", or "no answer in 3 s", and says
+    where it then could not be killed, which is not waited for. The first ``kept_bytes`` of each stream
+    are kept.
+    """
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=dict(environ), start_new_session=True, bufsize=0,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        return Ended((getattr(error, "strerror", None) or "not a command").lower())
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err = process.stdout.fileno(), process.stderr.fileno()
+    kept = {out: bytearray(), err: bytearray()}
+    with process.stdout, process.stderr:
+        try:
+            in_time = _read(process.pid, kept, time.monotonic() + seconds, kept_bytes)
+        finally:
+            dead = _end(process)
+    if in_time:
+        failure = _failure(process.returncode)
+    else:
+        failure = f"no answer in {seconds:g} s" + ("" if dead else ", and it cannot be killed")
+    return Ended(failure, kept[out].decode("utf-8", "replace"), kept[err].decode("utf-8", "replace"))
+
+
+def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> bool:
+    """Read until the program ends; False where it has not by the deadline.
+
+    Its end counts and not that of its streams, which a child of its own may hold open.
+    """
+    with selectors.DefaultSelector() as open_ends:
+        for end in kept:
+            os.set_blocking(end, False)
+            open_ends.register(end, selectors.EVENT_READ)
+        while True:
+            # Looked at before reading, so that all it wrote is in the pipes by then; not reaped, so that
+            # its group keeps its number until it is killed.
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            more = False
+            for key, _ in open_ends.select(0 if ended else _LOOK):
+                data = os.read(key.fd, 1 << 16)
+                kept[key.fd] += data[: limit - len(kept[key.fd])]
+                more = more or bool(data)
+                if not data:
+                    open_ends.unregister(key.fd)
+            if ended and not more:
+                return True
+            if time.monotonic() > deadline:
+                return ended
+            if not open_ends.get_map():
+                time.sleep(_LOOK)
+
+
+def _failure(status: int) -> Optional[str]:
+    if status >= 0:
+        return f"exit status {status}" if status else None
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> bool:
+    """End the whole group, since a child of the program may outlive it; False if the program stays."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(KILLED_AFTER)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

@@ -1,0 +1,176 @@
+"""rocminfo, rocm-smi and amd-smi where they are installed: what they say, or why they say nothing.
+
+They ask the driver, and the driver may be what is broken. So each runs in a process group of its own, for a
+few seconds at most, and nothing waits for one that cannot be killed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+from rocmprobe.detect.programs import children, rocminfo, smi
+from rocmprobe.detect.programs.tool_failures import Failure, first_lines
+from rocmprobe.detect.tree import Tree
+from rocmprobe.model import Fact
+
+#: Seconds that a tool may take; amd-smi takes over a second on a server with eight GPUs.
+SECONDS = 5.0
+#: Bytes kept of each stream. rocminfo prints some 6 kB for a GPU, and there are machines with 64 of them.
+_KEPT = 1 << 21
+_OPT = "/opt"
+_NOT_INSTALLED = "not on PATH and not in /opt/rocm*/bin"
+_NOTHING = children.Ended("no answer, and it cannot be killed")
+
+
+@dataclass
+class Run:
+    """A tool at work in a thread; ``ended`` is None until it is done."""
+
+    tool: Tool
+    path: str
+    thread: threading.Thread
+    ended: Optional[children.Ended] = None
+
+    def result(self) -> children.Ended:
+        # Longer than a run takes; even the start of a program may hang where a disk is on the network.
+        self.thread.join(SECONDS + 2 * children.KILLED_AFTER)
+        return self.ended or _NOTHING
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program, how it is asked, and what its answer says: facts without prefix, and a failure or None."""
+
+    name: str
+    arguments: tuple[str, ...]
+    read: Callable[[str], tuple[dict[str, Any], Optional[Failure]]]
+
+    @property
+    def prefix(self) -> str:
+        return self.name.replace("-", "_")
+
+
+def start(tree: Tree, environ: Mapping[str, str]) -> list[Run]:
+    """Start every installed tool, each in a thread of its own; none for a recorded tree.
+
+    They get ``environ`` as it is: an override of the ISA is theirs, too.
+    """
+    if not tree.own:
+        return []
+    runs = []
+    for tool in TOOLS:
+        path = _find(tree, tool.name, environ.get("PATH", os.defpath))
+        if path:
+            runs.append(_start(tool, path, environ))
+    return runs
+
+
+def read_facts(tree: Tree, runs: list[Run]) -> dict[str, Fact]:
+    """Of each tool ``TOOL.exit`` ("0", an exit code, "SIGSEGV", "no answer in 5 s"), ``TOOL.state``,
+    ``TOOL.message`` and ``TOOL.meaning``, and what it told: ``rocminfo.agents`` (GPUs alone, each with
+    the ISA that the runtime has for it), ``rocminfo.runtime``, ``rocm_smi.gpus``, ``rocm_smi.driver``,
+    ``amd_smi.gpus``, ``amd_smi.driver``.
+
+    ``state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused", "hsa-init-failed",
+    "no-gpu-agents", "no-gpu", "unsupported-gpu", "no-wsl-adapter", "library-missing", "tool-broken",
+    "timeout", "unkillable", "crashed", "not-started" or "not-understood".
+    """
+    facts: dict[str, Fact] = {}
+    running = {run.tool.name: run for run in runs}
+    for tool in TOOLS:
+        run = running.get(tool.name)
+        if run is None:
+            why = _NOT_INSTALLED if tree.own else "not run: --root"
+            facts[f"{tool.prefix}.exit"] = Fact(None, f"{tool.name}: {why}")
+        else:
+            facts.update(_facts(run))
+    return facts
+
+
+def _facts(run: Run) -> dict[str, Fact]:
+    ended = run.result()
+    command = " ".join((run.path, *run.tool.arguments))
+    text = f"{ended.out}\n{ended.err}"
+    told, failure = run.tool.read(text)
+    failure = _by_ending(ended.failure or "", text) or failure
+    if failure is None and not any(told.values()):
+        failure = Failure("not-understood", "what it printed is not understood")
+    status = (ended.failure or "0").replace("exit status ", "")
+    facts: dict[str, Any] = {"exit": status, "state": failure.state if failure else "ok", **told}
+    if failure:
+        facts["meaning"] = failure.meaning
+        facts["message"] = failure.line or first_lines(text) or None
+    return {f"{run.tool.prefix}.{name}": Fact(value, command) for name, value in facts.items()}
+
+
+def _by_ending(how: str, text: str) -> Optional[Failure]:
+    """What it means that a tool ended so; None where its output must tell."""
+    if not how or how.startswith("exit status"):
+        return None
+    line = first_lines(text)
+    if "cannot be killed" in how:
+        return Failure("unkillable", f"{how}: it waits inside the kernel for a driver that is stuck", line)
+    if how.startswith("no answer"):
+        return Failure("timeout", f"{how}: the GPU or its driver hangs, or the machine is busy", line)
+    if how.lower().startswith("sig"):
+        return Failure("crashed", f"it was ended by {how}", line)
+    return Failure("not-started", f"it cannot be started: {how}")
+
+
+def _find(tree: Tree, name: str, path: str) -> Optional[str]:
+    """The tool that a shell would start, else that of an installed ROCm, the newest first."""
+    found = shutil.which(name, path=path)
+    if found:
+        return found
+    releases = [folder for folder in tree.names(_OPT) if folder.startswith("rocm")]
+    # "rocm" itself first, then by numbers: 6.10 is newer than 6.9.
+    releases.sort(key=lambda folder: (folder == "rocm", _numbers(folder)), reverse=True)
+    places = (f"{_OPT}/{folder}/bin/{name}" for folder in releases)
+    return next((place for place in places if os.access(tree.locate(place), os.X_OK)), None)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in re.findall(r"[0-9]{1,9}", text)]
+
+
+def _start(tool: Tool, path: str, environ: Mapping[str, str]) -> Run:
+    def work() -> None:
+        run.ended = children.run((path, *tool.arguments), environ, SECONDS, _KEPT)
+
+    thread = threading.Thread(target=work, name=tool.name, daemon=True)
+    run = Run(tool, path, thread)
+    thread.start()
+    return run
+
+
+def _read_rocminfo(text: str) -> tuple[dict[str, Any], Optional[Failure]]:
+    info = rocminfo.parse(text)
+    agents = [{**dataclasses.asdict(agent), "isas": list(agent.isas)} for agent in info.gpus]
+    told = {"agents": agents, "runtime": info.runtime_version} if info.agents else {}
+    return told, info.failure
+
+
+def _read_smi(parse: Callable[[str], smi.Smi]) -> Callable[[str], tuple[dict[str, Any], Optional[Failure]]]:
+    def read(text: str) -> tuple[dict[str, Any], Optional[Failure]]:
+        found = parse(text)
+        gpus = [dataclasses.asdict(gpu) for gpu in found.gpus]
+        return ({"gpus": gpus, "driver": found.driver} if gpus else {}), found.failure
+
+    return read
+
+
+#: Options that every release since ROCm 3.8 (rocm-smi) and 5.6 (amd-smi) knows.
+_ROCM_SMI = ("--showproductname", "--showid", "--showbus", "--showmeminfo", "vram", "--showtemp",
+             "--showdriverversion", "--json")  # fmt: skip
+TOOLS = (
+    Tool("rocminfo", (), _read_rocminfo),
+    Tool("rocm-smi", _ROCM_SMI, _read_smi(smi.parse_rocm_smi)),
+    Tool("amd-smi", ("static", "--json"), _read_smi(smi.parse_amd_smi)),
+)

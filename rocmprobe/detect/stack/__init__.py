@@ -1,0 +1,1 @@
+"""ROCm and torch as they are installed: versions, libraries, code objects, databases."""

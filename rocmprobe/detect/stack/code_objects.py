@@ -1,0 +1,184 @@
+"""Which gfx targets the installed libraries hold device code for.
+
+HIP keeps the code objects of a library in its section .hip_fatbin: one bundle for each source file, one
+after the other, each starting with a table of its targets (format: clang's Clang Offload Bundler).
+rocBLAS and hipBLASLt keep theirs in files whose names end in the target.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Optional
+
+from rocmprobe.detect.stack import elf, loader
+from rocmprobe.detect.stack.libraries import Libraries
+from rocmprobe.detect.stack.torch_build import TorchBuild
+from rocmprobe.detect.tree import ReadError, Tree
+from rocmprobe.model import Fact
+
+SECTION = ".hip_fatbin"
+_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+_COMPRESSED = b"CCOB"
+_COUNT = struct.Struct("<Q")
+_ENTRY = struct.Struct("<3Q")
+#: Bundles looked at: a library has one for each source file, and nearly all have the same targets.
+_MOST_BUNDLES = 64
+#: Bytes of a bundle that hold its table; a table names some twenty targets.
+_TABLE_BYTES = 4096
+#: Bundles start on a page.
+_ALIGNMENT = 4096
+_TARGET = re.compile(r"gfx[0-9][0-9a-z]*(?:-[0-9]+)*(?:-generic)?(?::[a-z]+[+-])*\Z")
+#: "TensileLibrary_lazy_gfx1030.dat", "Kernels.so-000-gfx90a-xnack+.hsaco", ...: a target before the ending.
+_TENSILE = re.compile(r"[_-](gfx[0-9a-f]+)(?:-xnack[+-])?\.(?:dat|dat\.zlib|co|hsaco)")
+#: The one file of a target that a library starts from.
+_LAZY_START = re.compile(r"TensileLibrary_lazy_gfx[0-9a-f]+\.dat(?:\.zlib)?")
+_SPLIT_START = re.compile(r"TensileLibrary_gfx[0-9a-f]+\.dat")
+_MERGED_START = "TensileLibrary.dat"
+#: Device code kept out of the library, a file for each target: "torch/.kpack/torch_gfx1201.kpack".
+_KPACK_SECTION = ".rocm_kpack_ref"
+_KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
+
+
+def read_facts(
+    tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
+) -> dict[str, Fact]:
+    """``torch.targets``, ``rocblas.targets``, ``rocblas.path``, ``hipblaslt.targets``, ``hipblaslt.path``.
+
+    Targets are sorted lists; a target with ``:xnack-`` or the like only runs with that setting. The
+    BLAS libraries are those that torch would load, or without a torch for ROCm those of the system.
+    """
+    blas = {
+        **_blas(tree, torch, "rocblas", libraries, environ.get("ROCBLAS_TENSILE_LIBPATH")),
+        **_blas(tree, torch, "hipblaslt", libraries, environ.get("HIPBLASLT_TENSILE_LIBPATH")),
+    }
+    library = libraries.chosen.get("librocblas")
+    bundled = library is not None and library.path == torch.bundled.get("librocblas")
+    instead = blas["rocblas.targets"] if bundled else Fact()
+    return {"torch.targets": _torch_targets(tree, torch, instead), **blas}
+
+
+def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
+    """The targets of torch itself, or where its library does not tell them those of the wheel's rocBLAS."""
+    if not torch.for_rocm:
+        return Fact(None, torch.why_not_rocm())
+    library = "torch/lib/libtorch_hip.so"
+    try:
+        return fat_binary_targets(tree, f"{torch.folder}/lib/libtorch_hip.so", library)
+    except ReadError as error:
+        why = f"{library}: {error}"
+    if rocblas.value:
+        # The recipe of the wheels cuts rocBLAS down to the targets that torch is built for.
+        return Fact(rocblas.value, f"{rocblas.source}; {why}")
+    return Fact(None, why)
+
+
+def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
+    """The targets of a library's first bundles, or of the archives beside it that it keeps its code in.
+
+    Reads some KiB, whatever the size of the file. Raises ReadError where there are none to read, with
+    the reason: no such section, or compressed bundles, which do not tell their targets.
+    """
+    with elf.opened(tree, path) as handle:
+        sections = elf.read_sections(handle)
+        if _KPACK_SECTION in sections:
+            return _archive_targets(tree, path, shown)
+        if SECTION not in sections:
+            raise ReadError(f"no section {SECTION}")
+        section = sections[SECTION]
+        end = section.offset + section.size
+        found: set[str] = set()
+        offset = section.offset
+        for _ in range(_MOST_BUNDLES):
+            targets, size = _bundle(elf.read_at(handle, min(_TABLE_BYTES, end - offset), offset))
+            found.update(targets)
+            offset += -(-size // _ALIGNMENT) * _ALIGNMENT
+            if not size or offset >= end:
+                break
+        if found:
+            return Fact(sorted(found, key=target_order), f"{shown} {SECTION}")
+        first = elf.read_at(handle, len(_COMPRESSED), section.offset)
+    if first == _COMPRESSED:
+        raise ReadError("its code objects are compressed, which hides their targets")
+    raise ReadError(f"no target in the start of {SECTION}")
+
+
+def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
+    folder = f"{path.rpartition('/')[0]}/../.kpack"
+    matches = [_KPACK.fullmatch(name) for name in tree.names(folder)]
+    found = sorted({match.group(1) for match in matches if match}, key=target_order)
+    # Without an archive the library has no device code at all, which is a list of no targets.
+    return Fact(found, f"{shown} {_KPACK_SECTION}: file names in torch/.kpack")
+
+
+def _bundle(table: bytes) -> tuple[list[str], int]:
+    """The targets of the bundle that starts here and its size in bytes; no targets and 0 where none does."""
+    targets, end = [], 0
+    try:
+        if not table.startswith(_BUNDLE):
+            return [], 0
+        (count,) = _COUNT.unpack_from(table, len(_BUNDLE))
+        place = len(_BUNDLE) + _COUNT.size
+        for _ in range(min(count, _TABLE_BYTES)):
+            offset, size, length = _ENTRY.unpack_from(table, place)
+            place += _ENTRY.size
+            match = _TARGET.search(table[place : place + length].decode("ascii", "replace"))
+            if match:
+                targets.append(match.group())
+            place += length
+            end = max(end, offset + size)
+    except struct.error:
+        return [], 0
+    return targets, end
+
+
+def _blas(
+    tree: Tree, torch: TorchBuild, name: str, libraries: Libraries, told: Optional[str]
+) -> dict[str, Fact]:
+    library = libraries.chosen.get(f"lib{name}")
+    if library is None:
+        missing = Fact(None, f"no lib{name} is installed")
+        return {f"{name}.path": missing, f"{name}.targets": missing}
+    folder = told or _tensile_folder(tree, name, library.path)
+    source = f"{name.upper()}_TENSILE_LIBPATH" if told else f"beside lib{name}, {library.source}"
+    shown = torch.shown(folder)
+    names = tree.names(folder)
+    # Newer releases have a folder for each target.
+    names += [name for below in names if below.startswith("gfx") for name in tree.names(f"{folder}/{below}")]
+    targets = tensile_targets(names)
+    why_none = f"{shown}: no file is named after a target" if names else f"{shown}: no files"
+    return {
+        f"{name}.path": Fact(shown, source),
+        f"{name}.targets": Fact(targets, f"file names in {shown}") if targets else Fact(None, why_none),
+    }
+
+
+def _tensile_folder(tree: Tree, name: str, library: str) -> str:
+    """Where a BLAS library looks for its code, beside itself; Debian puts a version in between."""
+    beside = loader.real(tree, library).rpartition("/")[0]
+    own = f"{beside}/{name}"
+    versions = [f"{own}/{version}/library" for version in reversed(tree.names(own))]
+    # ROCm releases before 5.2 have no folder of the library's own.
+    places = [f"{own}/library", *versions, f"{beside}/library"]
+    return next((place for place in places if tree.names(place)), places[0])
+
+
+def tensile_targets(names: Iterable[str]) -> list[str]:
+    """The targets that a folder of Tensile files serves, sorted.
+
+    A library that loads lazily starts from ``TensileLibrary_lazy_<target>.dat`` and one split by target
+    from ``TensileLibrary_<target>.dat``; without that file it ends the process, whatever kernels lie
+    there. A merged ``TensileLibrary.dat`` goes with every kernel.
+    """
+    names = list(names)
+    starts = [name for name in names if _LAZY_START.fullmatch(name)]
+    if not starts and _MERGED_START not in names:
+        starts = [name for name in names if _SPLIT_START.fullmatch(name)]
+    matches = [_TENSILE.search(name) for name in starts or names]
+    return sorted({match.group(1) for match in matches if match}, key=target_order)
+
+
+def target_order(target: str) -> tuple[int, str]:
+    """gfx90a before gfx1030: a longer name is a later chip."""
+    return len(target.partition(":")[0]), target

@@ -1,0 +1,201 @@
+"""MIOpen's databases: the tuned records it came with, and the folders it writes its own into.
+
+File names: MIOpen's db_path and handle sources. A database is named after the ISA that the runtime
+reports and the multiprocessors that HIP counts, which on RDNA are pairs of compute units.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional
+
+from rocmprobe.detect.stack import loader
+from rocmprobe.detect.stack.libraries import Libraries
+from rocmprobe.detect.stack.torch_build import TorchBuild
+from rocmprobe.detect.tree import Tree
+from rocmprobe.model import Fact, Gpu
+
+MOUNTS = "/proc/mounts"
+_NAME = r"(gfx(?:1[0-9][0-9a-f]{2}|[0-9]{2}[0-9a-f]))(_[0-9]+|[0-9a-f]+)?"
+#: File names of the find-db, the perf-db and the compiled kernels, by fact.
+_FILES = {
+    "miopen.find_db": re.compile(_NAME + r"\.HIP\.fdb\.txt"),
+    "miopen.perf_db": re.compile(_NAME + r"\.db(?:\.txt)?"),
+    "miopen.kernel_db": re.compile(_NAME + r"\.kdb"),
+}
+#: On these SQLite's locks are slow or broken, which MIOpen reports as an internal error.
+NETWORK = frozenset(
+    {
+        "nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs",
+        "fuse.glusterfs", "fuse.sshfs", "afs", "panfs", "pvfs2", "orangefs", "9p", "wekafs",
+    }
+)  # fmt: skip
+#: Files counted below a folder at most.
+_MOST_FILES = 2000
+
+
+def read_facts(
+    tree: Tree, torch: TorchBuild, libraries: Libraries, gpus: Iterable[Gpu], environ: Mapping[str, str]
+) -> dict[str, Fact]:
+    """``miopen.db_path``: the folder of the system databases; ``miopen.find_db``, ``miopen.perf_db`` and
+    ``miopen.kernel_db``: for each GPU's database name, native and effective, the file that MIOpen would
+    take, None where there is none; ``miopen.user_db`` and ``miopen.kernel_cache``: ``path``, ``bytes``,
+    ``files``, ``writable``, ``filesystem`` and ``network`` of the folders that it writes into.
+    """
+    places, source = _places(libraries, environ)
+    folder = next((place for place in places if tree.names(place)), None)
+    names = sorted({name for gpu in gpus for name in _database_names(gpu)})
+    if folder is None:
+        system = dict.fromkeys(("miopen.db_path", *_FILES), Fact(None, _why_none(torch, places, source)))
+    else:
+        files = tree.names(folder)
+        found = {fact: {name: _taken(name, files, fact) for name in names} for fact in _FILES}
+        no_gpu = Fact(None, "no AMD GPU of known ISA and size")
+        system = {
+            fact: Fact(taken, "file names in miopen.db_path") if names else no_gpu
+            for fact, taken in found.items()
+        }
+        system["miopen.db_path"] = Fact(torch.shown(os.path.normpath(folder)), source)
+    return {**system, **_user(tree, environ)}
+
+
+def _places(libraries: Libraries, environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """The folders in which MIOpen looks for what it came with, and why these."""
+    told = environ.get("MIOPEN_SYSTEM_DB_PATH")
+    if told:
+        return [told], "MIOPEN_SYSTEM_DB_PATH"
+    library = libraries.chosen.get("libMIOpen")
+    if library is None:
+        return [], "no libMIOpen is installed"
+    beside = library.path.rpartition("/")[0]
+    # A library below lib/x86_64-linux-gnu has its data one folder further up.
+    return [f"{beside}/../share/miopen/db", f"{beside}/../../share/miopen/db"], "beside libMIOpen"
+
+
+def _why_none(torch: TorchBuild, places: list[str], source: str) -> str:
+    if not places:
+        return source
+    why = f"{torch.shown(os.path.normpath(places[0]))}: no databases"
+    # The recipe of the wheels: pytorch/builder common/install_miopen.sh.
+    return (
+        why + "; wheels for ROCm 4.2 to 5.4 have some inside the library"
+        if "libMIOpen" in torch.bundled
+        else why
+    )
+
+
+def _database_names(gpu: Gpu) -> set[str]:
+    """The names under which MIOpen looks up a GPU: by its effective ISA, and what the native would be."""
+    cus = gpu.cus.value
+    isas = {isa.partition(":")[0] for isa in (gpu.native_isa.value, gpu.effective_isa.value) if isa}
+    return {database_name(isa, cus) for isa in isas} if cus else set()
+
+
+def database_name(isa: str, cus: int) -> str:
+    """ "gfx1030_36" for a gfx1030 with 72 compute units, "gfx90a68" for a gfx90a with 104.
+
+    More than 64 multiprocessors are written in hexadecimal, without the underscore. From gfx10 on HIP
+    counts workgroup processors, of two compute units each.
+    """
+    count = cus // 2 if isa.startswith("gfx1") else cus
+    return f"{isa}_{count}" if count <= 64 else f"{isa}{count:x}"
+
+
+def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
+    """The file that serves a database name: its own, else that of the same chip with the nearest size.
+
+    Kernels are for one size or for every size of a chip, not for the nearest.
+    """
+    chip, count = _chip_and_count(re.fullmatch(_NAME, name))
+    distances = []
+    for file in files:
+        other, size = _chip_and_count(_FILES[fact].fullmatch(file))
+        if other != chip:
+            continue
+        distance = 0 if size is None or count is None else abs(size - count)
+        if distance == 0 or fact != "miopen.kernel_db":
+            distances.append((distance, file))
+    return min(distances)[1] if distances else None
+
+
+def _chip_and_count(match: Optional[re.Match[str]]) -> tuple[Optional[str], Optional[int]]:
+    """Chip and multiprocessors of a database name; one without a number is for every size."""
+    if match is None:
+        return None, None
+    chip, count = match.groups()
+    if count is None:
+        return chip, None
+    return chip, int(count[1:]) if count.startswith("_") else int(count, 16)
+
+
+def _user(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
+    home = environ.get("HOME")
+    places = {
+        "miopen.user_db": ("MIOPEN_USER_DB_PATH", ".config/miopen"),
+        "miopen.kernel_cache": ("MIOPEN_CUSTOM_CACHE_DIR", ".cache/miopen"),
+    }
+    facts = {}
+    for fact, (variable, default) in places.items():
+        told = environ.get(variable)
+        if not told and not home:
+            facts[fact] = Fact(
+                None, f"neither {variable} nor HOME is set" if tree.own else "not looked up: --root"
+            )
+            continue
+        path = told or f"{home}/{default}"
+        if home and path.startswith("~/"):
+            path = f"{home}{path[1:]}"
+        path = os.path.abspath(path)
+        shown = f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path
+        source = variable if told else f"MIOpen's default, {variable} is not set"
+        facts[fact] = Fact({"path": shown, **_folder(tree, path)}, source)
+    return facts
+
+
+def _folder(tree: Tree, path: str) -> dict[str, Any]:
+    """What is in a folder and whether MIOpen could write there, or create it."""
+    there = path
+    while not tree.exists(there) and there not in ("/", ""):
+        there = there.rpartition("/")[0] or "/"
+    files, size = _counted(tree, path) if there == path else (0, 0)
+    filesystem = _filesystem(tree, there)
+    return {
+        "exists": there == path,
+        "files": files,
+        "bytes": size,
+        "writable": os.access(tree.locate(there), os.W_OK | os.X_OK),
+        "filesystem": filesystem,
+        "network": filesystem in NETWORK if filesystem else None,
+    }
+
+
+def _counted(tree: Tree, path: str) -> tuple[int, int]:
+    """Files below a folder and their bytes, without following links out of it."""
+    files, size = 0, 0
+    for folder, _, names in os.walk(tree.locate(path)):
+        for name in names:
+            try:
+                size += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+            files += 1
+            if files >= _MOST_FILES:
+                return files, size
+    return files, size
+
+
+def _filesystem(tree: Tree, path: str) -> Optional[str]:
+    """The type of the file system that holds a path, by the longest mount point above it."""
+    path = loader.real(tree, path)
+    found: tuple[int, Optional[str]] = (0, None)
+    for line in (tree.text(MOUNTS) or "").splitlines():
+        words = line.split()
+        if len(words) < 3:
+            continue
+        # Spaces are written as octal escapes.
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), words[1])
+        if path == point or path.startswith(point.rstrip("/") + "/"):
+            found = max(found, (len(point), words[2]), key=lambda item: item[0])
+    return found[1]

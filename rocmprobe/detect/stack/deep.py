@@ -1,0 +1,76 @@
+"""What torch says when a child asks it (``rocmprobe detect --deep``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Optional
+
+from rocmprobe.detect.programs import children
+from rocmprobe.model import Fact
+
+#: Importing torch from a cold disk and starting a device takes a minute on a slow machine.
+ASK_SECONDS = 120.0
+#: The questions of ``rocmprobe.worker.ask_torch``, with what answers them.
+_SOURCES = {
+    "version": "torch.__version__",
+    "hip": "torch.version.hip",
+    "cuda": "torch.version.cuda",
+    "library": "torch.backends.cudnn.version()",
+    "arch_list": "torch.cuda.get_arch_list()",
+    "available": "torch.cuda.is_available()",
+    "device_count": "torch.cuda.device_count()",
+    "devices": "torch.cuda.get_device_properties()",
+}
+
+
+def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
+    """Facts ``deep.*``, one for each question, from torch itself in a child of at most ``timeout`` seconds.
+
+    ``deep.arch_list`` and ``deep.devices`` are lists; ``deep.library`` is the version of MIOpen or cuDNN.
+    ``deep.error`` is there where the child failed or torch could not be imported. Never raises; a
+    question without an answer is a fact without a value whose source says why.
+    """
+    command = [sys.executable, "-m", "rocmprobe.worker.ask_torch"]
+    ended = children.run(command, os.environ if environ is None else environ, timeout)
+    told = dict(_answers(ended.out))
+    failure = told["import"].source if "import" in told else _failure(ended)
+    why = failure or "no answer"
+    facts = {
+        f"deep.{question}": told.get(question, Fact(None, f"{source}: {why}"))
+        for question, source in _SOURCES.items()
+    }
+    if failure:
+        facts["deep.error"] = Fact(failure, "the child that asked torch")
+    facts["deep.library"] = _library_version(facts)
+    return facts
+
+
+def _failure(ended: children.Ended) -> Optional[str]:
+    """How the child failed, with the last line that it wrote on the way."""
+    last = (ended.err.strip().splitlines() or [""])[-1][:300]
+    return f"{ended.failure}: {last}" if ended.failure and last else ended.failure
+
+
+def _answers(out: str) -> Iterator[tuple[str, Fact]]:
+    """Questions and facts from the lines of the child, among which libraries may print their own."""
+    for line in out.splitlines():
+        try:
+            question, answer, error = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        if question == "import":
+            yield question, Fact(None, f"import torch: {error}")
+        elif isinstance(question, str) and question in _SOURCES:
+            source = _SOURCES[question]
+            yield question, Fact(None, f"{source}: {error}") if error else Fact(answer, source)
+
+
+def _library_version(facts: Mapping[str, Fact]) -> Fact:
+    """MIOpen's version as MAJOR.MINOR.PATCH, which torch packs into one number; cuDNN's number as it is."""
+    fact = facts["deep.library"]
+    if facts["deep.hip"].value is None or not isinstance(fact.value, int):
+        return fact
+    return Fact(f"{fact.value // 1000000}.{fact.value // 1000 % 1000}.{fact.value % 1000}", fact.source)

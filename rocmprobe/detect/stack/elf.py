@@ -1,0 +1,115 @@
+"""The parts of an ELF file that say what a shared library holds and needs, found by its tables.
+
+A library of a ROCm wheel has a gigabyte or more, so nothing but headers and single entries is read.
+Format: the ELF-64 object file format; the dynamic tags of the System V ABI.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rocmprobe.detect.tree import ReadError, Tree
+
+_MAGIC_64_LITTLE = b"\x7fELF\x02\x01"
+_FILE_HEADER = struct.Struct("<16s2HI3QI6H")
+_SECTION_HEADER = struct.Struct("<2I4Q2I2Q")
+_DYNAMIC = struct.Struct("<qQ")
+_NEEDED, _RPATH, _RUNPATH = 1, 15, 29
+#: Above what any real library has; a file that claims more is damaged.
+_MOST_SECTIONS = 1024
+_MOST_DYNAMIC = 4096
+_NAMES_BYTES = 1 << 16
+_LONGEST_STRING = 4096
+
+
+@dataclass(frozen=True)
+class Section:
+    """Where a section lies in its file, in bytes."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a library asks of the dynamic loader: names, and folders to look in."""
+
+    needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+
+
+@contextmanager
+def opened(tree: Tree, name: str) -> Iterator[int]:
+    """A file descriptor on a regular file; opening it neither blocks nor touches a device.
+
+    Raises ReadError, also for what a read inside the context raises.
+    """
+    try:
+        handle = os.open(tree.locate(name), os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise ReadError((getattr(error, "strerror", None) or "not a file name").lower()) from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ReadError("not a file")
+        yield handle
+    except OSError as error:
+        raise ReadError((error.strerror or "unreadable").lower()) from error
+    finally:
+        os.close(handle)
+
+
+def read_sections(handle: int) -> dict[str, Section]:
+    """Sections by name. Raises ReadError for what is no 64-bit little-endian ELF file with such a table."""
+    head = _read(handle, _FILE_HEADER.size, 0)
+    if not head.startswith(_MAGIC_64_LITTLE):
+        raise ReadError("not a 64-bit ELF file")
+    fields = _FILE_HEADER.unpack(head)
+    table, entry_size, count, names_index = fields[6], fields[11], fields[12], fields[13]
+    if entry_size != _SECTION_HEADER.size or not names_index < count <= _MOST_SECTIONS:
+        raise ReadError("an ELF file without a section table")
+    headers = list(_SECTION_HEADER.iter_unpack(_read(handle, entry_size * count, table)))
+    names = _read(handle, min(headers[names_index][5], _NAMES_BYTES), headers[names_index][4])
+    return {_string(names, header[0]): Section(header[4], header[5]) for header in headers}
+
+
+def read_links(handle: int) -> Links:
+    """The dynamic section: libraries needed, DT_RPATH and DT_RUNPATH. Raises ReadError."""
+    sections = read_sections(handle)
+    dynamic, strings = sections.get(".dynamic"), sections.get(".dynstr")
+    if dynamic is None or strings is None:
+        raise ReadError("not a shared library: no dynamic section")
+    count = min(dynamic.size // _DYNAMIC.size, _MOST_DYNAMIC)
+    found: dict[int, list[str]] = {_NEEDED: [], _RPATH: [], _RUNPATH: []}
+    for tag, value in _DYNAMIC.iter_unpack(_read(handle, count * _DYNAMIC.size, dynamic.offset)):
+        if tag in found and value < strings.size:
+            # The string table of libtorch_hip.so has tens of megabytes.
+            found[tag].append(_string(read_at(handle, _LONGEST_STRING, strings.offset + value), 0))
+    folders = {
+        tag: tuple(":".join(found[tag]).split(":")) if found[tag] else () for tag in (_RPATH, _RUNPATH)
+    }
+    return Links(tuple(found[_NEEDED]), folders[_RPATH], folders[_RUNPATH])
+
+
+def read_at(handle: int, size: int, offset: int) -> bytes:
+    """Up to ``size`` bytes from ``offset``; offsets come from the file, so a damaged one may name any."""
+    try:
+        return os.pread(handle, size, offset)
+    except OverflowError as error:
+        raise ReadError("a damaged ELF file") from error
+
+
+def _read(handle: int, size: int, offset: int) -> bytes:
+    data = read_at(handle, size, offset)
+    if len(data) < size:
+        raise ReadError("a truncated ELF file")
+    return data
+
+
+def _string(table: bytes, start: int) -> str:
+    return table[start:].partition(b"\0")[0].decode("utf-8", "replace")

@@ -1,0 +1,124 @@
+"""The copies of ROCm's libraries on the machine, and which of them the dynamic loader takes.
+
+A wheel brings its own, a system has another, and LD_LIBRARY_PATH may swap one for the other.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rocmprobe.detect.stack import elf, loader
+from rocmprobe.detect.stack.torch_build import TorchBuild
+from rocmprobe.detect.tree import ReadError, Tree
+from rocmprobe.model import Fact
+
+OPT = "/opt"
+#: Below a ROCm folder; before 5.2 each component had a folder of its own.
+_BELOW_ROCM = ("lib", "lib64", "hip/lib", "miopen/lib", "rocblas/lib")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library file, and by which rule the loader comes to it."""
+
+    path: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Libraries:
+    """``chosen`` is what torch loads, and for the rest what any program would get."""
+
+    chosen: Mapping[str, Library] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) -> Libraries:
+    """``rocm.libraries``: every copy outside of torch, name -> paths; ``rocm.loader``: the one of them that
+    a program gets which brings none; ``torch.loader``: the one that torch gets."""
+    system = loader.system_folders(tree)
+    user = [(folder, "LD_LIBRARY_PATH") for folder in loader.user_folders(environ)]
+    plain = _first_copies(tree, [*user, *system])
+    by_torch = _for_torch(tree, torch, user, system)
+    places = [folder for folder, _ in [*user, *_opt_folders(tree), *system]]
+    everywhere = _all_copies(tree, places)
+    facts = {
+        "rocm.libraries": Fact(everywhere or None, f"{OPT}/rocm*, LD_LIBRARY_PATH, {loader.CACHE}"),
+        "rocm.loader": _fact(plain, torch, "no library of ROCm where the loader looks"),
+        "torch.loader": _fact(by_torch, torch, torch.why_not_rocm()),
+    }
+    return Libraries({**plain, **by_torch}, facts)
+
+
+def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fact:
+    sources = sorted({library.source for library in found.values()})
+    paths = {name: torch.shown(library.path) for name, library in sorted(found.items())}
+    return Fact(paths or None, ", ".join(sources) if paths else why_none)
+
+
+def _opt_folders(tree: Tree) -> list[tuple[str, str]]:
+    names = [name for name in tree.names(OPT) if name.startswith("rocm")]
+    return [(f"{OPT}/{name}/{below}", OPT) for name in names for below in _BELOW_ROCM]
+
+
+def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
+    """Every copy by name; links to one file or folder count once."""
+    found: dict[str, dict[str, None]] = {}
+    for folder in folders:
+        for name, path in loader.copies(tree, folder).items():
+            found.setdefault(name, {})[loader.real(tree, path)] = None
+    return {name: list(paths) for name, paths in sorted(found.items())}
+
+
+def _first_copies(tree: Tree, folders: list[tuple[str, str]]) -> dict[str, Library]:
+    found: dict[str, Library] = {}
+    for folder, source in folders:
+        for name, path in loader.copies(tree, folder).items():
+            found.setdefault(name, Library(loader.real(tree, path), source))
+    return found
+
+
+def _for_torch(
+    tree: Tree, torch: TorchBuild, user: list[tuple[str, str]], system: list[tuple[str, str]]
+) -> dict[str, Library]:
+    """What the loader gives to libtorch_hip.so, by the names that it asks for and its RPATH or RUNPATH.
+
+    What is bundled but asked for by another bundled library only is looked for in the same way.
+    """
+    if not torch.for_rocm:
+        return {}
+    links = _links(tree, torch)
+    rpath = _places(links.rpath, torch, "RPATH of libtorch_hip.so")
+    runpath = _places(links.runpath, torch, "RUNPATH of libtorch_hip.so")
+    # A RUNPATH makes the loader ignore the RPATH beside it.
+    order = [*([] if runpath else rpath), *user, *runpath, *system]
+    found: dict[str, Library] = {}
+    for asked in [*links.needed, *(path.rpartition("/")[2] for path in torch.bundled.values())]:
+        name = loader.library_of(asked)
+        if not name or name in found:
+            continue
+        if torch.preloads and name in torch.bundled:
+            found[name] = Library(torch.bundled[name], "preloaded by torch")
+            continue
+        for folder, source in order:
+            if tree.exists(f"{folder}/{asked}"):
+                found[name] = Library(posixpath.normpath(f"{folder}/{asked}"), source)
+                break
+    return found
+
+
+def _places(folders: tuple[str, ...], torch: TorchBuild, source: str) -> list[tuple[str, str]]:
+    origin = f"{torch.folder}/lib"
+    return [(re.sub(r"\$(?:ORIGIN|\{ORIGIN\})", lambda _: origin, folder), source) for folder in folders]
+
+
+def _links(tree: Tree, torch: TorchBuild) -> elf.Links:
+    """The links of libtorch_hip.so; of one that cannot be read those of every wheel."""
+    try:
+        with elf.opened(tree, f"{torch.folder}/lib/libtorch_hip.so") as handle:
+            return elf.read_links(handle)
+    except ReadError:
+        return elf.Links(runpath=("$ORIGIN",))

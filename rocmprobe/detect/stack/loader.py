@@ -1,0 +1,98 @@
+"""Where the dynamic loader looks for ROCm's libraries, and the copies that lie there.
+
+Order and formats: ld.so(8) and ldconfig(8) of glibc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from rocmprobe.detect.stack import elf
+from rocmprobe.detect.tree import ReadError, Tree
+
+CACHE = "/etc/ld.so.cache"
+_CONF = "/etc/ld.so.conf"
+_DEFAULTS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64-linux-gnu", "/lib64", "/lib")
+#: The bytes of the largest cache worth reading; a big server has half a megabyte.
+_CACHE_BYTES = 4 << 20
+_DEEPEST_INCLUDE = 3
+#: Wheels of torch 1.9 and older put a hash into the names of what they bundle.
+_LIBRARY = re.compile(
+    r"(lib(?:amdhip64|hsa-runtime64|amd_comgr|hiprtc|rocblas|hipblaslt|MIOpen))(?:-[0-9a-f]{8})?\.so((?:\.[0-9]+)*)"
+)
+
+
+def copies(tree: Tree, folder: str) -> dict[str, str]:
+    """ROCm's libraries in a folder, each with its path: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0".
+
+    Of several versions of one library the newest.
+    """
+    newest: dict[str, tuple[list[int], str]] = {}
+    for name in tree.names(folder):
+        match = _LIBRARY.fullmatch(name) if name.startswith("lib") else None
+        if match:
+            version = [int(number) for number in match.group(2).split(".")[1:]]
+            newest[match.group(1)] = max(newest.get(match.group(1), ([], "")), (version, name))
+    return {library: f"{folder}/{name}" for library, (_, name) in newest.items()}
+
+
+def real(tree: Tree, path: str) -> str:
+    """A path with its links followed; one in a loop of links as it is."""
+    try:
+        return tree.real(path)
+    except OSError:
+        return path
+
+
+def library_of(name: str) -> str:
+    """ "libMIOpen" for "libMIOpen.so.1", "" for what is no library of ROCm."""
+    match = _LIBRARY.fullmatch(name)
+    return match.group(1) if match else ""
+
+
+def user_folders(environ: Mapping[str, str]) -> list[str]:
+    """The folders of LD_LIBRARY_PATH, which come before all but an RPATH; relative ones mean nothing here."""
+    return [name for name in re.split("[:;]", environ.get("LD_LIBRARY_PATH", "")) if name.startswith("/")]
+
+
+def system_folders(tree: Tree) -> list[tuple[str, str]]:
+    """The folders that the loader looks in last, each with what names it: its cache, then the defaults.
+
+    A tree without a cache is searched as ldconfig would make one. Only folders of the cache that hold
+    a library of ROCm count.
+    """
+    cached = [(folder, CACHE) for folder in _cached(tree)]
+    if not tree.exists(CACHE):
+        cached = [(folder, _CONF) for folder in _configured(tree, _CONF, _DEEPEST_INCLUDE)]
+    return [*cached, *((folder, "default folder of the loader") for folder in _DEFAULTS)]
+
+
+def _cached(tree: Tree) -> list[str]:
+    """Folders in the order of the cache, whose strings end in NUL like those of C."""
+    try:
+        with elf.opened(tree, CACHE) as handle:
+            data = elf.read_at(handle, _CACHE_BYTES, 0)
+    except ReadError:
+        return []
+    found = dict.fromkeys(
+        text.rpartition("/")[0]
+        for text in data.decode("utf-8", "replace").split("\0")
+        if text.startswith("/") and library_of(text.rpartition("/")[2])
+    )
+    return list(found)
+
+
+def _configured(tree: Tree, name: str, depth: int) -> Iterator[str]:
+    """The folders that a configuration file of ldconfig names, itself or through its includes."""
+    for line in (tree.text(name) or "").splitlines():
+        words = line.partition("#")[0].split()
+        if len(words) == 2 and words[0] == "include" and depth:
+            folder, _, pattern = words[1].rpartition("/")
+            folder = folder if folder.startswith("/") else f"/etc/{folder}"
+            ending = pattern.rpartition("*")[2]
+            for other in tree.names(folder):
+                if other.endswith(ending):
+                    yield from _configured(tree, f"{folder}/{other}", depth - 1)
+        elif len(words) == 1 and words[0].startswith("/"):
+            yield words[0]

@@ -1,0 +1,178 @@
+"""The installed PyTorch build, read from its files: importing torch may be what crashes here."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Optional
+
+from rocmprobe.detect.stack import loader
+from rocmprobe.detect.tree import Tree
+from rocmprobe.model import Fact
+
+_NOT_LOOKED_UP = "not looked up: --root"
+#: Where a recorded tree may hold an installed torch, as patterns below the root.
+_RECORDED = (
+    "usr/lib/python3/dist-packages",
+    "usr/lib/python3*/site-packages",
+    "usr/local/lib/python3*/*-packages",
+    "opt/*/lib/python3*/site-packages",
+)
+_ASSIGNMENT = re.compile(
+    r"^(__version__|hip|cuda)\b[^=\n]*=\s*(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", re.MULTILINE
+)
+
+
+#: Facts of a build that was not found or could not be read.
+_UNREAD = ("torch.version", "torch.hip", "torch.cuda", "torch.kind")
+#: What tells the installer of a package that it is a distribution's.
+_DISTRIBUTION_INSTALLERS = ("debian", "rpm", "conda")
+_TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class TorchBuild:
+    """A torch package on disk. ``folder`` is its path in the tree read, None if there is none.
+
+    ``bundled`` are the ROCm libraries that came with it, name -> path; ``preloads`` says that torch
+    loads them itself before its own.
+    """
+
+    folder: Optional[str]
+    facts: dict[str, Fact]
+    bundled: Mapping[str, str] = field(default_factory=dict)
+    preloads: bool = False
+
+    def value(self, name: str) -> Optional[str]:
+        value: Optional[str] = self.facts.get(name, Fact()).value
+        return value
+
+    @property
+    def for_rocm(self) -> bool:
+        return self.folder is not None and self.value("torch.kind") == "rocm"
+
+    def why_not_rocm(self) -> str:
+        kind = self.value("torch.kind")
+        return f"torch is built for {kind}" if kind else self.facts.get("torch.kind", Fact()).source
+
+    def shown(self, path: str) -> str:
+        """A path without the part before site-packages, which may name a user."""
+        around = f"{PurePosixPath(self.folder).parent}/" if self.folder else ""
+        return path[len(around) :] if around and path.startswith(around) else path
+
+
+def read_build(tree: Tree) -> TorchBuild:
+    """The torch that this Python would import, or one found in a recorded tree.
+
+    ``torch.version``, ``torch.hip`` and ``torch.cuda`` (what it was built with), ``torch.kind`` (rocm,
+    cuda, cpu), ``torch.path``; ``torch.build`` (wheel, distribution, source), ``torch.python_tag`` (of
+    the wheel) and ``torch.libraries`` (the ROCm libraries that came with it, name -> path).
+    """
+    folder, why = _own() if tree.own else _recorded(tree)
+    if folder is None:
+        names = (*_UNREAD, "torch.path", "torch.build", "torch.python_tag", "torch.libraries")
+        return TorchBuild(None, dict.fromkeys(names, Fact(None, why)))
+    # The name of the folder around it says wheel, distribution or source tree; the rest may name a user.
+    path = "/".join(PurePosixPath(folder).parts[-2:])
+    build = TorchBuild(folder, {}, _bundled(tree, folder), tree.exists(f"{folder}/_rocm_init.py"))
+    libraries = {name: build.shown(place) for name, place in sorted(build.bundled.items())}
+    build.facts.update(
+        {
+            **_version_facts(tree, folder, f"{path}/version.py"),
+            **_package_facts(tree, folder),
+            "torch.path": Fact(path, "the import system" if tree.own else "the recorded tree"),
+            "torch.libraries": Fact(libraries or None, "torch/lib" if libraries else "none in torch/lib"),
+        }
+    )
+    return build
+
+
+def _version_facts(tree: Tree, folder: str, source: str) -> dict[str, Fact]:
+    text = tree.text(f"{folder}/version.py")
+    if text is None:
+        unread = Fact(None, f"{source}: missing or unreadable, so torch cannot be imported either")
+        return dict.fromkeys(_UNREAD, unread)
+    found = {match.group(1): match.group(2) or match.group(3) for match in _ASSIGNMENT.finditer(text)}
+    return {
+        "torch.version": Fact(found.get("__version__"), f"{source} __version__"),
+        "torch.hip": Fact(found.get("hip"), f"{source} hip"),
+        "torch.cuda": Fact(found.get("cuda"), f"{source} cuda"),
+        "torch.kind": Fact(_kind(found), f"{source} hip and cuda"),
+    }
+
+
+def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
+    """How torch came here, by what its installer wrote beside it (PEP 376, PEP 427)."""
+    around = str(PurePosixPath(folder).parent)
+    metadata = next(
+        (name for name in tree.names(around) if re.fullmatch(r"torch-[^-]+\.dist-info", name)), None
+    )
+    installer = (tree.text(f"{around}/{metadata}/INSTALLER") or "").lower()
+    wheel = tree.text(f"{around}/{metadata}/WHEEL") or ""
+    tag = _TAG.search(wheel)
+    if not metadata and tree.exists(f"{around}/setup.py"):
+        build = Fact("source", "setup.py beside torch")
+    elif folder.startswith("/usr/lib") or installer in _DISTRIBUTION_INSTALLERS:
+        # pip puts nothing below /usr/lib, only packages of the distribution do.
+        build = Fact(
+            "distribution", f"{metadata}/INSTALLER {installer}" if installer else "its place below /usr/lib"
+        )
+    elif wheel:
+        build = Fact("wheel", f"{metadata}/WHEEL")
+    else:
+        build = Fact(None, "no torch-*.dist-info/WHEEL and no setup.py beside torch")
+    return {
+        "torch.build": build,
+        "torch.python_tag": Fact(tag.group(1), f"{metadata}/WHEEL")
+        if tag
+        else Fact(None, "no torch-*.dist-info/WHEEL"),
+    }
+
+
+def _bundled(tree: Tree, folder: str) -> dict[str, str]:
+    """ROCm's libraries in torch/lib, and in the packages that newer wheels share them through."""
+    around = str(PurePosixPath(folder).parent)
+    shared = [f"{around}/{name}/lib" for name in tree.names(around) if name.startswith("_rocm_sdk_")]
+    found: dict[str, str] = {}
+    for place in [f"{folder}/lib", *shared]:
+        found = {**loader.copies(tree, place), **found}
+    return found
+
+
+def python_version(tree: Tree) -> Fact:
+    """The version of the running Python."""
+    if not tree.own:
+        return Fact(None, _NOT_LOOKED_UP)
+    return Fact(".".join(str(part) for part in sys.version_info[:3]), "the running Python")
+
+
+def _kind(found: dict[str, Optional[str]]) -> Optional[str]:
+    if "__version__" not in found:
+        return None
+    return "rocm" if found.get("hip") else "cuda" if found.get("cuda") else "cpu"
+
+
+def _own() -> tuple[Optional[str], str]:
+    # For a top-level package find_spec locates without importing.
+    try:
+        spec = importlib.util.find_spec("torch")
+    except (ImportError, ValueError, AttributeError) as error:
+        return None, f"the import system failed to look torch up: {type(error).__name__}"
+    if spec is None:
+        return None, "torch is not installed for this Python"
+    if not spec.has_location or spec.origin is None:
+        return None, "a folder named torch without __init__.py: rests of a removed package"
+    return str(Path(spec.origin).parent), ""
+
+
+def _recorded(tree: Tree) -> tuple[Optional[str], str]:
+    for pattern in _RECORDED:
+        for place in sorted(tree.root.glob(pattern)):
+            folder = "/" + place.relative_to(tree.root).as_posix() + "/torch"
+            if tree.exists(f"{folder}/version.py"):
+                return folder, ""
+    return None, _NOT_LOOKED_UP

@@ -1,0 +1,101 @@
+"""Asking torch in a child."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+
+import pytest
+
+from rocmprobe.detect.stack import deep
+
+QUESTIONS = ("version", "hip", "cuda", "library", "arch_list", "available", "device_count", "devices")
+
+
+@pytest.fixture
+def torch_of(tmp_path):
+    """An environment whose torch is this text."""
+
+    def environ(text):
+        (tmp_path / "torch").mkdir()
+        (tmp_path / "torch" / "__init__.py").write_text(text)
+        path = os.pathsep.join([str(tmp_path), *(place for place in sys.path if place)])
+        return {**os.environ, "PYTHONPATH": path}
+
+    return environ
+
+
+FAKE = """
+print("noise from C++"); print("[1, 2")
+__version__ = "2.4.1"
+class version: hip = "6.1.40093-7a39d5d83"; cuda = None
+class Properties:
+    name = "AMD Radeon RX 5700"; gcnArchName = "gfx1030"; multi_processor_count = 18
+    total_memory = 8573157376; uuid = "secret"
+class cuda:
+    get_arch_list = staticmethod(lambda: ["gfx900", "gfx1030"])
+    is_available = staticmethod(lambda: True)
+    device_count = staticmethod(lambda: 1)
+    get_device_properties = staticmethod(lambda index: Properties)
+class backends:
+    class cudnn: version = staticmethod(lambda: 3001000)
+"""
+
+
+def test_what_torch_tells(torch_of):
+    facts = deep.ask_torch(60, torch_of(FAKE))
+    assert {name: fact.value for name, fact in facts.items()} == {
+        "deep.version": "2.4.1",
+        "deep.hip": "6.1.40093-7a39d5d83",
+        "deep.cuda": None,
+        "deep.library": "3.1.0",
+        "deep.arch_list": ["gfx900", "gfx1030"],
+        "deep.available": True,
+        "deep.device_count": 1,
+        "deep.devices": [
+            {
+                "name": "AMD Radeon RX 5700",
+                "gcnArchName": "gfx1030",
+                "multi_processor_count": 18,
+                "total_memory": 8573157376,
+            }
+        ],
+    }
+    assert facts["deep.arch_list"].source == "torch.cuda.get_arch_list()"
+
+
+def test_a_crash_keeps_what_was_told_before(torch_of):
+    crash = "import os\ncuda.device_count = staticmethod(lambda: os.kill(os.getpid(), 11))\n"
+    facts = deep.ask_torch(60, torch_of(FAKE + crash))
+    assert facts["deep.available"].value is True
+    assert facts["deep.device_count"].value is None
+    assert facts["deep.device_count"].source == f"torch.cuda.device_count(): {facts['deep.error'].value}"
+    assert facts["deep.error"].value.startswith("SIGSEGV")
+
+
+def test_questions_that_raise_or_hang(torch_of):
+    broken = "import time\ndef hang(): time.sleep(600)\ndef broken(): 1 / 0\n"
+    broken += "cuda.get_arch_list = staticmethod(broken)\ncuda.device_count = staticmethod(hang)\n"
+    facts = deep.ask_torch(10, torch_of(FAKE + broken))
+    assert facts["deep.arch_list"].source == "torch.cuda.get_arch_list(): ZeroDivisionError: division by zero"
+    assert facts["deep.error"].value.startswith("no answer in 10 s")
+
+
+def test_torch_that_cannot_be_imported(torch_of):
+    facts = deep.ask_torch(
+        60, torch_of("raise ImportError('libMIOpen.so.1: cannot open shared object file')")
+    )
+    assert facts["deep.error"].value == (
+        "import torch: ImportError: libMIOpen.so.1: cannot open shared object file"
+    )
+    assert all(facts[f"deep.{question}"].value is None for question in QUESTIONS)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
+def test_the_installed_torch():
+    facts = deep.ask_torch()
+    assert "deep.error" not in facts
+    assert facts["deep.version"].value
+    assert json.dumps({name: fact.value for name, fact in facts.items()})

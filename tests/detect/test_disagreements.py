@@ -1,0 +1,86 @@
+"""Facts that disagree."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocmprobe.detect.disagreements import disagreements
+from rocmprobe.model import Fact, Gpu, Machine
+
+
+def machine(native="gfx1010", effective="gfx1030", **facts):
+    gpu = Gpu(
+        vendor=Fact("amd", "KFD"), native_isa=Fact(native, "KFD"), effective_isa=Fact(effective, "override")
+    )
+    return Machine((gpu,), {name.replace("__", "."): Fact(value, name) for name, value in facts.items()})
+
+
+def about(machine):
+    return [what for what, _, _ in disagreements(machine)]
+
+
+def test_nothing_known_nothing_to_disagree():
+    assert disagreements(Machine()) == []
+    assert about(machine(None, None)) == []
+
+
+def test_a_wheel_without_native_code():
+    found = disagreements(machine(torch__targets=["gfx900", "gfx1030"], rocblas__targets=["gfx1010"]))
+    assert found == [
+        (
+            "code for the native ISA in torch",
+            Fact("gfx1010", "KFD"),
+            Fact(["gfx900", "gfx1030"], "torch__targets"),
+        ),
+        (
+            "code for the effective ISA in rocblas",
+            Fact("gfx1030", "override"),
+            Fact(["gfx1010"], "rocblas__targets"),
+        ),
+    ]
+
+
+@pytest.mark.parametrize("targets", [["gfx1010:xnack-"], ["gfx10-1-generic"], ["gfx101x"]])
+def test_code_for_an_isa_under_other_names(targets):
+    assert about(machine(effective="gfx1010", torch__targets=targets)) == []
+
+
+def test_versions_of_miopen():
+    same = {"miopen__version_expected": "2.17.0", "miopen__version_told": "2.17.0"}
+    assert about(machine(**same)) == []
+    other = {**same, "miopen__version_told": "3.4.0"}
+    assert about(machine(**other)) == ["the version of MIOpen"]
+    deep_facts = {"deep__hip": "5.2", "deep__library": "3.4.0"}
+    assert about(machine(**same, **deep_facts)) == ["the version of MIOpen that torch loads"]
+    assert about(machine(**other, **deep_facts)) == ["the version of MIOpen"]
+    # On a CUDA build that number is cuDNN's.
+    assert about(machine(**same, deep__library=90100)) == []
+
+
+def test_what_torch_sees_against_the_facts():
+    device = {"gcnArchName": "gfx1010:xnack-"}
+    seen = {"deep__hip": "6.1", "deep__device_count": 1, "deep__devices": [device]}
+    assert about(machine(effective="gfx1010", **seen)) == []
+    assert about(machine(**seen)) == ["the effective ISA"]
+    assert about(machine(deep__hip="6.1", deep__device_count=0, deep__devices=[])) == ["the number of GPUs"]
+    # torch before 2.4 does not name the ISA.
+    assert about(machine(**{**seen, "deep__devices": [{"name": "AMD"}]})) == []
+
+
+def test_arch_list_against_the_code_objects():
+    lists = {"torch__targets": ["gfx900", "gfx1030"], "deep__arch_list": ["gfx900"]}
+    assert about(machine("gfx1030", **lists)) == ["the targets that torch is built for"]
+
+
+def test_what_rocminfo_sees_against_the_facts():
+    assert about(machine(rocminfo__agents=[{"gfx": "gfx1030"}])) == []
+    assert about(machine(rocminfo__agents=[{"gfx": "gfx1010"}])) == ["the effective ISA"]
+
+
+def test_gpus_that_torch_is_not_shown_are_not_missed():
+    seen = {"deep__hip": "6.1", "deep__device_count": 0, "deep__devices": []}
+    assert about(machine(**seen)) == ["the number of GPUs"]
+    hidden = machine(**seen)
+    hidden = Machine(hidden.gpus, hidden.facts, {"HIP_VISIBLE_DEVICES": Fact("-1", "environment")})
+    assert about(hidden) == []
+    assert about(machine(**seen, kfd__unlisted=["0000:0b:00.0"])) == []
