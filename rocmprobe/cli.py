@@ -8,6 +8,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -97,7 +98,7 @@ def main() -> None:
 )
 @click.option("--retry-aborted", is_flag=True, help="With --resume: ask again what was in flight.")
 @click.option("--fail-on", type=click.Choice(("findings", "never")), default="findings", show_default=True)
-@click.option("--no-redact", is_flag=True, help="Keep user, host and home names in what is written.")
+@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
 @click.option(
     "--verify",
     type=click.Path(path_type=Path),
@@ -162,10 +163,11 @@ def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
     if setting is None:
         raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
     ran = expected.options
+    simulate = ran["simulate"] and ran["simulate"].replace("<home>", str(Path.home()))
     return RunOptions(
         # A comma makes it a list of names: "default" alone is the name of a set.
         ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
-        skip=("throughput", "memory"), simulate=ran["simulate"], redact=redact,
+        skip=("throughput", "memory"), simulate=simulate, redact=redact,
     )  # fmt: skip
 
 
@@ -228,34 +230,43 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
 @click.option("--json", "as_json", is_flag=True, help="All facts as JSON.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("/"),
               help="Read a recorded / tree.")  # fmt: skip
-@click.option("--no-redact", is_flag=True, help="Keep user, host and home names.")
+@click.option("--deep", is_flag=True, help="Ask torch, too, in a process of its own; takes seconds.")
+@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
 @_answering
-def detect_command(as_json: bool, root: Path, no_redact: bool) -> int:
-    """Facts about this machine, each with its source. Runs no kernel and needs no torch.
+def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> int:
+    """Facts about this machine, each with its source, and what they tell. Runs no kernel, needs no torch.
 
     Exits 3 where there is no AMD GPU.
 
     \b
-    Example:
+    Examples:
       rocmprobe detect --json
+      rocmprobe detect --deep
     """
-    from rocmprobe.detect import detect
+    from rocmprobe.detect import ask_torch, detect
+    from rocmprobe.judge import machine_findings
     from rocmprobe.model import Machine, from_json
-    from rocmprobe.redact import redacted
+    from rocmprobe.redact import census, redacted
 
+    if deep and root != Path("/"):
+        raise BadInput("--deep asks the torch of this machine; leave out --root, or --deep")
     machine = detect(root)
+    if deep:
+        machine = replace(machine, facts={**machine.facts, **ask_torch()})
     if not no_redact:
         machine = from_json(Machine, redacted(to_json(machine)))
+    findings = machine_findings(machine)
     if as_json:
         import json
 
-        click.echo(json.dumps(to_json(machine), indent=1))
+        told = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
+        click.echo(json.dumps({**told, "redacted": {} if no_redact else census(told)}, indent=1))
     else:
         from rich.console import Console
 
-        from rocmprobe.report.terminal import render_machine
+        from rocmprobe.report.glance import render_machine
 
-        render_machine(machine, Console())
+        render_machine(machine, findings, Console())
     return OK if any(gpu.vendor.value == "amd" for gpu in machine.gpus) else NOTHING
 
 
@@ -318,7 +329,9 @@ def env_command(results: Path, shell: str) -> int:
 
 
 @main.command("list")
-@click.argument("what", type=click.Choice(("settings", "problems", "checks", "machines", "gpus", "causes")))
+@click.argument(
+    "what", type=click.Choice(("settings", "problems", "checks", "machines", "variables", "gpus", "causes"))
+)
 @_answering
 def list_command(what: str) -> int:
     """Print one of the tables that rocmprobe works from.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rocmprobe.judge.diagnose import diagnose
+from rocmprobe.judge.machine import machine_findings
 from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import Results
 
-__all__ = ["diagnose", "judged", "recommend"]
+__all__ = ["diagnose", "judged", "machine_findings", "recommend"]
 
 
 def judged(results: Results) -> Results:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from rocmprobe.gpus import family, in_official_wheels, missing_features
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.convolution import native_convolution, other_dtypes
-from rocmprobe.judge.evidence import NATIVE, device_of, failed, quoted
-from rocmprobe.model import SEVERITIES, Finding, Gpu, Outcome, Results
+from rocmprobe.judge.evidence import by_severity, failed, quoted
+from rocmprobe.judge.machine import MACHINE_RULES
+from rocmprobe.model import Finding, Outcome, Results
 
 #: What a rung below convolution carries; copy and elementwise carry everything.
 _CARRIES = {
@@ -23,100 +23,15 @@ _CARRIES = {
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
-        _isa_mismatch, _wrong_build, _no_gpu, _ladder, native_convolution, other_dtypes, _batch_norm,
+        *MACHINE_RULES, _ladder, native_convolution, other_dtypes, _batch_norm,
         _training_step, _as_found, _bypass, _fallback, _aborted, _wedged, _probe_errors, _teardown, _partial,
     )  # fmt: skip
-    found = [finding for rule in rules for finding in rule(results)]
-    return tuple(sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity)))
+    return by_severity(finding for rule in rules for finding in rule(results))
 
 
 def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
     return tuple(
         outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")
-    )
-
-
-def _isa_mismatch(results: Results) -> Iterator[Finding]:
-    for number, gpu in enumerate(results.machine.gpus):
-        native, effective = gpu.native_isa.value, gpu.effective_isa.value
-        if not native or not effective or native == effective:
-            continue
-        lacking = missing_features(native, effective)
-        known = family(native) is not None and family(effective) is not None
-        wheels = "" if in_official_wheels(native) else f"No official PyTorch wheel holds code for {native}. "
-        advice = (
-            f"{wheels}A torch built for {native} needs no override. Until then use the configuration "
-            "recommended here, which was checked as the machine is."
-        )
-        if lacking:
-            severity = "error" if _hurt(results, gpu) else "warning"
-            risk = f"code built for {effective} may fail, hang or compute wrong numbers on it"
-        elif known:
-            severity, advice = "info", "Nothing to do."
-            risk = f"its instructions cover those of {effective}"
-        else:
-            severity = "warning"
-            risk = f"whether it can run code built for {effective} is not known here"
-        yield Finding(
-            f"isa-mismatch-{number}",
-            severity,
-            "override-isa-mismatch",
-            "user-env",
-            f"{gpu.name.value or 'the GPU'} is {native} silicon that pretends to be {effective}: {risk}",
-            (
-                f"native ISA {native}, from {gpu.native_isa.source}",
-                f"effective ISA {effective}, from {gpu.effective_isa.source}",
-                *lacking,
-            ),
-            advice,
-        )
-
-
-def _hurt(results: Results, gpu: Gpu) -> bool:
-    """Whether anything failed on this GPU that may run code which came with torch or ROCm."""
-    settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
-    isas = gpu.native_isa.value, gpu.effective_isa.value
-    return any(
-        (outcome.native_isa, outcome.effective_isa) == isas and outcome.setting in settings
-        for outcome in failed(results.outcomes)
-    )
-
-
-def _wrong_build(results: Results) -> Iterator[Finding]:
-    cards = [gpu for gpu in results.machine.gpus if gpu.vendor.value == "amd"]
-    kind = results.machine.value("torch.kind")
-    if cards and kind not in ("rocm", None):
-        version = results.machine.value("torch.version")
-        # Who asked for the CPU, or has another GPU at work, knows that the AMD card is left out.
-        fell_back = results.options.get("device", "auto") == "auto" and device_of(results) in ("cpu", None)
-        yield Finding(
-            "wrong-torch-build",
-            "warning" if fell_back else "info",
-            "wrong-torch-build",
-            "torch-build",
-            f"torch {version} is a {kind} build: it cannot use the {cards[0].name.value or 'AMD GPU'}",
-            (f"torch.kind {kind}, from {results.machine.facts['torch.kind'].source}",),
-            "Install a ROCm build of torch from PyTorch's wheel index (https://download.pytorch.org/whl/), "
-            "then run again.",
-        )
-
-
-def _no_gpu(results: Results) -> Iterator[Finding]:
-    """A ROCm torch that had to make do with the CPU, because the machine shows it no GPU."""
-    machine, auto = results.machine, results.options.get("device", "auto") == "auto"
-    if machine.value("torch.kind") != "rocm" or not auto or device_of(results) != "cpu":
-        return
-    node = machine.value("kfd.device")
-    cause, layer = ("kfd-permission", "permissions") if node == "no permission" else ("kfd-missing", "driver")
-    yield Finding(
-        "no-gpu",
-        "error",
-        cause,
-        layer,
-        f"torch {machine.value('torch.version')} is a ROCm build, but no GPU was found: the CPU was tested",
-        (f"/dev/kfd: {node}", f"AMD GPUs found: {len(machine.gpus)}"),
-        "See `rocmprobe detect`: the amdgpu driver must be loaded, /dev/kfd present (a container needs it "
-        "passed in) and readable by this user (groups render and video).",
     )
 
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Any, Optional
 
-from rocmprobe.model import FAILING_STATES, WORKING_STATES, Outcome, Results, Setting
+from rocmprobe.model import (
+    FAILING_STATES,
+    SEVERITIES,
+    WORKING_STATES,
+    Finding,
+    Outcome,
+    Results,
+    Setting,
+)  # fmt: skip
 
 #: Settings that still go through the vendor library.
 NATIVE = ("native", "native-with-settings")
@@ -149,3 +157,8 @@ def quoted(outcomes: Iterable[Outcome], most: int = 3) -> tuple[str, ...]:
         f"{outcome.id}: {outcome.state}" + (f", {outcome.evidence[0]}" if outcome.evidence else "")
         for outcome in list(outcomes)[:most]
     )
+
+
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The gravest first; those of one severity stay in their order."""
+    return tuple(sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity)))

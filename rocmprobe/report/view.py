@@ -95,8 +95,8 @@ def build(results: Results) -> dict[str, Any]:
         "throughput": measures.throughput(results),
         "validation": measures.validation(results),
         "memory": measures.memory(results),
-        "facts": fact_rows(results.machine.facts),
-        "variables": fact_rows(results.machine.variables),
+        "facts": fact_rows(unlabelled(results.machine)),
+        "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
         "unlearned": matrix.unlearned(results),
         "settings": results.settings,
@@ -266,6 +266,21 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> measures.Table:
 
 def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
     return {name: fact for name, fact in vars(gpu).items() if fact.value is not None or fact.source}
+
+
+def unlabelled(machine: Machine) -> dict[str, Fact]:
+    """The facts without those that belong to a variable."""
+    own = {f"variables.{name}" for name in machine.variables}
+    return {name: fact for name, fact in machine.facts.items() if name not in own}
+
+
+def labelled(machine: Machine) -> dict[str, Fact]:
+    """The variables that are set, each with what is known of it as its source."""
+    found = {}
+    for name, fact in machine.variables.items():
+        label = machine.facts.get(f"variables.{name}")
+        found[name] = Fact(fact.value, f"{label.value}: {label.source}") if label else fact
+    return found
 
 
 def fact_rows(facts: Mapping[str, Fact]) -> list[tuple[str, str, str]]:

@@ -11,8 +11,9 @@ import sample
 from rendering import Rendered
 from rich.console import Console
 
+from rocmprobe.judge import machine_findings
 from rocmprobe.model import Machine, Results, from_json, read_results
-from rocmprobe.report import terminal
+from rocmprobe.report import glance, terminal
 
 
 def run_text(results: Results, width: int = 200) -> str:
@@ -24,7 +25,9 @@ def run_text(results: Results, width: int = 200) -> str:
 
 def machine_text(machine: Machine) -> str:
     out = io.StringIO()
-    terminal.render_machine(machine, Console(file=out, width=200, force_terminal=False))
+    glance.render_machine(
+        machine, machine_findings(machine), Console(file=out, width=200, force_terminal=False)
+    )
     return out.getvalue()
 
 
@@ -53,7 +56,7 @@ def test_run_without_recommendation_says_so() -> None:
 def test_machine_at_a_glance() -> None:
     text = machine_text(sample.rdna1_machine())
     assert text.startswith("AMD Radeon RX 5600 XT  gfx1010 -> gfx1030\n")
-    assert "PCI 0x731f revision 0xca, 36 CUs, 5.98 GiB of VRAM" in text
+    assert "PCI 0x731f revision 0xca, 36 CUs, VRAM 5.98 GiB" in text
     assert "torch.version" in text
     assert "HSA_OVERRIDE_GFX_VERSION  10.3.0" in text
 
