@@ -112,8 +112,8 @@ def _kind(key: str) -> Optional[str]:
 
 @lru_cache(maxsize=4096)
 def _clean_key(key: str) -> str:
-    """Names of ours are made of the words that a user may be called, so only forms count."""
-    return _replaced(key, (*_TOKENS, *_FORMS))
+    """Names of ours are made of the words that a user may be called, so only forms count; not so a path."""
+    return redacted_text(key) if key.startswith("/") else _replaced(key, (*_TOKENS, *_FORMS))
 
 
 class _Rule(NamedTuple):

@@ -159,6 +159,14 @@ def nearest(name: str) -> Optional[str]:
 _LONGEST = 120
 
 
+def one_letter_apart(one: str, other: str) -> bool:
+    """Whether a letter was left out, added or mistyped, or two were swapped."""
+    if sorted(one) == sorted(other):
+        return True
+    blocks = difflib.SequenceMatcher(None, one, other, False).get_matching_blocks()
+    return sum(block.size for block in blocks) >= max(len(one), len(other)) - 1
+
+
 @lru_cache(maxsize=1)
 def _known() -> tuple[str, ...]:
     """Names that a user may have meant."""
@@ -187,7 +195,12 @@ def matters(name: str) -> bool:
     if name == "LD_LIBRARY_PATH" or name.startswith(PREFIXES):
         return True
     head, _, tail = name.partition("_")
-    return len(name) <= _LONGEST and bool(difflib.get_close_matches(head, _tails().get(tail, ()), 1, 0.75))
+    # A tail of one word, as in CHIP_PATH, is anybody's.
+    return (
+        "_" in tail
+        and len(name) <= _LONGEST
+        and bool(difflib.get_close_matches(head, _tails().get(tail, ()), 1, 0.75))
+    )
 
 
 def labels(machine: Machine) -> dict[str, Label]:

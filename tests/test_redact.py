@@ -203,6 +203,12 @@ def test_every_place_of_free_text_is_reached():
         assert name not in found
 
 
+def test_a_path_as_a_key_is_free_text():
+    assert redact.redacted({"rocm.installs": {"value": {f"/data/{USER}/rocm": "6.2"}}}) == {
+        "rocm.installs": {"value": {"/data/<user>/rocm": "6.2"}}
+    }
+
+
 def test_ids_and_words_of_ours_stay(monkeypatch):
     monkeypatch.setenv("USER", "bypass")
     forget()

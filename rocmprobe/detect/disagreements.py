@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rocmprobe.model import Fact, Machine
 
@@ -20,7 +21,6 @@ def disagreements(machine: Machine) -> list[Disagreement]:
         *_library_versions(machine),
         *_device_counts(machine),
         *_arch_lists(machine),
-        *_missing_code(machine),
         *_effective_isas(machine),
     ]
 
@@ -55,33 +55,26 @@ def _arch_lists(machine: Machine) -> Iterator[Disagreement]:
         yield "the targets that torch is built for", arch_list, targets
 
 
-def _missing_code(machine: Machine) -> Iterator[Disagreement]:
-    """GPUs for whose ISA, native or effective, torch or rocBLAS has no code."""
-    for gpu in machine.gpus:
-        for name in ("torch.targets", "rocblas.targets"):
-            targets = _fact(machine, name)
-            if targets.value is None:
-                continue
-            pretends = gpu.effective_isa.value != gpu.native_isa.value
-            isas = [("native", gpu.native_isa), *([("effective", gpu.effective_isa)] if pretends else [])]
-            for what, isa in isas:
-                if isa.value and not _serves(_bases(targets), isa.value):
-                    yield f"code for the {what} ISA in {name.partition('.')[0]}", isa, targets
-
-
 def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
-    """GPUs that torch or rocminfo name otherwise than the facts have it; only where all are seen."""
-    gpus = [gpu for gpu in machine.gpus if gpu.vendor.value == "amd"]
-    for name, key in (("deep.devices", "gcnArchName"), ("rocminfo.agents", "gfx")):
-        devices = _fact(machine, name)
-        names = [device.get(key) for device in devices.value or ()]
-        if len(names) != len(gpus) or not all(names):
-            continue
-        facts = sorted(str(gpu.effective_isa.value) for gpu in gpus)
-        told = sorted(_base(name) for name in names)
-        if facts != told:
-            source = "; ".join(gpu.effective_isa.source for gpu in gpus)
-            yield "the effective ISA", Fact(facts, source), Fact(told, f"{devices.source} {key}")
+    """GPUs that torch or rocminfo name otherwise than the facts have it."""
+    gpus = {
+        str(gpu.address.value).partition(":")[2]: gpu for gpu in machine.gpus if gpu.vendor.value == "amd"
+    }
+    for name, key, place in (("deep.devices", "gcnArchName", _torch_place), ("rocminfo.agents", "gfx", _bdf)):
+        fact = _fact(machine, name)
+        for device in fact.value or ():
+            gpu, told = gpus.get(place(device)), device.get(key)
+            if gpu and told and gpu.effective_isa.value not in (None, _base(told)):
+                yield "the effective ISA", gpu.effective_isa, Fact(_base(told), f"{fact.source} {key}")
+
+
+def _bdf(agent: Mapping[str, Any]) -> str:
+    return str(agent.get("bdf"))
+
+
+def _torch_place(device: Mapping[str, Any]) -> str:
+    bus, slot = device.get("pci_bus_id"), device.get("pci_device_id")
+    return f"{bus:02x}:{slot:02x}.0" if isinstance(bus, int) and isinstance(slot, int) else ""
 
 
 def _differ(one: Fact, other: Fact) -> bool:
@@ -94,12 +87,3 @@ def _base(target: str) -> str:
 
 def _bases(targets: Fact) -> set[str]:
     return {_base(target) for target in targets.value or ()}
-
-
-def _serves(targets: set[str], isa: str) -> bool:
-    """Whether code for one of the targets is for an ISA, by its own name or a family's.
-
-    A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in a wheel's name.
-    """
-    family = {f"{isa[:-2]}-{isa[-2]}-generic", f"{isa[:-2]}-generic", f"{isa[:-1]}x"}
-    return isa in targets or bool(family & targets)

@@ -38,12 +38,14 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
             facts[f"errors.{reader}"] = Fact(f"{type(error).__name__}: {error}", f"reader {reader}")
             return None
 
-    # First, since they work while the files are read.
-    runs = attempt("tools", lambda: tools.start(tree, environ)) or []
     devices = attempt("pci", lambda: pci.read_devices(tree)) or {}
-    found, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ)) or ([], {})
-    found += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
     torch = attempt("torch", lambda: torch_build.read_build(tree)) or torch_build.TorchBuild(None, {})
+    hip = torch.value("torch.hip")
+    found, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
+    # They work while the files are read, but not while the sensors are: rocminfo wakes every GPU.
+    asleep = [address for address, gpu in found if "suspended" in gpu.power_w.source]
+    runs = attempt("tools", lambda: [] if asleep else tools.start(tree, environ)) or []
+    found += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
     facts.update(amd_facts)
     facts.update(attempt("system", lambda: system.read_facts(tree)) or {})
     facts.update(attempt("limits", lambda: limits.read_facts(tree)) or {})
@@ -63,7 +65,7 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
     gpus = [gpu for _, gpu in found]
     facts.update(attempt("databases", lambda: databases.read_facts(tree, torch, libs, gpus, environ)) or {})
     facts["python.version"] = torch_build.python_version(tree)
-    facts.update(attempt("tools", lambda: tools.read_facts(tree, runs)) or {})
+    facts.update(attempt("tools", lambda: tools.read_facts(tree, runs, asleep)) or {})
     found_set = attempt("variables", lambda: variables.read_variables(environ)) or {}
     facts.update(attempt("labels", lambda: variables.read_labels(found_set, facts)) or {})
     return Machine(

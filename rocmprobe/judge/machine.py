@@ -7,9 +7,10 @@ from typing import Any
 
 from rocmprobe import gpus
 from rocmprobe.detect.disagreements import disagreements
+from rocmprobe.detect.stack.code_objects import serves
 from rocmprobe.judge.evidence import NATIVE, by_severity, device_of, failed
 from rocmprobe.model import SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
-from rocmprobe.variables import FOLKLORE, NOT_HERE, REJECTED, UNKNOWN, labels
+from rocmprobe.variables import FOLKLORE, NOT_HERE, REJECTED, UNKNOWN, Label, find, labels, one_letter_apart
 
 #: Kernel messages (kinds of ``dmesg.events``) after which a GPU is not what it was.
 _GRAVE = frozenset(
@@ -18,6 +19,11 @@ _GRAVE = frozenset(
         "vram-lost", "page-fault", "init-failed", "mes-hang", "smu-hang", "compute-hang", "gpu-lost",
         "memory-error",
     }
+)  # fmt: skip
+_TOOLS = ("rocminfo", "rocm_smi", "amd_smi")
+#: States of a tool that the GPU, its driver or the runtime is to blame for.
+_BROKEN = frozenset(
+    {"timeout", "unkillable", "crashed", "hsa-init-failed", "kfd-refused", "unsupported-gpu"}
 )  # fmt: skip
 #: What keeps ROCm from the compute driver, by the fact ``kfd.device``.
 _CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there is no /dev/kfd"}
@@ -76,15 +82,12 @@ def _hurt(results: Results, gpu: Gpu) -> bool:
 
 
 def _wrong_build(results: Results) -> Iterator[Finding]:
-    cards = [gpu for gpu in results.machine.gpus if gpu.vendor.value == "amd"]
-    kind = results.machine.value("torch.kind")
+    cards, kind = _amd(results.machine), results.machine.value("torch.kind")
     if cards and kind not in ("rocm", None):
         version = results.machine.value("torch.version")
-        # Who asked for the CPU, or has another GPU at work, knows that the AMD card is left out.
-        fell_back = results.options.get("device", "auto") == "auto" and device_of(results) in ("cpu", None)
         yield Finding(
             "wrong-torch-build",
-            "warning" if fell_back else "info",
+            "warning" if _fell_back(results) and not all(card.apu.value for card in cards) else "info",
             "wrong-torch-build",
             "torch-build",
             f"torch {version} is a {kind} build: it cannot use the {cards[0].name.value or 'AMD GPU'}",
@@ -92,6 +95,19 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
             "Install a ROCm build of torch from PyTorch's wheel index (https://download.pytorch.org/whl/), "
             "then run again.",
         )
+
+
+def _amd(machine: Machine) -> list[Gpu]:
+    return [gpu for gpu in machine.gpus if gpu.vendor.value == "amd"]
+
+
+def _fell_back(results: Results) -> bool:
+    """Whether the AMD GPU is missed: who asked for the CPU, or has another GPU at work, does not."""
+    machine, auto = results.machine, results.options.get("device", "auto") == "auto"
+    other = machine.value("torch.kind") == "cuda" and any(
+        gpu.vendor.value == "nvidia" for gpu in machine.gpus
+    )
+    return auto and device_of(results) in ("cpu", None) and not other
 
 
 def _wheels(native: str) -> str:
@@ -109,25 +125,26 @@ def _wheels(native: str) -> str:
 
 def _no_gpu(results: Results) -> Iterator[Finding]:
     """An AMD GPU, or a torch made for one, and no way to it."""
-    machine, device = results.machine, device_of(results)
-    if results.options.get("device", "auto") != "auto" or device not in ("cpu", None):
-        return
-    cards = [gpu for gpu in machine.gpus if gpu.vendor.value == "amd"]
-    rocm_torch = machine.value("torch.kind") == "rocm"
-    node = machine.value("kfd.device")
+    machine, cards = results.machine, _amd(results.machine)
+    rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
     why = _CLOSED.get(str(node))
-    if not (cards or rocm_torch) or not (why or (rocm_torch and device == "cpu")):
+    # On WSL the way is another.
+    if not _fell_back(results) or machine.value("container.wsl") not in (None, "no"):
         return
+    if not (cards or rocm_torch) or not (why or (rocm_torch and device_of(results) == "cpu")):
+        return
+    contained = machine.value("container.kind") not in (None, "none")
     if node == "no permission":
-        cause, layer, advice = "kfd-permission", "permissions", _join_groups(machine)
+        cause, layer, advice = "kfd-permission", "permissions", _join_groups(machine, contained)
     else:
         cause, layer = "kfd-missing", "driver"
         advice = "Load the amdgpu driver (modprobe amdgpu); the kernel's log says why it is not loaded."
-        if machine.value("container.kind") not in (None, "none"):
+        if contained:
             advice = "Start the container with --device /dev/kfd --device /dev/dri."
+    missed = rocm_torch or any(not card.apu.value for card in cards)
     yield Finding(
         "no-gpu",
-        "error",
+        "error" if missed else "info",
         cause,
         layer,
         f"ROCm has no way to a GPU: {why or 'none was found, and the CPU was tested'}",
@@ -140,36 +157,95 @@ def _no_gpu(results: Results) -> Iterator[Finding]:
     )
 
 
-def _join_groups(machine: Machine) -> str:
-    groups = machine.value("access.groups_needed") or ["render", "video"]
-    return f"sudo usermod -a -G {','.join(groups)} $USER, then log in again."
+def _join_groups(machine: Machine, contained: bool) -> str:
+    needed = machine.value("access.groups_needed") or ["render", "video"]
+    if contained:
+        return (
+            "Start the container with " + " ".join(f"--group-add {name.split()[-1]}" for name in needed) + "."
+        )
+    names = [name for name in needed if not name.startswith("gid ")] or ["render", "video"]
+    return f"sudo usermod -a -G {','.join(names)} $USER, then log in again."
 
 
 def _tool_messages(machine: Machine) -> Iterator[str]:
-    for tool in ("rocminfo", "rocm_smi", "amd_smi"):
+    for tool in _TOOLS:
         if machine.value(f"{tool}.meaning"):
             yield f"{tool.replace('_', '-')}: {machine.value(f'{tool}.meaning')}"
 
 
+def _tools(results: Results) -> Iterator[Finding]:
+    """ROCm's own tools cannot talk to the GPU, although the way to it is open."""
+    machine = results.machine
+    broken = [tool for tool in _TOOLS if machine.value(f"{tool}.state") in _BROKEN]
+    if broken and machine.value("kfd.device") == "present":
+        states = {machine.value(f"{tool}.state") for tool in broken}
+        stuck = states & {"timeout", "unkillable"}
+        yield Finding(
+            "tools",
+            "error",
+            "gpu-hang-reset" if stuck else "hsa-init-failed",
+            "driver" if stuck else "hsa",
+            f"ROCm's own tools get no answer from the GPU: {machine.value(f'{broken[0]}.meaning')}",
+            tuple(f"{tool.replace('_', '-')}: {machine.value(f'{tool}.message')}" for tool in broken),
+            "Restart the machine." if stuck else "Mend this first: nothing above the runtime can work.",
+        )
+
+
+def _deep(results: Results) -> Iterator[Finding]:
+    """What torch could not do when it was asked."""
+    machine = results.machine
+    error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
+    listed = [gpu for gpu in _amd(machine) if gpu.cus.value is not None]
+    hidden = any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
+    if error:
+        title, evidence = "torch failed when it was asked", (str(error.value),)
+    elif available.value is False and machine.value("deep.hip") and listed and not hidden:
+        title = f"torch sees no GPU, although the compute driver lists {len(listed)}"
+        evidence = (f"{available.source}: False",)
+    else:
+        return
+    yield Finding(
+        "torch-asked", "error", "unknown", "torch-build", title, evidence, "See the findings above."
+    )
+
+
 def _unlisted(results: Results) -> Iterator[Finding]:
-    """GPUs that the kernel shows on PCI and keeps from ROCm."""
+    """GPUs of amdgpu that the kernel keeps from ROCm."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
-    if not addresses or machine.value("kfd.device") != "present":
+    # A container that was not given all GPUs is refused their nodes.
+    if machine.value("kfd.device") != "present" or machine.value("kfd.refused"):
+        return
+    left_out = [
+        gpu for gpu in _amd(machine) if gpu.address.value in addresses and gpu.driver.value == "amdgpu"
+    ]
+    if not left_out:
         return
     said = [event for event in _events(machine) if event["kind"] in ("kfd-rejects-atomics", "kfd-skips-gpu")]
+    said = [event for event in said if any(_names(event["line"], gpu) for gpu in left_out)]
     atomics = any(event["kind"] == "kfd-rejects-atomics" for event in said)
+    missed = any(not gpu.apu.value for gpu in left_out)
     yield Finding(
         "gpu-unlisted",
-        "warning",
+        "warning" if missed else "info",
         "pcie-atomics" if atomics else "gpu-unsupported-by-kfd",
         "hardware" if atomics else "driver",
-        f"The compute driver leaves out {len(addresses)} GPU(s): ROCm cannot use them",
+        f"The compute driver leaves out {_named(left_out)}: ROCm cannot use it",
         (machine.facts["kfd.unlisted"].source, *(event["line"] for event in said)),
         "Put the card into a slot wired to the processor: its present slot carries no PCIe atomics."
-        if atomics
+        if atomics and missed
         else "A newer kernel may know it; an integrated or old GPU may never be listed.",
     )
+
+
+def _named(cards: list[Gpu]) -> str:
+    return ", ".join(dict.fromkeys(str(gpu.name.value or gpu.native_isa.value) for gpu in cards))
+
+
+def _names(line: str, gpu: Gpu) -> bool:
+    """Whether a line of the kernel's log is about a GPU, by its PCI id or address."""
+    pci_id = str(gpu.pci_id.value).replace("0x", "")
+    return f"1002:{pci_id}" in line.lower() or str(gpu.address.value) in line
 
 
 def _kernel_log(results: Results) -> Iterator[Finding]:
@@ -193,46 +269,75 @@ def _events(machine: Machine) -> list[dict[str, Any]]:
 
 def _variables(results: Results) -> Iterator[Finding]:
     """Variables that do nothing of what they were set for."""
-    for name, label in labels(results.machine).items():
-        # A name that the catalogue merely lacks is nobody's mistake.
-        merely_missing = label.verdict == UNKNOWN and not (label.nearest or label.complete)
-        if label.verdict not in _IDLE or merely_missing:
+    machine = results.machine
+    for name, label in labels(machine).items():
+        # The fact was made from the value itself, which redaction may have replaced since.
+        told = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
+        verdict = str(told.value).partition(", ")[0]
+        if verdict not in _IDLE or (verdict == UNKNOWN and not _meant(name, label)):
             continue
-        severity, what = _IDLE[label.verdict]
+        severity, what = _IDLE[verdict]
+        row = find(name)
+        fatal = verdict == REJECTED and name.startswith("HSA_OVERRIDE_GFX_VERSION")
+        misread = verdict == REJECTED and row is not None and row.of == "miopen"
         yield Finding(
             f"variable-{name}",
-            severity,
-            "miopen-env-misparse" if label.verdict == REJECTED else "benign-warning",
+            "error" if fatal else severity,
+            "miopen-env-misparse" if misread else "override-not-effective" if fatal else "benign-warning",
             "user-env",
             f"{name} {what}",
-            (f"{name}={results.machine.variables[name].value}", label.why),
-            f"Did you mean {label.nearest}?" if label.nearest else "Unset it.",
+            (f"{name}={machine.variables[name].value}", told.source),
+            f"Did you mean {label.nearest}?" if verdict == UNKNOWN and label.nearest else "Unset it.",
         )
 
 
+def _meant(name: str, label: Label) -> bool:
+    """Whether an unknown name was meant for the stack: one letter from a known one, or where all are known.
+
+    Builds and containers leave folders and versions behind, under names like ROCBLAS_DIR.
+    """
+    if name.endswith(("_DIR", "_PATH", "_ROOT", "_HOME", "_VERSION")):
+        return False
+    return label.complete or (label.nearest is not None and one_letter_apart(name, label.nearest))
+
+
+def _missing_code(results: Results) -> Iterator[Finding]:
+    """torch or rocBLAS without code for the ISA that a GPU says it has."""
+    machine = results.machine
+    unlisted = machine.value("kfd.unlisted") or []
+    cards = [gpu for gpu in _amd(machine) if gpu.address.value not in unlisted and gpu.effective_isa.value]
+    for library, layer, cause in (
+        ("torch", "torch-build", "arch-not-in-wheel"),
+        ("rocblas", "rocblas", "rocblas-missing-arch"),
+    ):
+        targets = machine.facts.get(f"{library}.targets", Fact())
+        lacking = [gpu for gpu in cards if targets.value and not serves(targets, gpu.effective_isa.value)]
+        for isa in dict.fromkeys(gpu.effective_isa.value for gpu in lacking):
+            names = _named([gpu for gpu in lacking if gpu.effective_isa.value == isa])
+            # An integrated GPU beside a card that is served is seldom the one that is meant.
+            spare = len(lacking) < len(cards) and all(gpu.apu.value for gpu in lacking)
+            yield Finding(
+                f"{library}-lacks-{isa}",
+                "info" if spare else "warning",
+                cause,
+                layer,
+                f"The installed {library} holds no code for {isa} ({names})",
+                (f"{library}.targets: {' '.join(targets.value)}, from {targets.source}",),
+                f"{_wheels(isa)}See `rocmprobe list gpus`.",
+            )
+
+
 def _disagreements(results: Results) -> Iterator[Finding]:
-    """Two witnesses of one fact that say different things; missing code is the gravest of them."""
-    overridden = any(gpu.native_isa.value != gpu.effective_isa.value for gpu in results.machine.gpus)
+    """Two witnesses of one fact that say different things."""
     for number, (what, one, other) in enumerate(disagreements(results.machine)):
-        severity, cause, layer, advice = "info", "unknown", "torch-build", ""
-        if what.startswith("code for the native"):
-            # Under an override the code of the effective ISA runs; that of the silicon is not needed.
-            severity = "info" if overridden else "warning"
-        elif what.startswith("code for the effective"):
-            severity = "warning"
-        if what.startswith("code for"):
-            rocblas = what.endswith("rocblas")
-            cause = "rocblas-missing-arch" if rocblas else "arch-not-in-wheel"
-            layer = "rocblas" if rocblas else "torch-build"
-            advice = "Use a build that holds it; see `rocmprobe list gpus` for what official wheels hold."
         yield Finding(
             f"disagreement-{number}",
-            severity,
-            cause,
-            layer,
+            "info",
+            "unknown",
+            "torch-build",
             f"{what[0].upper()}{what[1:]}: {_short(one)} against {_short(other)}",
             (f"{_short(one)}, from {one.source}", f"{_short(other)}, from {other.source}"),
-            advice or "Trust what the running program says before what files say.",
+            "Trust what the running program says before what files say.",
         )
 
 
@@ -261,7 +366,8 @@ def _databases(results: Results) -> Iterator[Finding]:
 
 
 MACHINE_RULES = (
-    _isa_mismatch, _wrong_build, _no_gpu, _unlisted, _kernel_log, _variables, _disagreements, _databases,
+    _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, _kernel_log, _variables,
+    _disagreements, _databases,
 )  # fmt: skip
 
 

@@ -44,7 +44,12 @@ def render_machine(machine: Machine, findings: Iterable[Finding], console: Conso
     asked = {name: machine.facts[name] for name in _SOFTWARE if name in machine.facts}
     known = {name: fact for name, fact in asked.items() if fact.value not in (None, [], {}, "none")}
     _print_facts("Software", known, console)
-    unknown = [name for name, fact in asked.items() if fact.value is None]
+    rocm_torch = machine.value("torch.kind") in ("rocm", None)
+    unknown = [
+        name
+        for name, fact in asked.items()
+        if fact.value is None and (rocm_torch or name not in ("torch.hip", "torch.targets"))
+    ]
     if unknown:
         console.print(styled((f"Not learned: {', '.join(unknown)}", "dim")))
     broken = {name: fact for name, fact in machine.facts.items() if name.startswith("errors.")}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
 
-from rocmprobe.detect.gpus import amd
+from rocmprobe.detect.gpus import amd, amdgpu
+from rocmprobe.detect.gpus.override import effective_isa
 from rocmprobe.detect.tree import Tree
+from rocmprobe.model import Fact
 
 PROPERTIES = "/sys/class/kfd/kfd/topology/nodes/1/properties"
 
@@ -343,3 +346,20 @@ def test_no_topology_breaks_the_reader(tmp_path_factory, contents):
         path.write_bytes(content)
     found, _ = amd.read_gpus(Tree(root), {}, {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
     assert all(fact.source for _, gpu in found for fact in vars(gpu).values())
+
+
+@pytest.mark.parametrize(
+    ("hip", "isa"), [("6.2.41134", "gfx1010"), ("6.3.42131", "gfx1030"), (None, "gfx1030")]
+)
+def test_old_runtimes_do_not_read_the_form_with_a_node_number(hip, isa):
+    native = Fact("gfx1010", "KFD")
+    assert effective_isa(native, 1, {"HSA_OVERRIDE_GFX_VERSION_1": "10.3.0"}, hip).value == isa
+
+
+def test_a_controller_that_hangs_costs_its_own_facts_alone(build, monkeypatch):
+    build.rx_5600_xt()
+    monkeypatch.setattr(amd, "_PATIENCE", 0.1)
+    monkeypatch.setattr(amdgpu, "read_state", lambda *_: threading.Event().wait())
+    gpu = only(build.detect())
+    assert gpu.native_isa.value == "gfx1010"
+    assert gpu.power_w == Fact(None, "/sys/bus/pci/devices/0000:0b:00.0: no answer in 0.1 s")

@@ -99,3 +99,10 @@ def test_the_installed_torch():
     assert "deep.error" not in facts
     assert facts["deep.version"].value
     assert json.dumps({name: fact.value for name, fact in facts.items()})
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
+def test_files_of_the_working_directory_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert "deep.error" not in deep.ask_torch()

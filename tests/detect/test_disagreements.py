@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rocmprobe.detect.disagreements import disagreements
 from rocmprobe.model import Fact, Gpu, Machine
 
 
 def machine(native="gfx1010", effective="gfx1030", **facts):
     gpu = Gpu(
-        vendor=Fact("amd", "KFD"), native_isa=Fact(native, "KFD"), effective_isa=Fact(effective, "override")
+        address=Fact("0000:0b:00.0", "KFD"),
+        vendor=Fact("amd", "KFD"),
+        native_isa=Fact(native, "KFD"),
+        effective_isa=Fact(effective, "override"),
     )
     return Machine((gpu,), {name.replace("__", "."): Fact(value, name) for name, value in facts.items()})
 
@@ -22,27 +23,6 @@ def about(machine):
 def test_nothing_known_nothing_to_disagree():
     assert disagreements(Machine()) == []
     assert about(machine(None, None)) == []
-
-
-def test_a_wheel_without_native_code():
-    found = disagreements(machine(torch__targets=["gfx900", "gfx1030"], rocblas__targets=["gfx1010"]))
-    assert found == [
-        (
-            "code for the native ISA in torch",
-            Fact("gfx1010", "KFD"),
-            Fact(["gfx900", "gfx1030"], "torch__targets"),
-        ),
-        (
-            "code for the effective ISA in rocblas",
-            Fact("gfx1030", "override"),
-            Fact(["gfx1010"], "rocblas__targets"),
-        ),
-    ]
-
-
-@pytest.mark.parametrize("targets", [["gfx1010:xnack-"], ["gfx10-1-generic"], ["gfx101x"]])
-def test_code_for_an_isa_under_other_names(targets):
-    assert about(machine(effective="gfx1010", torch__targets=targets)) == []
 
 
 def test_versions_of_miopen():
@@ -58,7 +38,7 @@ def test_versions_of_miopen():
 
 
 def test_what_torch_sees_against_the_facts():
-    device = {"gcnArchName": "gfx1010:xnack-"}
+    device = {"gcnArchName": "gfx1010:xnack-", "pci_bus_id": 11, "pci_device_id": 0}
     seen = {"deep__hip": "6.1", "deep__device_count": 1, "deep__devices": [device]}
     assert about(machine(effective="gfx1010", **seen)) == []
     assert about(machine(**seen)) == ["the effective ISA"]
@@ -73,8 +53,11 @@ def test_arch_list_against_the_code_objects():
 
 
 def test_what_rocminfo_sees_against_the_facts():
-    assert about(machine(rocminfo__agents=[{"gfx": "gfx1030"}])) == []
-    assert about(machine(rocminfo__agents=[{"gfx": "gfx1010"}])) == ["the effective ISA"]
+    assert about(machine(rocminfo__agents=[{"gfx": "gfx1030", "bdf": "0b:00.0"}])) == []
+    other = {"gfx": "gfx1010", "bdf": "0b:00.0"}
+    assert about(machine(rocminfo__agents=[other])) == ["the effective ISA"]
+    # Each GPU for itself: one that only rocminfo shows is no disagreement.
+    assert about(machine(rocminfo__agents=[{**other, "bdf": "0c:00.0"}])) == []
 
 
 def test_gpus_that_torch_is_not_shown_are_not_missed():

@@ -1,5 +1,7 @@
 """What facts alone tell, before anything is asked of the machine."""
 
+import dataclasses
+
 import pytest
 
 from rocmprobe.judge import machine_findings
@@ -52,14 +54,36 @@ def test_a_container_needs_the_device_nodes():
     assert "--device /dev/kfd" in finding.advice
 
 
+ATOMICS = {
+    "kind": "kfd-rejects-atomics", "address": None, "count": 1,
+    "line": "kfd: skipped device 1002:731f, PCI rejects atomics",
+}  # fmt: skip
+
+
+def unlisted(*others, **facts):
+    facts = {"kfd__device": "present", "kfd__unlisted": ["0000:03:00.0"], "dmesg__events": [ATOMICS], **facts}
+    card = dataclasses.replace(
+        facts.pop("card", CARD), address=Fact("0000:03:00.0", "PCI"), pci_id=Fact("0x731f", "PCI"),
+        driver=Fact(facts.pop("driver", "amdgpu"), "PCI"),
+    )  # fmt: skip
+    return found(card, *others, **facts).get("gpu-unlisted")
+
+
 def test_a_card_that_kfd_leaves_out_for_want_of_atomics():
-    line = "kfd: skipped device 1002:731f, PCI rejects atomics"
-    event = {"kind": "kfd-rejects-atomics", "address": None, "count": 1, "line": line}
-    finding = found(CARD, kfd__device="present", kfd__unlisted=["0000:03:00.0"], dmesg__events=[event])[
-        "gpu-unlisted"
-    ]
-    assert (finding.cause, finding.layer) == ("pcie-atomics", "hardware")
-    assert line in finding.evidence
+    finding = unlisted()
+    assert (finding.severity, finding.cause, finding.layer) == ("warning", "pcie-atomics", "hardware")
+    assert ATOMICS["line"] in finding.evidence
+    of_another = {**ATOMICS, "line": "kfd: skipped device 1002:15d8, PCI rejects atomics"}
+    assert unlisted(dmesg__events=[of_another]).cause == "gpu-unsupported-by-kfd"
+
+
+def test_what_is_kept_from_rocm_on_purpose_is_no_finding():
+    assert unlisted(kfd__refused=["nodes/2: permission denied"]) is None
+    assert unlisted(driver="vfio-pci") is None
+    apu = dataclasses.replace(CARD, apu=Fact(True, "table"))
+    integrated = unlisted(card=apu)
+    assert integrated.severity == "info"
+    assert "slot" not in integrated.advice
 
 
 def test_trouble_in_the_kernel_log():
@@ -89,10 +113,79 @@ def test_variables_that_work_are_no_finding():
 
 
 def test_a_torch_without_code_for_the_chip():
-    finding = found(CARD, torch__targets=["gfx900", "gfx1030"], kfd__device="present")["disagreement-0"]
+    lists = {"torch__targets": ["gfx900", "gfx1030"], "kfd__device": "present"}
+    finding = found(CARD, **lists)["torch-lacks-gfx1010"]
     assert (finding.severity, finding.cause) == ("warning", "arch-not-in-wheel")
-    overridden = found(POSING, torch__targets=["gfx900", "gfx1030"], kfd__device="present")
-    assert overridden["disagreement-0"].severity == "info"
+    assert found(CARD, CARD, **lists).keys() == {"torch-lacks-gfx1010"}
+    # What an override says is what runs.
+    assert found(POSING, **lists).keys() == {"isa-mismatch-0"}
+
+
+@pytest.mark.parametrize("targets", [["gfx1010:xnack-"], ["gfx10-1-generic"], ["gfx101x"]])
+def test_code_for_an_isa_under_other_names(targets):
+    assert found(CARD, torch__targets=targets, rocblas__targets=targets, kfd__device="present") == {}
+
+
+def test_an_integrated_gpu_beside_a_served_card_is_not_worth_a_warning():
+    integrated = dataclasses.replace(
+        CARD, native_isa=Fact("gfx1036", "KFD"), effective_isa=Fact("gfx1036", "KFD"), apu=Fact(True, "KFD")
+    )
+    lists = {"torch__targets": ["gfx1010"], "rocblas__targets": ["gfx1010"], "kfd__device": "present"}
+    assert {finding.severity for finding in found(CARD, integrated, **lists).values()} == {"info"}
+    alone = found(integrated, **lists)
+    assert {finding.severity for finding in alone.values()} == {"warning"}
+
+
+def test_no_way_to_a_gpu_that_nobody_misses():
+    integrated = dataclasses.replace(CARD, apu=Fact(True, "KFD"))
+    nvidia = Gpu(vendor=Fact("nvidia", "PCI"))
+    laptop = found(integrated, torch__kind="cpu", kfd__device="absent", container__kind="docker")
+    assert {finding.severity for finding in laptop.values()} == {"info"}
+    assert found(nvidia, integrated, torch__kind="cuda", kfd__device="no permission").keys() == {
+        "wrong-torch-build"
+    }
+    assert found(torch__kind="rocm", kfd__device="absent", container__wsl="WSL2") == {}
+
+
+def test_a_group_without_a_name_in_a_container():
+    facts = {"kfd__device": "no permission", "access__groups_needed": ["gid 109"]}
+    assert "--group-add 109" in found(CARD, container__kind="docker", **facts)["no-gpu"].advice
+    assert "gid" not in found(CARD, **facts)["no-gpu"].advice
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"), [("timeout", "gpu-hang-reset"), ("hsa-init-failed", "hsa-init-failed")]
+)
+def test_tools_that_get_no_answer(state, cause):
+    facts = {"rocminfo__state": state, "rocminfo__meaning": "why", "rocminfo__message": "its words"}
+    finding = found(CARD, kfd__device="present", **facts)["tools"]
+    assert (finding.severity, finding.cause) == ("error", cause)
+    assert finding.evidence == ("rocminfo: its words",)
+
+
+def test_a_torch_that_failed_when_asked():
+    assert found(CARD, kfd__device="present", deep__error="SIGSEGV")["torch-asked"].evidence == ("SIGSEGV",)
+    listed = dataclasses.replace(CARD, cus=Fact(36, "KFD"))
+    blind = {"kfd__device": "present", "deep__available": False, "deep__hip": "5.2"}
+    assert found(listed, **blind)["torch-asked"].severity == "error"
+    assert found(listed, variables={"HIP_VISIBLE_DEVICES": "-1"}, **blind) == {}
+
+
+def test_a_value_that_redaction_replaced_is_judged_by_what_it_was():
+    label = {"variables__HIP_VISIBLE_DEVICES": "effective, read once per process"}
+    assert found(variables={"HIP_VISIBLE_DEVICES": "GPU-<uuid-3884f>"}, **label) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["ROCBLAS_DIR", "MIOPEN_PATH", "TORCH_VERSION", "TORCH_COMPILE_DEBUG", "HIPBLASLT_TUNING_FILE"]
+)
+def test_variables_of_builds_and_of_others_are_no_finding(name):
+    assert found(variables={name: "1"}) == {}
+
+
+def test_an_override_that_the_runtime_refuses_is_an_error():
+    finding = found(variables={"HSA_OVERRIDE_GFX_VERSION": "gfx1030"})["variable-HSA_OVERRIDE_GFX_VERSION"]
+    assert (finding.severity, finding.cause) == ("error", "override-not-effective")
 
 
 def test_databases_on_a_network_file_system():

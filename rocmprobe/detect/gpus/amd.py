@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Optional
@@ -17,15 +19,18 @@ _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"
 #: Compute modes of a card by how many GPUs it is split into; in CPX each has a single die (XCC).
 _MODES = {2: "DPX", 3: "TPX", 4: "QPX"}
+#: Seconds that all GPUs together have for telling their state.
+_PATIENCE = 1.0
 #: What amdgpu counts for the card as a whole only.
 _OF_THE_CARD = ("vram_used_bytes", "busy_percent")
 
 
 def read_gpus(
-    tree: Tree, devices: Mapping[str, pci.Device], environ: Mapping[str, str]
+    tree: Tree, devices: Mapping[str, pci.Device], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> tuple[list[tuple[str, Gpu]], dict[str, Fact]]:
     """AMD GPUs with their PCI addresses, one for each device that the runtime shows, and facts on them.
 
+    ``hip`` is the version of the runtime, which decides what it makes of ``environ``.
     A partition of a card is a device of its own; ``amd.cards`` counts cards. ``kfd.unlisted`` holds
     the addresses of GPUs that the kernel's compute driver leaves out, so that ROCm cannot use them,
     and ``kfd.refused`` the nodes that could not be read.
@@ -33,16 +38,18 @@ def read_gpus(
     every_node, refused = kfd.read_nodes(tree)
     nodes = [node for node in every_node if node.properties.get("vendor_id", kfd.AMD) == kfd.AMD]
     amd = {address: device for address, device in devices.items() if device.vendor == kfd.AMD}
-    states = {address: amdgpu.read_state(tree, device.folder) for address, device in amd.items()}
+    states = _states(tree, amd)
     functions = [_function(node.address, amd) for node in nodes]
     sharing = Counter(functions)
     found = []
     for node, function in zip(nodes, functions):
         state = states.get(function) or amdgpu.unknown(f"no PCI device at {node.address}")
-        gpu = _from_node(tree, node, amd.get(function), environ, state, sharing[function])
+        gpu = _from_node(tree, node, amd.get(function), environ, hip, state, sharing[function])
         found.append((node.address, gpu))
     unlisted = sorted(set(amd) - set(functions))
-    found += [(address, _from_device(tree, amd[address], environ, states[address])) for address in unlisted]
+    found += [
+        (address, _from_device(tree, amd[address], environ, hip, states[address])) for address in unlisted
+    ]
     cards = _cards(zip(functions, (node.address for node in nodes))) + len(unlisted)
     facts = {"amd.cards": Fact(cards, f"{kfd.NODES} and {pci.DEVICES}")}
     if unlisted:
@@ -50,6 +57,29 @@ def read_gpus(
     if refused:
         facts["kfd.refused"] = Fact(list(refused), kfd.NODES)
     return found, facts
+
+
+def _states(tree: Tree, amd: Mapping[str, pci.Device]) -> dict[str, dict[str, Fact]]:
+    """The present state of each GPU, read in a thread of its own: the controller of a GPU that hangs lets
+    a read wait for ever."""
+    found: dict[str, dict[str, Fact]] = {}
+
+    def read(address: str, folder: str) -> None:
+        found[address] = amdgpu.read_state(tree, folder)
+
+    threads = [
+        threading.Thread(target=read, args=(address, device.folder), daemon=True)
+        for address, device in amd.items()
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + _PATIENCE
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return {
+        address: found.get(address) or amdgpu.unknown(f"{device.folder}: no answer in {_PATIENCE:g} s")
+        for address, device in amd.items()
+    }
 
 
 def _why_unlisted(tree: Tree, refused: tuple[str, ...]) -> str:
@@ -63,6 +93,7 @@ def _from_node(
     node: kfd.Node,
     device: Optional[pci.Device],
     environ: Mapping[str, str],
+    hip: Optional[str],
     state: Mapping[str, Fact],
     parts: int,
 ) -> Gpu:
@@ -71,7 +102,7 @@ def _from_node(
     native = _native_isa(node, pci_id)
     return Gpu(
         native_isa=native,
-        effective_isa=effective_isa(native, node.runtime_index, environ),
+        effective_isa=effective_isa(native, node.runtime_index, environ, hip),
         name=_name(tree, pci_id, revision.value, device),
         pci_id=_pci_id(node, device),
         revision=_hex_fact(revision, 2),
@@ -89,13 +120,17 @@ def _from_node(
 
 
 def _from_device(
-    tree: Tree, device: pci.Device, environ: Mapping[str, str], state: Mapping[str, Fact]
+    tree: Tree,
+    device: pci.Device,
+    environ: Mapping[str, str],
+    hip: Optional[str],
+    state: Mapping[str, Fact],
 ) -> Gpu:
     native = _isa_by_table(device.device.value, _NOT_LISTED)
     target = gpus.target(native.value)
     return Gpu(
         native_isa=native,
-        effective_isa=effective_isa(native, None, environ),
+        effective_isa=effective_isa(native, None, environ, hip),
         name=_name(tree, device.device.value, device.revision.value, device),
         pci_id=_hex_fact(device.device, 4),
         revision=_hex_fact(device.revision, 2),

@@ -7,6 +7,7 @@ topology, processors too, so that the first GPU is often 1; nodes that are close
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Optional
 
@@ -16,18 +17,24 @@ from rocmprobe.model import Fact
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 
-def effective_isa(native: Fact, node: Optional[int], environ: Mapping[str, str]) -> Fact:
+def effective_isa(
+    native: Fact, node: Optional[int], environ: Mapping[str, str], hip: Optional[str] = None
+) -> Fact:
     """The effective ISA of a GPU; ``node`` is the runtime's number for it, None where KFD does not list it.
 
-    ROCm releases up to 6.2 know only the plain variable, which the source of a per-node value says.
+    Releases up to 6.2 know only the plain variable. ``hip`` is the version of the runtime; where it is not
+    known, the source of a per-node value says so.
     """
     per_node = f"{OVERRIDE}_{node}"
-    name = per_node if node is not None and per_node in environ else OVERRIDE
+    release = re.match(r"(\d{1,4})\.(\d{1,4})", hip or "")
+    old = release is not None and (int(release[1]), int(release[2])) <= (6, 2)
+    name = per_node if node is not None and per_node in environ and not old else OVERRIDE
     if name not in environ:
         return Fact(native.value, f"{native.source}; no {OVERRIDE}")
     value = environ[name]
     isa = gpus.isa_of_override(value)
     if isa is None:
         return Fact(None, f"{name}={value!r} is not MAJOR.MINOR.STEPPING: the ROCm runtime refuses to start")
-    note = " (ROCm 6.2 and older ignore the form with a node number)" if name == per_node else ""
+    unsure = name == per_node and release is None
+    note = " (ROCm 6.2 and older ignore the form with a node number)" if unsure else ""
     return Fact(isa, f"{name}={value}{note}")

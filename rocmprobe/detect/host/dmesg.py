@@ -60,6 +60,9 @@ _KINDS = tuple(
         (r"[Uu]ncorrectable (?:hardware )?errors? (?:detected|\()", "memory-error"),
     )
 )  # fmt: skip
+#: What any of the kinds needs: in a storm of faults most lines are looked at with this alone.
+_ANY_KIND = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in _KINDS))
+_BOOT_WORDS = ("amdgpu version", "VRAM: ", "active_cu_number", " device ")
 _VERSION = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)")
 _VRAM = re.compile(r"\bVRAM: ([0-9]{1,9})M 0x")
 _CUS = re.compile(r"\bactive_cu_number ([0-9]{1,5})")
@@ -115,9 +118,9 @@ def parse(text: str) -> Log:
 def _take_event(
     events: dict[tuple[str, Optional[str]], dict[str, Any]], line: str, address: Optional[str]
 ) -> None:
-    kind = next((kind for pattern, kind in _KINDS if pattern.search(line)), None)
-    if kind is None:
+    if not _ANY_KIND.search(line):
         return
+    kind = next(kind for pattern, kind in _KINDS if pattern.search(line))
     event = events.get((kind, address))
     if event:
         event["count"] += 1
@@ -126,6 +129,8 @@ def _take_event(
 
 
 def _take_boot(log: Log, line: str, address: Optional[str]) -> None:
+    if not any(word in line for word in _BOOT_WORDS):
+        return
     version, added, skipped = _VERSION.search(line), _ADDED.search(line), _SKIPPED.search(line)
     if version:
         log.driver = version.group(1)

@@ -14,6 +14,8 @@ from typing import Optional
 
 #: Bytes kept of each stream where the caller does not say.
 _KEPT = 1 << 18
+#: `python -m` imports from its working directory, where a json.py of the user's may lie.
+_ELSEWHERE = "/"
 #: Seconds that a killed process has to go; one stuck in a driver never does.
 KILLED_AFTER = 1.0
 #: Seconds between looks at whether the program has ended, while nothing comes from it.
@@ -39,7 +41,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=dict(environ), start_new_session=True, bufsize=0,
+            env=dict(environ), start_new_session=True, bufsize=0, cwd=_ELSEWHERE,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         return Ended((getattr(error, "strerror", None) or "not a command").lower())

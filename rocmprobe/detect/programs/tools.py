@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
@@ -72,7 +72,7 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[Run]:
     return runs
 
 
-def read_facts(tree: Tree, runs: list[Run]) -> dict[str, Fact]:
+def read_facts(tree: Tree, runs: list[Run], asleep: Sequence[str] = ()) -> dict[str, Fact]:
     """Of each tool ``TOOL.exit`` ("0", an exit code, "SIGSEGV", "no answer in 5 s"), ``TOOL.state``,
     ``TOOL.message`` and ``TOOL.meaning``, and what it told: ``rocminfo.agents`` (GPUs alone, each with
     the ISA that the runtime has for it), ``rocminfo.runtime``, ``rocm_smi.gpus``, ``rocm_smi.driver``,
@@ -88,6 +88,8 @@ def read_facts(tree: Tree, runs: list[Run]) -> dict[str, Fact]:
         run = running.get(tool.name)
         if run is None:
             why = _NOT_INSTALLED if tree.own else "not run: --root"
+            if asleep:
+                why = f"not run: it would wake {asleep[0]}, which is suspended"
             facts[f"{tool.prefix}.exit"] = Fact(None, f"{tool.name}: {why}")
         else:
             facts.update(_facts(run))
