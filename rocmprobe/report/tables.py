@@ -66,14 +66,14 @@ def _gpus() -> Table:
     rows = (
         (
             target.gfx,
-            target.family,
-            target.chip,
-            target.wheels or "never",
-            "\n".join(sorted(set(target.names.values()))),
+            f"{target.family}, {target.chip}, wave {target.wave}",
+            target.rocm or "never",
+            (target.wheels or "never") + ("; in AMD's own index" if target.amd_wheels else ""),
+            ", ".join(sorted({name.removeprefix("AMD ") for name in target.names.values()})),
         )
         for target in gpus.all_targets()
     )
-    return _table(("target", "family", "chip", "in official wheels", "products"), rows)
+    return _table(("target", "chip", "official in ROCm", "PyTorch's own wheels", "products"), rows)
 
 
 def _variables() -> Table:
