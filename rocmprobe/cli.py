@@ -328,6 +328,26 @@ def env_command(results: Path, shell: str) -> int:
     return OK
 
 
+@main.command("repro")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("case")
+@_answering
+def repro_command(results: Path, case: str) -> int:
+    """A torch script without rocmprobe that asks again what one outcome answers, to attach to a bug report.
+
+    CASE is the id of an outcome, or a part of it that no other has. After the script stand, as comments, what
+    the run found and the command line for MIOpenDriver.
+
+    \b
+    Example:
+      rocmprobe repro reports/latest/results.json default/gemm/float32 > repro.py
+    """
+    from rocmprobe.report.repro import reproduction
+
+    click.echo(reproduction(read_results(results), case))
+    return OK
+
+
 @main.command("list")
 @click.argument(
     "what", type=click.Choice(("settings", "problems", "checks", "machines", "variables", "gpus", "causes"))

@@ -1,0 +1,438 @@
+"""Stand-alone scripts: short, right, and failing as the run did; and the lines for MIOpenDriver."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+import sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import Run, environment, machine_file, run
+from test_problems import any_problem
+
+from rocmprobe.model import DIRECTIONS, Attempt, BadInput, Fact, Machine, Outcome, Results, Setting
+from rocmprobe.problems import Problem, parse_problem
+from rocmprobe.report.miopen_driver import batch_norm_line, convolution_line
+from rocmprobe.report.repro import MAX_LINES, MAX_WIDTH, find_outcome, reproduction, script
+from rocmprobe.settings import all_settings
+
+SETTINGS = {setting.name: setting for setting, _, _ in all_settings()}
+NATIVE = sorted(name for name, setting in SETTINGS.items() if not setting.bypass)
+OTHER_CHECKS = ("copy", "elementwise", "gemm", "im2col", "batch-norm")
+#: Runs scripts one after the other, under the faults of a machine if one is named, and tells of each what
+#: it printed and how it ended.
+RUNNER = """
+import contextlib, io, json, runpy, sys
+scripts, machine, setting = json.loads(sys.argv[1])
+def run(path):
+    sys.argv, out = [path, "cpu"], io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            runpy.run_path(path, run_name="__main__")
+            end = 0
+        except SystemExit as stop:
+            end = stop.code
+        except RuntimeError as error:
+            end = f"{type(error).__name__}: {error}"
+    return out.getvalue(), end
+with contextlib.ExitStack() as stack:
+    if machine:
+        from rocmprobe.machines import load_machine
+        from rocmprobe.worker.breaking import Breaking
+        from rocmprobe.worker.simulated import faults
+        breaking = Breaking(load_machine(machine), setting, 2)
+        breaking.phase = "first-call"
+        stack.enter_context(faults(load_machine(machine), setting, breaking)())
+    print(json.dumps([run(path) for path in scripts]))
+"""
+
+
+def results(
+    setting: Setting,
+    *outcomes: Outcome,
+    backend: str = "miopen",
+    variables: Optional[Mapping[str, str]] = None,
+) -> Results:
+    machine = Machine(
+        variables={name: Fact(value, "environment") for name, value in (variables or {}).items()}
+    )
+    base = dataclasses.replace(sample.healthy_cpu(), machine=machine, settings=(setting,), outcomes=outcomes)
+    return dataclasses.replace(base, options={"targets": [{"device": "cuda:0", "backend": backend}]})
+
+
+def asked(
+    problem: Optional[Problem] = None, direction: Optional[str] = None, setting: str = "default",
+    check: str = "convolution", state: str = "pass", **rest: Any,
+) -> Outcome:  # fmt: skip
+    rung = "conv" if check == "convolution" else "train" if check == "training-step" else check
+    return sample.outcome(setting, check, rung, state, problem=problem, direction=direction, **rest)
+
+
+def exactly_wrong(outcome: Outcome) -> Outcome:
+    return dataclasses.replace(
+        outcome, state="wrong", attempts=(Attempt("wrong", "t", "exact tier: 3 elements differ"),)
+    )
+
+
+def rerun(folder: Path, codes: list[str], machine: str = "", setting: str = "") -> list[tuple[str, Any]]:
+    """What each script printed, and how it ended."""
+    paths = []
+    for number, code in enumerate(codes):
+        paths.append(str(folder / f"repro{number}.py"))
+        Path(paths[-1]).write_text(code)
+    ask = json.dumps([paths, machine, setting])
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER, ask], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [(printed, end) for printed, end in json.loads(done.stdout)]
+
+
+def errors(printed: str) -> list[float]:
+    return [float(number) for number in re.findall(r"error=([^,\s]+)", printed)]
+
+
+class TestSize:
+    @settings(max_examples=200, deadline=None)
+    @given(any_problem(), st.sampled_from(DIRECTIONS), st.sampled_from(NATIVE), st.booleans())
+    def test_every_problem_direction_and_setting_fits(
+        self, problem: Problem, direction: str, setting: str, exact: bool
+    ) -> None:
+        outcome = asked(problem, direction, setting)
+        outcome = exactly_wrong(outcome) if exact else outcome
+        found = results(SETTINGS[setting], outcome, variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
+        code = script(found, outcome)
+        compile(code, "repro.py", "exec")
+        lines = code.splitlines()
+        assert len(lines) <= MAX_LINES == 20
+        assert max(map(len, lines)) <= MAX_WIDTH == 110
+        assert "rocmprobe" not in code
+        compile(reproduction(found, outcome.id), "repro.py", "exec")
+
+    @pytest.mark.parametrize("check", OTHER_CHECKS)
+    @pytest.mark.parametrize("setting", ["default", "naive-only", "immediate"])
+    def test_so_does_every_other_check(self, check: str, setting: str) -> None:
+        outcome = asked(setting=setting, check=check)
+        code = script(results(SETTINGS[setting], outcome), outcome)
+        compile(code, "repro.py", "exec")
+        assert len(code.splitlines()) <= MAX_LINES
+
+    def test_what_cannot_fit_is_refused(self) -> None:
+        outcome = asked(sample.PROBLEMS[0], "fwd")
+        many = {f"MIOPEN_DEBUG_NUMBER_{number}": "1" * 60 for number in range(40)}
+        setting = dataclasses.replace(SETTINGS["default"], env=many)
+        with pytest.raises(BadInput, match="does not fit"):
+            script(results(setting, outcome), outcome)
+
+
+PROBLEMS = (
+    "conv2d-fp32-n2-c8-i12x11-k6-f3x2-s2x1-p1-d1x2-bias",
+    "conv2d-bf16-n2-c8-i9x9-k8-f3x3-p1-g2-bias-nhwc",
+    "conv1d-fp32-n1-c4-i19-k6-f5-p2",
+    "conv3d-fp64-n1-c4-i5x6x7-k4-f3x3x3-p1",
+    "conv_transpose2d-fp32-n1-c6-i7x8-k4-f3x3-s2-p1-o1-g2-bias",
+    "conv_transpose3d-fp32-n1-c2-i3x4x5-k3-f2x3x2-s2",
+)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    arguments = [f"--problem={text}" for text in PROBLEMS]
+    return run(
+        tmp_path_factory.mktemp("healthy") / "out", "--device", "cpu", "--settings", "vendor-off",
+        *(f"--only={check}" for check in ("convolution", *OTHER_CHECKS)), *arguments,
+    )  # fmt: skip
+
+
+class TestRight:
+    @pytest.mark.parametrize("setting", ["default", "vendor-off"])
+    def test_it_passes_with_the_errors_of_the_run(self, healthy: Run, tmp_path: Path, setting: str) -> None:
+        outcomes = [each for each in healthy.results.outcomes if each.setting == setting]
+        below = OTHER_CHECKS if setting == "default" else ("batch-norm",)
+        assert {each.check for each in outcomes if each.state == "pass"} == {"convolution", *below}
+        told = rerun(tmp_path, [script(healthy.results, each) for each in outcomes])
+        for outcome, (printed, end) in zip(outcomes, told):
+            assert (end, printed[:5]) == (0, "pass "), (outcome.id, printed, end)
+            if outcome.check == "convolution":
+                expected = outcome.numerics["max_ratio"]
+                assert any(each == pytest.approx(expected, rel=0.06) for each in errors(printed)), outcome.id
+
+    def test_the_exact_tier_passes_on_a_machine_that_is_right(self, tmp_path: Path) -> None:
+        outcomes = [
+            exactly_wrong(asked(parse_problem(text), direction))
+            for text in PROBLEMS
+            for direction in DIRECTIONS
+        ]
+        outcomes.append(exactly_wrong(asked(check="gemm")))
+        found = results(SETTINGS["default"], *outcomes)
+        told = rerun(tmp_path, [script(found, each) for each in outcomes])
+        assert {(end, line) for printed, end in told for line in printed.splitlines()} == {
+            (0, "pass error=0")
+        }
+
+    def test_alone_in_a_process(self, tmp_path: Path) -> None:
+        outcome = asked(sample.PROBLEMS[0], "bwd-weights", "gemm-only")
+        path = tmp_path / "repro.py"
+        path.write_text(reproduction(results(SETTINGS["gemm-only"], outcome), outcome.id))
+        done = subprocess.run(
+            [sys.executable, "-I", str(path), "cpu"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout.count("pass "), done.stderr) == (0, 2, "")
+
+
+HALF = "conv2d-fp16-n1-c4-i8x8-k4-f3x3"
+SINGLE = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("broken")
+    machine_file(
+        folder / "machine.toml",
+        {
+            "library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError",
+            "dtypes": ["float32"], "directions": ["fwd", "bwd-data"],
+        },
+        {"library": "miopen", "effect": "wrong", "dtypes": ["float16"], "directions": ["bwd-weights"]},
+        {"library": "rocblas", "effect": "wrong", "dtypes": ["float16"]},
+    )  # fmt: skip
+    return run(
+        folder / "out", "--simulate", folder / "machine.toml", "--only", "convolution", "--only", "gemm",
+        "--settings", "vendor-off", "--problem", HALF, "--problem", SINGLE,
+    )  # fmt: skip
+
+
+class TestFailing:
+    @pytest.mark.parametrize("setting", ["default", "vendor-off"])
+    def test_it_ends_as_the_outcome_did(self, broken: Run, tmp_path: Path, setting: str) -> None:
+        found = broken.results
+        outcomes = [each for each in found.outcomes if each.setting == setting]
+        states = {each.state for each in outcomes}
+        assert states >= ({"error", "wrong", "pass"} if setting == "default" else {"wrong", "pass"})
+        told = rerun(
+            tmp_path, [reproduction(found, each.id) for each in outcomes],
+            str(broken.folder.with_name("machine.toml")), setting,
+        )  # fmt: skip
+        for outcome, (printed, end) in zip(outcomes, told):
+            if outcome.state == "error":
+                assert end == outcome.attempts[-1].message == "RuntimeError: miopenStatusUnknownError"
+                continue
+            assert (printed.partition(" ")[0], end) == (outcome.state, int(outcome.state == "wrong")), (
+                outcome.id
+            )
+            if outcome.state == "wrong" and "max_ratio" in outcome.numerics:
+                assert errors(printed) == [pytest.approx(outcome.numerics["max_ratio"], rel=0.06)]
+
+
+class TestSetting:
+    def code(self, setting: str, **rest: Any) -> str:
+        outcome = asked(sample.PROBLEMS[0], "fwd", setting)
+        return script(results(SETTINGS[setting], outcome, **rest), outcome)
+
+    def test_variables_stand_before_torch(self) -> None:
+        code = self.code("naive-only", variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
+        before = code[: code.index("import torch")]
+        for name, value in {**SETTINGS["naive-only"].env, "HSA_OVERRIDE_GFX_VERSION": "10.3.0"}.items():
+            assert f'{name}="{value}"' in before
+        assert "MIOPEN_USER_DB_PATH=tempfile.mkdtemp()" in before
+
+    def test_as_found_has_the_user_s_variables_and_databases(self) -> None:
+        code = self.code("as-found", variables={"MIOPEN_FIND_MODE": "2", "MIOPEN_USER_DB_PATH": "/db"})
+        assert 'MIOPEN_FIND_MODE="2"' in code
+        assert 'MIOPEN_USER_DB_PATH="/db"' in code
+        assert "tempfile" not in code
+
+    def test_a_setting_s_own_folder_stays(self) -> None:
+        outcome = asked(sample.PROBLEMS[0], "fwd")
+        setting = dataclasses.replace(SETTINGS["default"], env={"MIOPEN_USER_DB_PATH": "/db"})
+        assert 'MIOPEN_USER_DB_PATH="/db"' in script(results(setting, outcome), outcome)
+
+    def test_others_drop_what_no_child_inherits(self) -> None:
+        assert "FIND_MODE" not in self.code("default", variables={"MIOPEN_FIND_MODE": "2"})
+
+    def test_what_was_redacted_or_comes_too_late_is_told_instead(self) -> None:
+        variables = {"MIOPEN_USER_DB_PATH": "<home>/db", "LD_PRELOAD": "/lib/x.so"}
+        outcome = asked(sample.PROBLEMS[0], "fwd", "as-found")
+        told = reproduction(results(SETTINGS["as-found"], outcome, variables=variables), outcome.id)
+        assert "<home>" not in told
+        assert "# Set in the shell of the run, too: MIOPEN_USER_DB_PATH, LD_PRELOAD\n" in told
+
+    @pytest.mark.parametrize(
+        ("setting", "line"),
+        [
+            ("deterministic", "torch.backends.cudnn.deterministic = True"),
+            ("immediate", "cudnn.benchmark, torch.backends.cudnn.deterministic = False, True"),
+            ("immediate", "torch.backends.miopen.immediate = True"),
+            ("vendor-off", "torch.backends.cudnn.enabled = False"),
+            ("cpu", 'sys.argv[1:] else "cpu"'),
+        ],
+    )
+    def test_flags(self, setting: str, line: str) -> None:
+        assert line in self.code(setting)
+
+    def test_fp32_of_cudnn_is_fp32(self) -> None:
+        assert "allow_tf32 = False" in self.code("default", backend="cudnn")
+        assert "MIOPEN" not in self.code("default", backend="cudnn")
+
+    def test_a_setting_of_the_bypass_needs_rocmprobe(self) -> None:
+        with pytest.raises(BadInput, match="needs rocmprobe"):
+            self.code("bypass")
+
+    def test_below_convolution_the_bypass_changes_nothing(self) -> None:
+        outcome = asked(setting="bypass", check="gemm")
+        assert "torch.bmm" in script(results(SETTINGS["bypass"], outcome), outcome)
+
+    @pytest.mark.parametrize("check", ["training-step", "throughput", "memory", "gradients"])
+    def test_a_check_without_a_script_says_so(self, check: str) -> None:
+        outcome = asked(sample.PROBLEMS[0], check=check)
+        with pytest.raises(BadInput, match="no stand-alone script"):
+            script(results(SETTINGS["default"], outcome), outcome)
+
+    def test_what_was_asked_without_torch_gets_the_driver_line(self) -> None:
+        outcome = dataclasses.replace(asked(sample.PROBLEMS[1], "fwd"), driver="capi")
+        with pytest.raises(BadInput, match=r"asked without torch.*MIOpenDriver conv -n 2 -c 64"):
+            script(results(SETTINGS["default"], outcome), outcome)
+
+
+class TestForeignText:
+    EVIL = 'x"]}); import os; os.abort()\n\rraise SystemExit(7)\x0c\u2028"""\\'
+
+    def test_it_stays_text(self, tmp_path: Path) -> None:
+        setting = dataclasses.replace(
+            SETTINGS["default"], env={"MIOPEN_X": self.EVIL, self.EVIL: "1", "if": "1"}
+        )
+        outcome = asked(sample.PROBLEMS[0], "fwd", state="error", message=self.EVIL)
+        outcome = dataclasses.replace(outcome, id=outcome.id + self.EVIL, native_isa=self.EVIL)
+        told = reproduction(results(setting, outcome), outcome.id)
+        assert max(len(line) for line in told.splitlines()[:-2]) <= MAX_WIDTH
+        [(printed, end)] = rerun(tmp_path, [told])
+        assert (printed[:5], end) == ("pass ", 0)
+
+    @pytest.mark.parametrize(
+        "change", [{"device": 'cpu"; x'}, {"direction": "up"}, {"problem": "conv9d"}, {"setting": "gone"}]
+    )
+    def test_what_is_none_of_the_known_words_is_refused(self, change: Mapping[str, Any]) -> None:
+        outcome = dataclasses.replace(asked(sample.PROBLEMS[0], "fwd"), **change)
+        with pytest.raises(BadInput):
+            script(results(SETTINGS["default"], outcome), outcome)
+
+    def test_a_dtype_is_one_of_the_known(self) -> None:
+        outcome = dataclasses.replace(asked(check="copy"), check="im2col", dtype="float32; import os")
+        with pytest.raises(BadInput, match="no dtype"):
+            script(results(SETTINGS["default"], outcome), outcome)
+
+
+class TestFinding:
+    RESULTS = sample.rdna1()
+
+    def test_by_its_id_even_where_others_begin_so(self) -> None:
+        outcome = self.RESULTS.outcomes[0]
+        longer = dataclasses.replace(outcome, id=outcome.id + "x")
+        assert (
+            find_outcome(dataclasses.replace(self.RESULTS, outcomes=(outcome, longer)), outcome.id) == outcome
+        )
+
+    def test_by_a_part_that_no_other_has(self) -> None:
+        text = f"gemm-only/convolution/{sample.PROBLEMS[4].text}/bwd-data"
+        assert find_outcome(self.RESULTS, text).id == f"cuda:0/torch/{text}"
+
+    def test_several_are_listed(self) -> None:
+        with pytest.raises(BadInput, match=r"(?s)3 outcomes.*conv3d.*/fwd\n.*/bwd-data\n.*/bwd-weights"):
+            find_outcome(self.RESULTS, "gemm-only/convolution/conv3d")
+
+    def test_many_are_cut(self) -> None:
+        with pytest.raises(BadInput, match=r"and \d+ more"):
+            find_outcome(self.RESULTS, "conv")
+
+    def test_the_nearest_are_named_where_there_is_none(self) -> None:
+        with pytest.raises(BadInput, match=r"(?s)no outcome.*nearest.*ladder/gemm"):
+            find_outcome(self.RESULTS, "cuda:0/torch/default/ladder/gemn")
+
+    def test_nothing_is_near_to_nonsense(self) -> None:
+        with pytest.raises(BadInput, match=r"no outcome matches '§§'$"):
+            find_outcome(self.RESULTS, "§§")
+
+
+class TestDriverLine:
+    @pytest.mark.parametrize(
+        ("problem", "direction", "line"),
+        [
+            # As MIOpen 3.4 printed it for this problem.
+            ("conv2d-fp32-n1-c3-i8x8-k4-f3x3-p1", "fwd",
+             "conv -n 1 -c 3 -H 8 -W 8 -k 4 -y 3 -x 3 -p 1 -q 1 -u 1 -v 1 -l 1 -j 1 -m conv -g 1 -F 1 -t 1"),
+            ("conv2d-fp16-n2-c8-i9x7-k4-f3x1-s2x1-p1x0-d1x2", "bwd-weights",
+             "convfp16 -n 2 -c 8 -H 9 -W 7 -k 4 -y 3 -x 1 -p 1 -q 0 -u 2 -v 1 -l 1 -j 2"
+             " -m conv -g 1 -F 4 -t 1"),
+            ("conv1d-bf16-n1-c4-i20-k6-f5-s3-p2", "bwd-data",
+             "convbfp16 -n 1 -c 4 -H 1 -W 20 -k 6 -y 1 -x 5 -p 0 -q 2 -u 1 -v 3 -l 1 -j 1"
+             " -m conv -g 1 -F 2 -t 1"),
+            ("conv3d-fp32-n1-c4-i5x6x7-k8-f3x2x1-g2", "fwd",
+             "conv -n 1 -c 4 --in_d 5 -H 6 -W 7 -k 8 --fil_d 3 -y 2 -x 1 --pad_d 0 -p 0 -q 0"
+             " --conv_stride_d 1 -u 1 -v 1 --dilation_d 1 -l 1 -j 1 --spatial_dim 3 -m conv -g 2 -F 1 -t 1"),
+            ("conv2d-fp32-n1-c3-i8x8-k4-f1x1-nhwc", "fwd",
+             "conv -n 1 -c 3 -H 8 -W 8 -k 4 -y 1 -x 1 -p 0 -q 0 -u 1 -v 1 -l 1 -j 1 --in_layout NHWC"
+             " --fil_layout NHWC --out_layout NHWC -m conv -g 1 -F 1 -t 1"),
+            ("conv_transpose2d-fp32-n1-c6-i4x4-k2-f3x3-s2-p1-o1", "fwd",
+             "conv -n 1 -c 2 -H 8 -W 8 -k 6 -y 3 -x 3 -p 1 -q 1 -u 2 -v 2 -l 1 -j 1 -m conv -g 1 -F 2 -t 1"),
+            ("conv_transpose2d-fp32-n1-c6-i4x4-k2-f3x3-s2-p1-o1", "bwd-data",
+             "conv -n 1 -c 2 -H 8 -W 8 -k 6 -y 3 -x 3 -p 1 -q 1 -u 2 -v 2 -l 1 -j 1 -m conv -g 1 -F 1 -t 1"),
+        ],
+    )  # fmt: skip
+    def test_the_problem_in_the_driver_s_words(self, problem: str, direction: str, line: str) -> None:
+        assert convolution_line(parse_problem(problem), direction, (2, 4), False) == (
+            f"MIOpenDriver {line}",
+            "",
+        )
+
+    @pytest.mark.parametrize(
+        ("problem", "torch", "why"),
+        [
+            ("conv2d-fp64-n1-c1-i5-k1-f1", (2, 4), "keeps"),
+            ("conv2d-fp32-n1-c2-i5-k2-f2-d2-g2", (2, 4), "keeps"),
+            ("conv2d-bf16-n1-c2-i5-k2-f2-bias", (1, 13), "keeps"),
+            ("conv2d-bf16-n1-c2-i5-k2-f2-bias", (2, 4), ""),
+            ("conv_transpose2d-fp32-n1-c2-i5-k2-f2-d2-o1", (2, 4), "output padding"),
+        ],
+    )
+    def test_there_is_none_where_the_problem_does_not_enter_miopen(
+        self, problem: str, torch: tuple[int, int], why: str
+    ) -> None:
+        line, reason = convolution_line(parse_problem(problem), "fwd", torch, False)
+        assert bool(line) == (not why)
+        assert why in reason
+
+    def test_immediate_mode(self) -> None:
+        line, _ = convolution_line(sample.PROBLEMS[1], "fwd", (2, 4), True)
+        assert line.endswith(" -S 0")
+
+    def test_batch_norm_in_fp32_only(self) -> None:
+        assert batch_norm_line("float32")[0].startswith("MIOpenDriver bnorm -n 4 -c 16 ")
+        assert batch_norm_line("float16")[0] == ""
+
+    @pytest.mark.parametrize(
+        ("setting", "check", "backend", "last"),
+        [
+            ("no-winograd", "convolution", "miopen", "MIOPEN_DEBUG_CONV_WINOGRAD=0 MIOpenDriver conv -n 2 "),
+            ("immediate", "convolution", "miopen", "MIOpenDriver conv -n 2 "),
+            ("default", "batch-norm", "miopen", "MIOpenDriver bnorm "),
+            ("default", "gemm", "miopen", "no MIOpenDriver line: this check enters no MIOpen"),
+            ("vendor-off", "convolution", "miopen", "no MIOpenDriver line: under this setting"),
+            ("cpu", "convolution", "miopen", "no MIOpenDriver line: what runs here is not MIOpen"),
+            ("default", "convolution", "cudnn", "no MIOpenDriver line: what runs here is not MIOpen"),
+        ],
+    )
+    def test_it_ends_the_reproduction(self, setting: str, check: str, backend: str, last: str) -> None:
+        convolution = check == "convolution"
+        outcome = asked(
+            sample.PROBLEMS[0] if convolution else None, "fwd" if convolution else None, setting, check
+        )
+        told = reproduction(results(SETTINGS[setting], outcome, backend=backend), outcome.id)
+        assert told.splitlines()[-1].startswith(f"# {last}")
