@@ -127,7 +127,8 @@ class Setting:
 
     ``torch`` maps the flags of ``worker.setting`` to values; ``vendor_library`` False switches the
     backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
-    ``verdict`` is what the recommendation says if this setting is chosen.
+    ``verdict`` is what the recommendation says if this setting is chosen; ``since`` is the first version
+    of the vendor library on which it means anything.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Setting:
     device: Optional[str] = None
     cost: str = ""
     source: str = ""
+    since: str = ""
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,8 @@ class Outcome:
     ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors beside their limits.
     ``ending`` says how the child of a crash or hang ended: ``status`` (as ``Trial.exit``), ``phase``,
     ``after`` (the last event before), ``oom_killed`` (by the kernel, where that can be told).
+    ``algorithm`` is the family of the solver, ``workspace_bytes`` what it needs besides the tensors, and
+    ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not tell.
     ``evidence`` lists lines, the most telling first.
     """
 
@@ -207,6 +211,9 @@ class Outcome:
     memory: Mapping[str, Any] = field(default_factory=dict)
     ending: Mapping[str, Any] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
+    algorithm: Optional[str] = None
+    workspace_bytes: Optional[int] = None
+    find_db: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,22 @@ class Meter:
     peak_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a library's own log tells: of the last convolution, and of what went wrong.
+
+    ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive); ``find_db`` is "hit"
+    or "miss" of the library's database of what is fastest; ``errors`` are lines, the most telling first.
+    What the log does not tell is None.
+    """
+
+    implementation: Optional[str] = None
+    algorithm: Optional[str] = None
+    workspace_bytes: Optional[int] = None
+    find_db: Optional[str] = None
+    errors: tuple[str, ...] = ()
+
+
 class Backend(Protocol):
     """One vendor library behind one torch device type."""
 
@@ -45,6 +61,9 @@ class Backend(Protocol):
 
     def meter(self, device: str) -> AbstractContextManager[Meter]:
         """A context whose Meter holds the peak when it ends."""
+
+    def read(self, log: str) -> Reading:
+        """What a captured ``log`` tells of the last convolution in it, and of failures."""
 
     def implementation(self, log: str) -> Optional[str]:
         """The solver or primitive that a captured ``log`` names for the last convolution, or None."""

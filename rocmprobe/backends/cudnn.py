@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Optional
 
-from rocmprobe.backends.base import Meter
+from rocmprobe.backends.base import Meter, Reading
 
 
 class Cudnn:
@@ -57,9 +57,12 @@ class Cudnn:
         torch.cuda.synchronize(device)
         meter.peak_bytes = torch.cuda.max_memory_allocated(device) - before
 
-    def implementation(self, log: str) -> Optional[str]:
+    def read(self, log: str) -> Reading:
         """cuDNN's log names descriptors, not kernels: nothing to read."""
-        return None
+        return Reading()
+
+    def implementation(self, log: str) -> Optional[str]:
+        return self.read(log).implementation
 
     def is_fallback(self, implementation: str) -> bool:
         return False

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Optional
 
+from rocmprobe.backends import miopen_log
+from rocmprobe.backends.base import Reading
 from rocmprobe.backends.cudnn import Cudnn
-
-# MIOPEN_LOG_LEVEL 5 names the choice of Find and the solver of immediate mode:
-#   MIOpen(HIP): Info [FindConvFwdAlgorithm] FW Chosen Algorithm: GemmFwdRest , 6912, 14.1
-#   MIOpen(HIP): Info [ConvolutionForwardImmediate] solver_id = GemmFwdRest, workspace = 6912
-_CHOSEN = re.compile(r"(?:Chosen Algorithm: |solver_id = )([^\s,]+)")
 
 
 class Miopen(Cudnn):
@@ -19,6 +15,7 @@ class Miopen(Cudnn):
 
     @property
     def trace_variables(self) -> dict[str, str]:
+        """Level 5 names the choice of Find and the solver of immediate mode; 6 is six times as long."""
         return {"MIOPEN_LOG_LEVEL": "5"}
 
     def library_version(self) -> Optional[str]:
@@ -29,9 +26,10 @@ class Miopen(Cudnn):
         number = int(packed)
         return f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}"
 
-    def implementation(self, log: str) -> Optional[str]:
-        chosen = _CHOSEN.findall(log)
-        return chosen[-1] if chosen else None
+    def read(self, log: str) -> Reading:
+        told = miopen_log.parse(log)
+        chosen = told.choice or miopen_log.Choice(None, None)
+        return Reading(chosen.solver, chosen.algorithm, chosen.workspace_bytes, chosen.find_db, told.failures)
 
     def is_fallback(self, implementation: str) -> bool:
-        return implementation.startswith("ConvDirectNaive")
+        return miopen_log.family(implementation) == "naive"

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Optional
 
-from rocmprobe.backends.base import Meter
+from rocmprobe.backends.base import Meter, Reading
 
 # ONEDNN_VERBOSE=1 prints one line per executed primitive; v1 marks oneDNN 3, which put a field in
 # front, and a time stamp may stand behind it:
 #   onednn_verbose[,v1][,123.4],[primitive,]exec,cpu,convolution,jit:avx512_core,forward_training,...
 _EXECUTED = re.compile(
-    r"^(?:onednn|dnnl)_verbose,(?:v\d+,)?(?:[\d.]+,)?(?:primitive,)?exec,cpu,(?:de)?convolution,([^,\s]+),",
+    r"^(?:onednn|dnnl)_verbose,(?:v\d+,)?(?:[\d.]+,)?(?:primitive,)?exec,cpu,(?:de)?convolution,([^,\s]+),"
+    r"(?:.*,alg:(?:de)?convolution_(\w+))?",
     re.MULTILINE,
 )
 
@@ -66,16 +67,31 @@ class Onednn:
             yield meter
         meter.peak_bytes = _peak(profiler.profiler.kineto_results.events())
 
-    def implementation(self, log: str) -> Optional[str]:
+    def read(self, log: str) -> Reading:
         executed = _EXECUTED.findall(log)
-        return executed[-1] if executed else None
+        if not executed:
+            return Reading()
+        implementation, algorithm = executed[-1]
+        return Reading(implementation, _family(implementation, algorithm))
+
+    def implementation(self, log: str) -> Optional[str]:
+        return self.read(log).implementation
 
     def is_fallback(self, implementation: str) -> bool:
-        return implementation.startswith("ref")
+        return _family(implementation, "") == "naive"
 
     def demands_exactness(self) -> bool:
         """oneDNN picks Winograd only where it is asked for by name."""
         return True
+
+
+def _family(implementation: str, algorithm: str) -> Optional[str]:
+    """oneDNN calls GEMM and its reference loops "direct", too: there the name tells."""
+    if implementation.startswith("ref"):
+        return "naive"
+    if implementation.startswith("gemm"):
+        return "GEMM"
+    return {"direct": "Direct", "winograd": "Winograd"}.get(algorithm)
 
 
 def _peak(events: Any) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
+from rocmprobe.backends.base import Reading
 from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
@@ -290,7 +291,9 @@ class Trials:
             state = "flaky"
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
         target, backend = self._targets[case.device], self._backend(case)
-        solver = backend.implementation(reply.log) if case.check == "convolution" else None
+        told = backend.read(reply.log)
+        ran = told if case.check == "convolution" else Reading()
+        solver = ran.implementation
         if state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []
@@ -298,7 +301,13 @@ class Trials:
             printed = [line for line in reply.log.splitlines() if line.strip()]
             telling = [line for line in printed if _TELLING.search(line)]
             evidence += dict.fromkeys(
-                [*telling[-_LAST_LINES:], *_stack(printed), *last["evidence"], *printed[-_LAST_LINES:]]
+                [
+                    *told.errors[:_LAST_LINES],
+                    *telling[-_LAST_LINES:],
+                    *_stack(printed),
+                    *last["evidence"],
+                    *printed[-_LAST_LINES:],
+                ]
             )
         return Outcome(
             id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
@@ -309,7 +318,8 @@ class Trials:
                 Attempt(answer["state"], trial, answer["message"], answer["timings"].get("seconds", 0.0))
                 for answer, trial in zip(answers, trials)
             ),
-            solver=solver, timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
+            solver=solver, algorithm=ran.algorithm, workspace_bytes=ran.workspace_bytes, find_db=ran.find_db,
+            timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
             ending=reply.ending, evidence=tuple(evidence),
         )  # fmt: skip
 

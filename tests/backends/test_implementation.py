@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocmprobe.backends import BACKENDS, Cudnn, Miopen, Onednn, backend_for
+from rocmprobe.backends.base import Reading
 
 V1 = (
     "onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa71049cd69a3df32adcccb623b12cd7baa22)\n"
@@ -55,6 +56,22 @@ class TestOnednn:
     )  # fmt: skip
     def test_the_executed_primitive(self, log, expected):
         assert Onednn().implementation(log) == expected
+
+    @pytest.mark.parametrize(
+        ("log", "family"),
+        [
+            (V1, "Direct"),
+            (V0, "Direct"),
+            (OLDEST, "GEMM"),
+            (V1.replace("alg:convolution_direct", "alg:convolution_winograd"), "Winograd"),
+            (V0.replace("jit:avx2", "ref:any"), "naive"),
+            (V1.replace("alg:convolution_direct", "alg:convolution_of_tomorrow"), None),
+            ("", None),
+        ],
+        ids=["v1", "v0", "GEMM", "Winograd", "reference", "unknown", "nothing"],
+    )
+    def test_its_algorithm(self, log, family):
+        assert Onednn().read(log).algorithm == family
 
     @pytest.mark.parametrize(
         ("implementation", "last_resort"),
@@ -133,6 +150,7 @@ def test_real_logs(name, solver):
 
 def test_cudnn_names_nothing():
     assert Cudnn().implementation(V1 + FIND) is None
+    assert Cudnn().read(V1 + FIND) == Reading()
     assert not Cudnn().is_fallback("anything")
 
 

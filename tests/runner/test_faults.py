@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from runs import Run, machine_file, run
 
 from rocmprobe.model import Outcome
 
 FLAKY = tuple(f"conv1d-fp32-n1-c{channels}-i9-k4-f3" for channels in range(1, 21))
+CHOSEN = (
+    "MIOpen(HIP): Info [TryLoad] Find-db regenerating.\n"
+    "MIOpen(HIP): Info [FindConvFwdAlgorithm] FW Chosen Algorithm: ConvBinWinogradRxSf3x2 , 64, 0.5"
+)
 
 
 def problem(channels: int) -> str:
@@ -37,9 +43,9 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Run:
         fault("conv1d-.*", "raise", message="it comes and goes", chance=0.3),
         first_call=2, hangs=3,
     )  # fmt: skip
-    text = machine.read_text().replace(
-        'signal = "SIGABRT"', 'signal = "SIGABRT"\nstderr = { fwd = "MIOpen Error: no such kernel" }'
-    )
+    text = machine.read_text()
+    for line, said in (('signal = "SIGABRT"', "MIOpen Error: no such kernel"), ('effect = "wrong"', CHOSEN)):
+        text = text.replace(line, f"{line}\nstderr = {{ fwd = {json.dumps(said)} }}")
     machine.write_text(text)
     problems = [SEGV, ABORT, EXIT, IDLE, BUSY, RAISES, WRONG, FINE, *FLAKY]
     asked = [argument for text in problems for argument in ("--problem", text)]
@@ -65,7 +71,8 @@ def test_a_segmentation_fault_is_a_crash_with_its_signal_and_stack(broken: Run) 
 def test_an_abort_keeps_what_the_library_printed(broken: Run) -> None:
     outcome = broken.of("default", ABORT)
     assert facts(outcome) == ("crash", "first-call", None, "SIGABRT", ["crash"] * 3)
-    assert "MIOpen Error: no such kernel" in outcome.evidence
+    # Behind what happened, MIOpen's own words lead.
+    assert outcome.evidence[1] == "MIOpen Error: no such kernel"
 
 
 def test_an_exit_from_inside_the_library_is_a_crash_with_its_code(broken: Run) -> None:
@@ -100,6 +107,14 @@ def test_wrong_numbers_are_wrong_and_say_by_how_much(broken: Run) -> None:
     assert facts(outcome) == ("wrong", "steady", None, None, ["wrong"] * 3)
     assert outcome.evidence[0].startswith("output: ")
     assert outcome.numerics["of"] == "output"
+
+
+def test_what_the_library_chose_stands_in_the_outcome(broken: Run) -> None:
+    outcome = broken.of("default", WRONG)
+    assert (outcome.solver, outcome.algorithm) == ("ConvBinWinogradRxSf3x2", "Winograd")
+    assert (outcome.workspace_bytes, outcome.find_db) == (64, "miss")
+    silent = broken.of("default", SEGV)
+    assert (silent.solver, silent.algorithm, silent.workspace_bytes, silent.find_db) == (None,) * 4
 
 
 def test_what_comes_and_goes_is_flaky_with_its_count(broken: Run) -> None:

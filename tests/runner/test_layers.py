@@ -72,3 +72,4 @@ def test_the_cpu_of_a_gpu_run_names_its_own_library(tmp_path: Path) -> None:
         "--problem", LARGE, "--purpose", "inference",
     )  # fmt: skip
     assert done.of("cpu", LARGE).solver is not None
+    assert done.of("cpu", LARGE).algorithm in ("Direct", "GEMM", "Winograd")

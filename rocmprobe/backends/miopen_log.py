@@ -1,0 +1,323 @@
+"""MIOpen's own log, read: what it chose, what failed and why. Pure functions over captured text.
+
+A log line is ``MIOpen(HIP): Info [Function] text``, with a thread id before and milliseconds behind
+``MIOpen(HIP)`` where those are switched on; an error that leaves the library is ``MIOpen Error:
+file:line: text``; one that leaves a compile thread ends the process as a C++ exception. Grammar and
+texts are those of MIOpen 2.17 to 3.5 (src/logger.cpp, errors.hpp, ocl/convolutionocl.cpp, problem.cpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
+
+#: ``miopenStatus_t`` of MIOpen's public header.
+STATUSES = (
+    "miopenStatusSuccess", "miopenStatusNotInitialized", "miopenStatusInvalidValue", "miopenStatusBadParm",
+    "miopenStatusAllocFailed", "miopenStatusInternalError", "miopenStatusNotImplemented",
+    "miopenStatusUnknownError", "miopenStatusUnsupportedOp", "miopenStatusGpuOperationsSkipped",
+    "miopenStatusVersionMismatch",
+)  # fmt: skip
+
+#: Algorithm families by the number that every convolution call carries (4 is retired).
+_ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 5: "ImplicitGEMM"}
+
+#: What in a solver's name tells its family; the first that is found counts.
+_FAMILIES = (
+    ("DirectNaive", "naive"), ("Wino", "Winograd"), ("ImplicitGemm", "ImplicitGEMM"),
+    ("Igemm", "ImplicitGEMM"), ("Gemm", "GEMM"), ("fft", "FFT"), ("ConvAsm", "Direct"),
+    ("ConvOcl", "Direct"), ("ConvDirect", "Direct"), ("ConvHipDirect", "Direct"),
+)  # fmt: skip
+
+#: Solvers by id (src/solver.cpp: an id is never given twice), for a log that has only the number.
+_SOLVERS = {
+    1: "ConvAsm3x3U", 2: "ConvAsm1x1U", 3: "ConvAsm1x1UV2", 5: "ConvAsm5x10u2v2f1", 6: "ConvAsm5x10u2v2b1",
+    7: "ConvAsm7x7c3h224w224k64u2v2p3q3f1", 8: "ConvOclDirectFwd11x11", 9: "ConvOclDirectFwdGen",
+    11: "ConvOclDirectFwd", 13: "ConvOclDirectFwd1x1", 14: "ConvBinWinograd3x3U", 15: "ConvBinWinogradRxS",
+    16: "ConvAsmBwdWrW3x3", 17: "ConvAsmBwdWrW1x1", 18: "ConvOclBwdWrW2<1>", 19: "ConvOclBwdWrW2<2>",
+    20: "ConvOclBwdWrW2<4>", 21: "ConvOclBwdWrW2<8>", 22: "ConvOclBwdWrW2<16>",
+    23: "ConvOclBwdWrW2NonTunable", 24: "ConvOclBwdWrW53", 25: "ConvOclBwdWrW1x1",
+    26: "ConvHipImplicitGemmV4R1Fwd", 31: "ConvHipImplicitGemmV4R1WrW", 34: "fft",
+    37: "ConvBinWinogradRxSf3x2", 53: "ConvBinWinogradRxSf2x3", 54: "ConvHipImplicitGemmV4R4Fwd",
+    55: "ConvHipImplicitGemmBwdDataV1R1", 56: "ConvHipImplicitGemmBwdDataV4R1",
+    61: "ConvHipImplicitGemmV4R4WrW", 84: "ConvBinWinogradRxSf2x3g1", 85: "ConvDirectNaiveConvFwd",
+    86: "ConvDirectNaiveConvBwd", 87: "ConvDirectNaiveConvWrw", 88: "GemmFwd1x1_0_1", 90: "GemmFwd1x1_0_2",
+    91: "GemmFwdRest", 95: "GemmBwd1x1_stride2", 96: "GemmBwd1x1_stride1", 97: "GemmBwdRest",
+    101: "GemmWrw1x1_stride1", 102: "GemmWrwUniversal", 114: "ConvCkIgemmFwdV6r1DlopsNchw",
+    127: "ConvAsmImplicitGemmGTCDynamicFwdDlopsNCHWC", 139: "ConvWinoFuryRxS<2-3>",
+}  # fmt: skip
+
+_LEVELS = "Fatal|Error|Warning|Info2|Info|Trace|Command"
+# No pattern may scan a line more than once, however often its beginning recurs there: hence "[^][]".
+_MESSAGE = re.compile(rf"MIOpen\((\w+)\)\s*(?:[\d.]+)?: ({_LEVELS}) \[([^][]*)\] ?(.*)")
+#: The same without its head, as people quote it.
+_HEADLESS = re.compile(rf"\s*()({_LEVELS}) \[(\w+)\] (.*)")
+_API_ERROR = re.compile(r"MIOpen Error: (.*)")
+_EXCEPTION = re.compile(r"what\(\): +(.*)")
+_PLACE = re.compile(r"(\S+\.[ch]pp:\d+): (.*)")
+#: What a compiler, an assembler or a shell says of a kernel that it does not build.
+_DIAGNOSTIC = re.compile(r":\d+:\d+: (?:fatal )?error: |^sh: \d+: .*: not found$")
+
+_CHOSEN = re.compile(r"Chosen Algorithm: ([^\s,]+)(?:\s*,\s*(\d+),\s*(\S+))?")
+_SOLVER_ID = re.compile(r"solver_id = ([^\s,]+)(?:, workspace = (\d+))?")
+_ALGORITHM = re.compile(r"algo = (\d+)")
+_SOLUTION = re.compile(r"id: \d+, algo: \d+, time: (\S+), ws: (\d+), name: (\S+)")
+#: Find 2.0 lists what it found, the fastest first.
+_FOUND = re.compile(r"Found (?:a )?sol\w+: (\S+) , (\d+), (\S+)")
+_DRIVER_CHOICE = re.compile(r"MIOpen [\w ]+ Conv\. Algorithm: -?\d+, Solution: \d+/(\S+)")
+_DRIVER_TIME = re.compile(r"GPU Kernel Time .* Conv\. Elapsed: (\S+) ms")
+_FIND_MODE = re.compile(r"MIOPEN_FIND_MODE = (\w+)")
+_COMMAND = re.compile(r"MIOpenDriver(?:\.exe)? \w+ -.*")
+_CALL = re.compile(r"(?:\[[\d.]+\] )?(miopen[A-Z]\w*)(?:\(.*\) ->| rc) (\d+)\b")
+_STATUS = re.compile(r"miopenStatus[A-Z]\w*")
+_DATABASE = re.compile(r"(?:system database file: ?|File is unreadable: )(?:\"([^\"]*)\"|(\S+))")
+_SEARCH_STARTS = re.compile(r"Starting search: ([^\s,]+)")
+_SEARCH = re.compile(r"min time so far: ([\d.e+-]+), default time: ([\d.e+-]+)")
+
+#: Where a failure names the kernel file that it is about.
+_SOURCES = (
+    re.compile(r"Code object build failed\. Source: (\S+)"),
+    re.compile(r"source file: (\S+)"),
+    re.compile(r"' (\S+): HIPRTC_ERROR"),
+    re.compile(r"Failed to load kernel source: (\S+)"),
+    re.compile(r"Failed to get function: \S+ from (\S+)"),
+    re.compile(r"^Failed cmd: .* (\S+) -o "),
+    re.compile(r"Cant find file: (\S+)\.o$"),
+)
+#: Said of every run where no assembler is installed; the run goes on without such kernels.
+_HARMLESS = "Path to assembler is not provided"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One thing that MIOpen said. ``function`` is None where no log function said it; ``place`` is the
+    "file:line" of an exception; ``line`` is the whole line as printed."""
+
+    level: str
+    function: Optional[str]
+    text: str
+    backend: Optional[str] = None
+    place: Optional[str] = None
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Status:
+    """A status other than success: its name, its number (None for a name unknown here) and, where the
+    log tells, the function of MIOpen's interface that returned it."""
+
+    name: str
+    number: Optional[int]
+    call: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs a convolution. ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or
+    naive. ``find_db`` is "hit" where the find database held the answer, "miss" where MIOpen had to search
+    or to guess, None where the log does not tell."""
+
+    solver: Optional[str]
+    algorithm: Optional[str]
+    workspace_bytes: Optional[int] = None
+    milliseconds: Optional[float] = None
+    find_db: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The last search for parameters: the solver, and milliseconds of the best and the default ones."""
+
+    solver: str
+    best_ms: Optional[float] = None
+    default_ms: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class MiopenLog:
+    """All that a log tells. ``choice`` is the last one; ``failures`` are lines, the most telling first;
+    ``sources`` the kernel files that failures name; ``commands`` what to give to MIOpenDriver;
+    ``missing_databases`` the files that MIOpen warns of, which does no harm by itself."""
+
+    messages: tuple[Message, ...] = ()
+    choice: Optional[Choice] = None
+    find_mode: Optional[str] = None
+    statuses: tuple[Status, ...] = ()
+    failures: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    missing_databases: tuple[str, ...] = ()
+    tuning: Optional[Tuning] = None
+
+
+def family(solver: str) -> Optional[str]:
+    """The algorithm family of a solver's name, or None for a name of another kind."""
+    return next((name for part, name in _FAMILIES if part in solver), None)
+
+
+def parse(text: str) -> MiopenLog:
+    """Read ``text``, in which other output may stand between MIOpen's lines. Never raises."""
+    lines = [line.strip() for line in text.splitlines()]
+    messages = tuple(message for message in map(_message, lines) if message)
+    failures = _failures(lines, messages)
+    modes = [match[1] for message in messages if (match := _FIND_MODE.match(message.text))]
+    missing = [
+        match[1] or match[2]
+        for message in messages
+        if message.level == "Warning" and (match := _DATABASE.search(message.text))
+    ]
+    commands = [match[0] for line in lines if (match := _COMMAND.search(line))]
+    return MiopenLog(
+        messages=messages,
+        choice=_choice(messages) or _driver_choice(lines),
+        find_mode=modes[-1] if modes else None,
+        statuses=_statuses(lines),
+        failures=tuple(message.line for message in failures),
+        sources=_sources(failures),
+        commands=tuple(dict.fromkeys(commands)),
+        missing_databases=tuple(dict.fromkeys(missing)),
+        tuning=_tuning(messages),
+    )
+
+
+def _message(line: str) -> Optional[Message]:
+    logged = _MESSAGE.search(line) or _HEADLESS.match(line)
+    if logged:
+        place, text = _placed(logged[4])
+        return Message(logged[2], logged[3], text, logged[1] or None, place, line)
+    left = _API_ERROR.search(line)
+    if not left and "iopen" in line.lower():
+        left = _EXCEPTION.search(line)
+    if left:
+        place, text = _placed(left[1])
+        return Message("Error", None, text, None, place, line)
+    if "terminate called" in line and "miopen::" in line:
+        return Message("Fatal", None, line, None, None, line)
+    return _bare_exception(line)
+
+
+def _placed(text: str) -> tuple[Optional[str], str]:
+    """The "file:line" and the text of an exception, or None and ``text``."""
+    match = _PLACE.match(text)
+    return (match[1], match[2]) if match else (None, text)
+
+
+def _bare_exception(line: str) -> Optional[Message]:
+    """An exception that somebody else printed, known by one of MIOpen's source files before its text."""
+    for word in line.split(" ", 2)[:2]:
+        path, _, number = word.rstrip(":").rpartition(":")
+        own = "miopen" in path.lower() or "mlopen" in path.lower()
+        if own and number.isdigit() and path.endswith((".cpp", ".hpp")):
+            return Message("Error", None, line.partition(word)[2].strip(), None, f"{path}:{number}", line)
+    return None
+
+
+def _number(text: Optional[str]) -> Optional[float]:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _bytes(text: Optional[str]) -> Optional[int]:
+    """A size, or None; also for more digits than a size can have (of too many, int raises)."""
+    return int(text) if text and len(text) < 20 else None
+
+
+def _choice(messages: Iterable[Message]) -> Optional[Choice]:
+    choice: Optional[Choice] = None
+    mode: Optional[str] = None
+    find_db: Optional[str] = None
+    found: Optional[Choice] = None
+    times: dict[str, Optional[float]] = {}
+    for message in messages:
+        text, function = message.text, message.function or ""
+        if match := _FIND_MODE.match(text):
+            mode = match[1]
+        elif function == "GetSolutionsFallback" or text == "Find-db regenerating.":
+            find_db = "miss"
+        elif function.startswith("Get") and (match := _SOLUTION.match(text)):
+            find_db, times[match[3]] = "hit", _number(match[1])
+        elif match := _CHOSEN.search(text):
+            # These modes search wherever the database has no answer, and then say so.
+            if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID"):
+                find_db = "hit"
+            choice = _chosen(match[1], match[2], _number(match[3]), find_db)
+            find_db = found = None
+        elif match := _FOUND.match(text):
+            time = _number(match[3])
+            if found is None or (time or 0.0) < (found.milliseconds or 0.0):
+                choice = found = _chosen(match[1], match[2], time, find_db)
+        elif match := _SOLVER_ID.match(text):
+            solver = _named(match[1])
+            choice = _chosen(solver, match[2], times.get(solver), find_db)
+        elif choice is None and function.startswith("Convolution") and (match := _ALGORITHM.match(text)):
+            # The search was made before, out of this log: the family is all that is said.
+            choice = Choice(None, _ALGORITHMS.get(_bytes(match[1]) or 0))
+    return choice
+
+
+def _named(solver: str) -> str:
+    return _SOLVERS.get(_bytes(solver) or 0, solver) if solver.isdecimal() else solver
+
+
+def _chosen(
+    solver: str, workspace: Optional[str], milliseconds: Optional[float], find_db: Optional[str]
+) -> Choice:
+    name = _named(solver)
+    return Choice(name, family(name), _bytes(workspace), milliseconds, find_db)
+
+
+def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
+    """What MIOpenDriver itself prints, whose log may be quiet."""
+    choice: Optional[Choice] = None
+    for line in lines:
+        if match := _DRIVER_CHOICE.match(line):
+            choice = Choice(match[1], family(match[1]))
+        elif choice and (match := _DRIVER_TIME.match(line)):
+            choice = replace(choice, milliseconds=_number(match[1]))
+    return choice
+
+
+def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
+    found: dict[Status, None] = {}
+    for line in lines:
+        if match := _CALL.match(line):
+            number = _bytes(match[2]) or 0
+            name = STATUSES[number] if number < len(STATUSES) else f"miopenStatus {number}"
+            found[Status(name, number, match[1])] = None
+        else:
+            for name in _STATUS.findall(line):
+                found[Status(name, STATUSES.index(name) if name in STATUSES else None)] = None
+    return tuple(status for status in found if status.number != 0)
+
+
+def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
+    """What went wrong, the most telling first: what left the library, what it logged as an error, what the
+    compiler said, then exceptions that MIOpen caught and passed over with a warning."""
+    left = [each for each in messages if each.function is None]
+    logged = [
+        each
+        for each in messages
+        if each.function is not None and each.level in ("Fatal", "Error") and _HARMLESS not in each.text
+    ]
+    said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
+    caught = [each for each in messages if each.level == "Warning" and each.place]
+    return tuple({each.line: each for each in [*left, *logged, *said, *caught]}.values())
+
+
+def _sources(failures: Iterable[Message]) -> tuple[str, ...]:
+    found = [match[1] for each in failures for pattern in _SOURCES if (match := pattern.search(each.text))]
+    return tuple(dict.fromkeys(path.rpartition("/")[2] for path in found))
+
+
+def _tuning(messages: Iterable[Message]) -> Optional[Tuning]:
+    tuning: Optional[Tuning] = None
+    for message in messages:
+        if match := _SEARCH_STARTS.match(message.text):
+            tuning = Tuning(match[1])
+        elif tuning and (match := _SEARCH.search(message.text)):
+            tuning = replace(tuning, best_ms=_number(match[1]), default_ms=_number(match[2]))
+    return tuning
