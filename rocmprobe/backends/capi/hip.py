@@ -1,0 +1,164 @@
+"""libamdhip64: devices, memory, copies.
+
+Numbers from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from types import TracebackType
+from typing import Optional
+
+from rocmprobe.backends.capi.calls import (
+    INT,
+    POINTER,
+    SIZE,
+    CallFailed,
+    NotAvailable,
+    Observer,
+    SharedLibrary,
+)
+
+_SIGNATURES = {
+    "hipInit": (ctypes.c_uint,),
+    "hipRuntimeGetVersion": (POINTER,),
+    "hipGetDeviceCount": (POINTER,),
+    "hipSetDevice": (INT,),
+    "hipDeviceGetName": (POINTER, INT, INT),
+    "hipGetDeviceProperties": (POINTER, INT),
+    "hipGetDevicePropertiesR0600": (POINTER, INT),
+    "hipMemGetInfo": (POINTER, POINTER),
+    "hipMalloc": (POINTER, SIZE),
+    "hipFree": (POINTER,),
+    "hipMemcpy": (POINTER, POINTER, SIZE, INT),
+    "hipMemset": (POINTER, INT, SIZE),
+    "hipDeviceSynchronize": (),
+}
+_HOST_TO_DEVICE = 1
+_DEVICE_TO_HOST = 2
+_NO_DEVICE = 100
+# ROCm 6 gave hipDeviceProp_t a new layout under a new symbol; the old symbol keeps the old layout.
+_ARCH_NAME_AT = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
+_ARCH_NAME_BYTES = 256
+_PROPERTIES_BYTES = 4096  # 1472 today; room for a library that writes more
+
+
+def _error_name(library: SharedLibrary, number: int) -> str:
+    try:
+        name = library.symbol("hipGetErrorName")
+    except NotAvailable:
+        return f"hipError {number}"
+    name.argtypes, name.restype = (INT,), ctypes.c_char_p
+    return (name(number) or b"hipErrorUnknown").decode("ascii", "replace")
+
+
+class Hip:
+    """The HIP runtime, on the default stream. Calls raise CallFailed, NotAvailable; loading LoadFailed."""
+
+    def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
+        self.library = SharedLibrary(path, _SIGNATURES, _error_name, observe)
+
+    def device_count(self) -> int:
+        """How many GPUs the runtime sees; that there is none is no failure."""
+        count = INT()
+        try:
+            self.library.call("hipInit", 0)
+            self.library.call("hipGetDeviceCount", ctypes.byref(count))
+        except CallFailed as failure:
+            if failure.call.number != _NO_DEVICE:
+                raise
+            return 0
+        return count.value
+
+    def runtime_version(self) -> int:
+        """The runtime's own number, major * 10000000 + minor * 100000 + patch since ROCm 4.5."""
+        version = INT()
+        self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
+        return version.value
+
+    def set_device(self, device: int) -> None:
+        self.library.call("hipSetDevice", device)
+
+    def device_name(self, device: int) -> str:
+        """The marketing name; empty on many distributions."""
+        name = ctypes.create_string_buffer(256)
+        self.library.call("hipDeviceGetName", name, len(name), device)
+        return name.value.decode("utf-8", "replace")
+
+    def arch_name(self, device: int) -> str:
+        """gcnArchName, the effective ISA: "gfx1030", on chips with such features "gfx90a:sramecc+:xnack-"."""
+        function = "hipGetDevicePropertiesR0600"
+        if not self.library.has(function):
+            function = "hipGetDeviceProperties"
+        properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
+        self.library.call(function, properties, device)
+        start = _ARCH_NAME_AT[function]
+        name = properties.raw[start : start + _ARCH_NAME_BYTES]
+        return name.partition(b"\0")[0].decode("ascii", "replace")
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of the device that is set."""
+        free, total = SIZE(), SIZE()
+        self.library.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def allocate(self, size: int) -> Buffer:
+        """Device memory of ``size`` bytes, with whatever lies in it."""
+        address = ctypes.c_void_p()
+        self.library.call("hipMalloc", ctypes.byref(address), max(size, 1))
+        return Buffer(self, address.value or 0, size)
+
+    def upload(self, content: bytes) -> Buffer:
+        """Device memory that holds ``content``."""
+        buffer = self.allocate(len(content))
+        buffer.write(content)
+        return buffer
+
+    def synchronize(self) -> None:
+        """Wait for everything queued; errors of queued work surface here."""
+        self.library.call("hipDeviceSynchronize")
+
+
+class Buffer:
+    """Device memory; leaving it as a context frees it."""
+
+    def __init__(self, hip: Hip, address: int, size: int) -> None:
+        self.hip = hip
+        self.address = address
+        self.size = size
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        try:
+            self.free()
+        except CallFailed:
+            # On a lost device freeing fails too; what failed first is what matters.
+            if error is None:
+                raise
+
+    def free(self) -> None:
+        if self.address:
+            address, self.address = self.address, 0
+            self.hip.library.call("hipFree", address)
+
+    def write(self, content: bytes) -> None:
+        """Copy ``content`` to its beginning; it must fit."""
+        if len(content) > self.size:
+            raise ValueError(f"{len(content)} bytes do not fit into {self.size}")
+        self.hip.library.call("hipMemcpy", self.address, content, len(content), _HOST_TO_DEVICE)
+
+    def read(self) -> bytes:
+        """Its content, after all work queued before on the default stream."""
+        content = ctypes.create_string_buffer(max(self.size, 1))
+        self.hip.library.call("hipMemcpy", content, self.address, self.size, _DEVICE_TO_HOST)
+        return content.raw[: self.size]
+
+    def fill(self, byte: int) -> None:
+        self.hip.library.call("hipMemset", self.address, byte, self.size)

@@ -1,0 +1,135 @@
+"""Which files hold HIP, rocBLAS and MIOpen, and which of them the process has really mapped.
+
+Places in the loader's order: LD_LIBRARY_PATH, ROCm installs, distribution folders, a torch wheel's own
+``lib/`` with the ROCm packages that lie beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+LIBRARIES = ("libamdhip64", "librocblas", "libMIOpen")
+# Wheels of torch 1.9 and older put a hash into the names of what they bundle.
+_FILE = re.compile(r"(libamdhip64|librocblas|libMIOpen)(?:-[0-9a-f]{8})?\.so((?:\.[0-9]+)*)")
+_DISTRIBUTION = (
+    "usr/lib/x86_64-linux-gnu", "usr/lib64/rocm/lib", "usr/lib64", "usr/lib", "usr/local/lib"
+)  # fmt: skip
+_DELETED = " (deleted)"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with ROCm's libraries; ``origin`` is "environment", "rocm", "distribution" or "torch"."""
+
+    origin: str
+    folder: str
+    files: Mapping[str, str]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(name for name in LIBRARIES if name not in self.files)
+
+
+def places(
+    environ: Mapping[str, str],
+    root: Path = Path("/"),
+    import_path: Optional[Sequence[str]] = None,
+) -> list[Place]:
+    """Every place that holds at least one of LIBRARIES, in the loader's order; torch is not imported.
+
+    ``import_path`` is where a torch is looked for, ``sys.path`` if not given.
+    """
+    found = [_place("environment", [Path(name)]) for name in _split(environ.get("LD_LIBRARY_PATH", ""))]
+    installs = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
+    installs += [root / "opt/rocm", *sorted((root / "opt").glob("rocm-*"), key=_version, reverse=True)]
+    found += [_place("rocm", [install / "lib", install / "lib64"]) for install in installs]
+    found += [_place("distribution", [root / folder]) for folder in _DISTRIBUTION]
+    found += [_place("torch", folders) for folders in _torch_folders(import_path)]
+    kept: list[Place] = []
+    for place in found:
+        real = {name: os.path.realpath(path) for name, path in place.files.items()}
+        if real and all(
+            real != {name: os.path.realpath(path) for name, path in other.files.items()} for other in kept
+        ):
+            kept.append(place)
+    return kept
+
+
+def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
+    """The first place with an origin or a folder of that name, or of any; complete ones go first."""
+    fitting = [place for place in found if wanted in ("", place.origin, place.folder)]
+    return min(fitting, key=lambda place: len(place.missing), default=None)
+
+
+def mapped(maps: str = "/proc/self/maps") -> dict[str, list[str]]:
+    """The files of LIBRARIES that the process has mapped, in the order of their addresses (proc(5)).
+
+    Two for one library mean that two copies are loaded. Empty where there is no such file.
+    """
+    try:
+        text = Path(maps).read_text("utf-8", "replace")
+    except OSError:
+        return {}
+    found: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        fields = line.split(maxsplit=5)
+        if len(fields) < 6:
+            continue
+        path = fields[5]
+        if path.endswith(_DELETED):
+            path = path[: -len(_DELETED)]
+        match = _FILE.fullmatch(path.rpartition("/")[2])
+        if match and path not in found.setdefault(match[1], []):
+            found[match[1]].append(path)
+    return found
+
+
+def _split(search_path: str) -> list[str]:
+    return [name for name in re.split("[:;]", search_path) if name.startswith("/")]
+
+
+def _version(install: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]{1,9}", install.name)]
+
+
+def _place(origin: str, folders: Sequence[Path]) -> Place:
+    """The first folder that has a library counts for it, and there the newest version."""
+    files: dict[str, str] = {}
+    for folder in folders:
+        newest: dict[str, tuple[list[int], str]] = {}
+        for name in _names(folder):
+            match = _FILE.fullmatch(name)
+            if match:
+                version = [int(number) for number in match[2].split(".")[1:]]
+                newest[match[1]] = max(newest.get(match[1], ([], "")), (version, name))
+        for library, (_, name) in newest.items():
+            files.setdefault(library, str(folder / name))
+    return Place(origin, str(folders[0]), files)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (OSError, ValueError):
+        return []
+
+
+def _torch_folders(import_path: Optional[Sequence[str]]) -> list[list[Path]]:
+    """torch/lib, and the lib/ of the ROCm packages beside it that newer wheels share."""
+    spec = importlib.machinery.PathFinder.find_spec(
+        "torch", import_path if import_path is not None else sys.path
+    )
+    folders = (spec.submodule_search_locations or []) if spec else []
+    found = []
+    for name in folders:
+        around = Path(name).parent
+        shared = [around / beside / "lib" for beside in _names(around) if beside.startswith("_rocm_sdk_")]
+        found.append([Path(name) / "lib", *shared])
+    return found

@@ -1,0 +1,185 @@
+"""libMIOpen: version, handle, tensor descriptors and batch norm.
+
+Numbers from include/miopen/miopen.h. The functions bound here and in ``convolution`` have had the same
+arguments from ROCm 3.5 (MIOpen 2.4) to 6.3 (3.3), except that Find 2.0 is there since ROCm 5.4 only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Optional
+
+from rocmprobe.backends.capi.calls import INT, POINTER, SIZE, Observer, SharedLibrary, released
+from rocmprobe.backends.capi.hip import Buffer
+
+STATUS_NAMES = (
+    "miopenStatusSuccess", "miopenStatusNotInitialized", "miopenStatusInvalidValue", "miopenStatusBadParm",
+    "miopenStatusAllocFailed", "miopenStatusInternalError", "miopenStatusNotImplemented",
+    "miopenStatusUnknownError", "miopenStatusUnsupportedOp", "miopenStatusGpuOperationsSkipped",
+    "miopenStatusVersionMismatch",
+)  # fmt: skip
+DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
+_BN_SPATIAL = 1
+_FIND = (
+    POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
+    INT, POINTER, POINTER, POINTER, SIZE, ctypes.c_bool,
+)  # fmt: skip
+_RUN = (
+    POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, INT,
+    POINTER, POINTER, POINTER, POINTER, SIZE,
+)  # fmt: skip
+_FIVE = (POINTER, POINTER, POINTER, POINTER, POINTER)
+_IMMEDIATE = (
+    POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, ctypes.c_uint64
+)  # fmt: skip
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "miopenGetVersion": (POINTER, POINTER, POINTER),
+    "miopenCreate": (POINTER,),
+    "miopenDestroy": (POINTER,),
+    "miopenCreateTensorDescriptor": (POINTER,),
+    "miopenSetTensorDescriptor": (POINTER, INT, INT, POINTER, POINTER),
+    "miopenDestroyTensorDescriptor": (POINTER,),
+    "miopenCreateConvolutionDescriptor": (POINTER,),
+    "miopenInitConvolutionNdDescriptor": (POINTER, INT, POINTER, POINTER, POINTER, INT),
+    "miopenSetConvolutionGroupCount": (POINTER, INT),
+    "miopenDestroyConvolutionDescriptor": (POINTER,),
+    "miopenCreateConvProblem": (POINTER, POINTER, INT),
+    "miopenSetProblemTensorDescriptor": (POINTER, INT, POINTER),
+    "miopenFindSolutions": (POINTER, POINTER, POINTER, POINTER, POINTER, SIZE),
+    "miopenGetSolutionWorkspaceSize": (POINTER, POINTER),
+    "miopenGetSolutionTime": (POINTER, POINTER),
+    "miopenGetSolutionSolverId": (POINTER, POINTER),
+    "miopenGetSolverIdConvAlgorithm": (ctypes.c_uint64, POINTER),
+    "miopenRunSolution": (POINTER, POINTER, SIZE, POINTER, POINTER, SIZE),
+    "miopenDestroySolution": (POINTER,),
+    "miopenDestroyProblem": (POINTER,),
+    "miopenDeriveBNTensorDescriptor": (POINTER, POINTER, INT),
+    "miopenBatchNormalizationForwardTraining": (
+        POINTER, INT, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
+        ctypes.c_double, POINTER, POINTER, ctypes.c_double, POINTER, POINTER,
+    ),
+}  # fmt: skip
+for _direction in ("Forward", "BackwardData", "BackwardWeights"):
+    _SIGNATURES[f"miopenFindConvolution{_direction}Algorithm"] = _FIND
+    _SIGNATURES[f"miopenConvolution{_direction}"] = _RUN
+    _SIGNATURES[f"miopenConvolution{_direction}GetWorkSpaceSize"] = (*_FIVE, POINTER)
+    _SIGNATURES[f"miopenConvolution{_direction}GetSolutionCount"] = (*_FIVE, POINTER)
+    _SIGNATURES[f"miopenConvolution{_direction}GetSolution"] = (*_FIVE, SIZE, POINTER, POINTER)
+    _SIGNATURES[f"miopenConvolution{_direction}CompileSolution"] = (*_FIVE, ctypes.c_uint64)
+    _SIGNATURES[f"miopenConvolution{_direction}Immediate"] = _IMMEDIATE
+
+
+def _status_name(library: SharedLibrary, number: int) -> str:
+    return STATUS_NAMES[number] if 0 <= number < len(STATUS_NAMES) else "unknown miopenStatus_t"
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A descriptor object of MIOpen's, by its address."""
+
+    address: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor descriptor and the device memory behind it."""
+
+    descriptor: Descriptor
+    buffer: Buffer
+
+
+class MiopenLibrary:
+    """MIOpen with one handle. Calls raise CallFailed and NotAvailable; loading raises LoadFailed."""
+
+    def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
+        self.library = SharedLibrary(path, _SIGNATURES, _status_name, observe)
+        self.handle = ctypes.c_void_p()
+
+    def version(self) -> str:
+        """Its own version, "3.4.0"; needs no GPU."""
+        numbers = [SIZE() for _ in range(3)]
+        self.library.call("miopenGetVersion", *map(ctypes.byref, numbers))
+        return ".".join(str(number.value) for number in numbers)
+
+    def create(self) -> None:
+        """Create the handle on the device that is set; without a GPU this fails with status 7."""
+        self.library.call("miopenCreate", ctypes.byref(self.handle))
+
+    def destroy(self) -> None:
+        self.library.call("miopenDestroy", self.handle)
+        self.handle = ctypes.c_void_p()
+
+    def tensor_descriptor(self, dtype: str, shape: Sequence[int], channels_last: bool = False) -> Descriptor:
+        """A packed tensor of ``shape`` (N, C, ...); ``channels_last`` is a matter of its strides."""
+        lengths = (INT * len(shape))(*shape)
+        strides = (INT * len(shape))(*_strides(shape, channels_last))
+        descriptor = self._created("miopenCreateTensorDescriptor")
+        self.library.call(
+            "miopenSetTensorDescriptor", descriptor.address, DATATYPES[dtype], len(shape), lengths, strides
+        )
+        return descriptor
+
+    def destroy_tensor_descriptor(self, descriptor: Descriptor) -> None:
+        self.library.call("miopenDestroyTensorDescriptor", descriptor.address)
+
+    def convolution_descriptor(
+        self,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Descriptor:
+        """A cross-correlation in two or three dimensions, as PyTorch's convolution is."""
+        rank = len(padding)
+        arrays = [(INT * rank)(*values) for values in (padding, stride, dilation)]
+        descriptor = self._created("miopenCreateConvolutionDescriptor")
+        self.library.call("miopenInitConvolutionNdDescriptor", descriptor.address, rank, *arrays, 0)
+        self.library.call("miopenSetConvolutionGroupCount", descriptor.address, groups)
+        return descriptor
+
+    def destroy_convolution_descriptor(self, descriptor: Descriptor) -> None:
+        self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
+
+    def batch_norm_training(
+        self,
+        x: Tensor,
+        y: Tensor,
+        scale: Buffer,
+        bias: Buffer,
+        saved: tuple[Buffer, Buffer],
+        epsilon: float = 1e-5,
+    ) -> None:
+        """Batch norm over each channel's batch and positions; ``scale`` and ``bias`` are float32.
+
+        ``saved`` takes each channel's mean and inverse deviation for the backward pass, float32, as PyTorch
+        asks for them: MIOpen compiles another kernel without. Running statistics are not asked for.
+        """
+        derived = self._created("miopenCreateTensorDescriptor")
+        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        with released(lambda: self.destroy_tensor_descriptor(derived)):
+            self.library.call(
+                "miopenDeriveBNTensorDescriptor", derived.address, x.descriptor.address, _BN_SPATIAL
+            )
+            self.library.call(
+                "miopenBatchNormalizationForwardTraining", self.handle, _BN_SPATIAL,
+                ctypes.byref(one), ctypes.byref(zero), x.descriptor.address, x.buffer.address,
+                y.descriptor.address, y.buffer.address, derived.address, scale.address, bias.address,
+                0.0, None, None, epsilon, *(buffer.address for buffer in saved),
+            )  # fmt: skip
+
+    def _created(self, function: str) -> Descriptor:
+        address = ctypes.c_void_p()
+        self.library.call(function, ctypes.byref(address))
+        return Descriptor(address.value or 0)
+
+
+def _strides(shape: Sequence[int], channels_last: bool) -> list[int]:
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    if channels_last:
+        _, channels, *sizes = shape
+        strides = [channels * prod(sizes), 1]
+        strides += [channels * prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    return strides

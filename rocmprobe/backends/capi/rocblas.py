@@ -1,0 +1,107 @@
+"""librocblas: matrix products. Numbers from rocblas-types.h.
+
+rocBLAS ends the process (abort) when the files of its kernels are missing for the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Optional
+
+from rocmprobe.backends.capi.calls import INT, POINTER, SIZE, Observer, SharedLibrary
+from rocmprobe.backends.capi.hip import Buffer
+
+STATUS_NAMES = (
+    "rocblas_status_success", "rocblas_status_invalid_handle", "rocblas_status_not_implemented",
+    "rocblas_status_invalid_pointer", "rocblas_status_invalid_size", "rocblas_status_memory_error",
+    "rocblas_status_internal_error", "rocblas_status_perf_degraded", "rocblas_status_size_query_mismatch",
+    "rocblas_status_size_increased", "rocblas_status_size_unchanged", "rocblas_status_invalid_value",
+    "rocblas_status_continue", "rocblas_status_check_numerics_fail", "rocblas_status_excluded_from_build",
+    "rocblas_status_arch_mismatch",
+)  # fmt: skip
+_GEMM = (POINTER, INT, INT, INT, INT, INT, POINTER, POINTER, INT, POINTER, INT, POINTER, POINTER, INT)
+_SIGNATURES = {
+    "rocblas_create_handle": (POINTER,),
+    "rocblas_destroy_handle": (POINTER,),
+    "rocblas_get_version_string": (POINTER, SIZE),
+    "rocblas_sgemm": _GEMM,
+    "rocblas_dgemm": _GEMM,
+    "rocblas_hgemm": _GEMM,
+    "rocblas_gemm_ex": (
+        POINTER, INT, INT, INT, INT, INT,
+        POINTER, POINTER, INT, INT, POINTER, INT, INT,
+        POINTER, POINTER, INT, INT, POINTER, INT, INT,
+        INT, INT, ctypes.c_int32, ctypes.c_uint32,
+    ),
+}  # fmt: skip
+_NO_TRANSPOSE = 111
+_FLOAT32 = 151
+_DATATYPES = {"float16": 150, "float32": _FLOAT32, "bfloat16": 168}
+_HALF_ONE = 0x3C00
+_STANDARD_ALGORITHM = 0
+
+
+def _status_name(library: SharedLibrary, number: int) -> str:
+    return STATUS_NAMES[number] if 0 <= number < len(STATUS_NAMES) else "unknown rocblas_status"
+
+
+class Rocblas:
+    """rocBLAS with one handle. Calls raise CallFailed and NotAvailable; loading raises LoadFailed.
+
+    Matrices are row-major: rocBLAS is column-major and is given the factors in reverse.
+    """
+
+    def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
+        self.library = SharedLibrary(path, _SIGNATURES, _status_name, observe)
+        self.handle = ctypes.c_void_p()
+
+    def create(self) -> None:
+        """Create the handle on the device that is set."""
+        self.library.call("rocblas_create_handle", ctypes.byref(self.handle))
+
+    def destroy(self) -> None:
+        self.library.call("rocblas_destroy_handle", self.handle)
+        self.handle = ctypes.c_void_p()
+
+    def version(self) -> str:
+        text = ctypes.create_string_buffer(256)
+        self.library.call("rocblas_get_version_string", text, len(text))
+        return text.value.decode("ascii", "replace")
+
+    def sgemm(self, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
+        """c = a (m, k) times b (k, n), in float32."""
+        self._gemm("rocblas_sgemm", ctypes.c_float(1), ctypes.c_float(0), (m, n, k), (a, b, c))
+
+    def dgemm(self, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
+        """The same in float64."""
+        self._gemm("rocblas_dgemm", ctypes.c_double(1), ctypes.c_double(0), (m, n, k), (a, b, c))
+
+    def hgemm(self, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
+        """The same in float16, sums too."""
+        self._gemm("rocblas_hgemm", ctypes.c_uint16(_HALF_ONE), ctypes.c_uint16(0), (m, n, k), (a, b, c))
+
+    def gemm_ex(self, dtype: str, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
+        """The same for float16, bfloat16 or float32 matrices with float32 sums: what PyTorch calls."""
+        kind = _DATATYPES[dtype]
+        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        self.library.call(
+            "rocblas_gemm_ex", self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k,
+            ctypes.byref(one), b.address, kind, n, a.address, kind, k,
+            ctypes.byref(zero), c.address, kind, n, c.address, kind, n,
+            _FLOAT32, _STANDARD_ALGORITHM, 0, 0,
+        )  # fmt: skip
+
+    def _gemm(
+        self,
+        function: str,
+        one: ctypes._SimpleCData[int] | ctypes._SimpleCData[float],
+        zero: ctypes._SimpleCData[int] | ctypes._SimpleCData[float],
+        sizes: tuple[int, int, int],
+        matrices: tuple[Buffer, Buffer, Buffer],
+    ) -> None:
+        m, n, k = sizes
+        a, b, c = (matrix.address for matrix in matrices)
+        self.library.call(
+            function, self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k,
+            ctypes.byref(one), b, n, a, k, ctypes.byref(zero), c, n,
+        )  # fmt: skip
