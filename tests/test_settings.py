@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rocmprobe.backends import BACKENDS
@@ -44,6 +46,14 @@ class TestEveryRow:
         flags = pytest.importorskip("rocmprobe.worker.setting").FLAGS
         assert set(row[0].torch) <= set(flags)
 
+    def test_since_is_a_version(self, row):
+        assert re.fullmatch(r"(\d+\.\d+\.\d+)?", row[0].since)
+
+    def test_find_modes_are_numbers(self, row):
+        # A word that a version does not know raises in MIOpen; a number never does.
+        for name in ("MIOPEN_FIND_MODE", "MIOPEN_FIND_ENFORCE"):
+            assert row[0].env.get(name, "1").isdigit()
+
     def test_is_found_by_its_name(self, row):
         setting, backends, _ = row
         for backend in backends:
@@ -65,6 +75,10 @@ def test_sets_hold_what_every_answer_needs(backend, wanted):
     names = [setting.name for setting in settings_for(backend, wanted)]
     assert names[0] == "default"
     assert {"default", "vendor-off", "bypass"} <= set(names)
+
+
+def test_the_default_set_stays_small():
+    assert len(settings_for("miopen")) <= 13
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

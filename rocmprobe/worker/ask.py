@@ -76,6 +76,8 @@ class Ask:
             with self.under():
                 yield
                 self.backend.synchronize(self.device)
+        except NotApplicable:
+            raise
         except Exception as error:
             if "not implemented for" in str(error) and self.backend.device_type == "cpu":
                 raise NotApplicable(f"this torch has no such kernel on a CPU: {error}") from error

@@ -73,7 +73,7 @@ class Worker:
         if spec.simulated and breaking:
             from rocmprobe.worker.simulated import SimulatedMiopen, faults
 
-            self.backend, self.device = SimulatedMiopen(), "cpu"
+            self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
             self.below = faults(spec.simulated, spec.setting.name, breaking)
 
     def library_version(self) -> Optional[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -39,6 +40,17 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[None]:
             setattr(module, attribute, value)
 
 
+def _refuse_before(since: str, backend: Backend) -> None:
+    """Raises NotApplicable where the running library is older than ``since``; an unknown version may do."""
+    version = backend.library_version() if since else None
+    if version and _numbers(version) < _numbers(since):
+        raise NotApplicable(f"{backend.library} {version} does not know this; {since} is the first that does")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
 @contextmanager
 def _plain_float32() -> Iterator[None]:
     """fp32 means fp32: TF32 would fail the fp32 limits on every recent NVIDIA GPU."""
@@ -64,6 +76,7 @@ def holding(
     def context() -> Iterator[None]:
         from rocmprobe import bypass
 
+        _refuse_before(setting.since, backend)
         with ExitStack() as stack:
             if backend.device_type == "cuda":
                 stack.enter_context(_plain_float32())
