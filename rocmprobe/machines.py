@@ -25,10 +25,10 @@ LIBRARIES = ("miopen", "rocblas", "hip")
 #: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM
 #: does not end; flood: prints 64 MB and goes on; garbage: writes nonsense and half an event on the event
 #: pipe and goes on; memory: allocates until a limit of its own; grandchild: leaves a process that holds
-#: the pipes open and goes on; grandchild-exit: the same, and exits.
+#: the pipes open and goes on; grandchild-exit: the same, and exits; print: only prints what it has to.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
-    "grandchild", "grandchild-exit",
+    "grandchild", "grandchild-exit", "print",
 )  # fmt: skip
 
 
@@ -36,7 +36,9 @@ EFFECTS = (
 class Fault:
     """One rule. Empty tuples match everything; ``problem`` is a regular expression over the problem's
     text; ``unless`` names variables and values that keep the fault away. ``chance`` below 1 makes the
-    fault come and go. ``stderr`` lines are printed as the library would, at the file-descriptor level.
+    fault come and go. ``stderr`` texts, by direction or for "any", are printed as the library would, at the
+    file-descriptor level. ``operator`` is a regular expression over the names of PyTorch's operators; without
+    one a fault of ``miopen`` is about convolution.
     A fault that ``poisons`` leaves the device context unusable.
 
     ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
@@ -50,6 +52,7 @@ class Fault:
     dtypes: tuple[str, ...] = ()
     directions: tuple[str, ...] = ()
     problem: str = ""
+    operator: str = ""
     unless: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
     signal: str = "SIGSEGV"
@@ -213,10 +216,11 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
-    try:
-        re.compile(fault.problem)
-    except re.error as error:
-        raise ValueError(f"fault: problem {fault.problem!r} is no regular expression: {error}") from error
+    for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"fault: {what} {pattern!r} is no regular expression: {error}") from error
     return fault
 
 

@@ -139,6 +139,8 @@ class TestBadFiles:
             (FAULT + "directions = ['forward']", "forward"),
             (FAULT + "problem = '('", "regular expression"),
             (FAULT + "problem = 3", "problem"),
+            (FAULT + "operator = '('", "regular expression"),
+            (FAULT + "operator = 3", "operator"),
             (FAULT + "unless = { MIOPEN_FIND_MODE = 1 }", "unless"),
             (FAULT + "signal = 'SIGNOTHING'", "SIGNOTHING"),
             (FAULT + "phase = 'lunch'", "lunch"),

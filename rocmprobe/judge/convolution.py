@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rocmprobe import gpus
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.evidence import Standing, broken, dtypes, native, quoted, sound, without_library
-from rocmprobe.model import Finding, Results
+from rocmprobe.model import Finding, Outcome, Results, Setting
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
@@ -16,7 +17,7 @@ def native_convolution(results: Results) -> Iterator[Finding]:
         default = next((each for each in settings if each.setting.name == "default"), None)
         if default is None or not broken(default):
             continue
-        cures = [each.setting.name for each in settings if sound(each)]
+        cures = [each.setting for each in settings if sound(each)]
         elsewhere = without_library(results, dtype)
         works = [each.setting.name for each in elsewhere if sound(each)]
         if cures or works:
@@ -32,18 +33,44 @@ def _at_fault(
     dtype: str,
     settings: list[Standing],
     default: Standing,
-    cures: list[str],
+    cures: list[Setting],
     works: list[str],
 ) -> Finding:
     name = library(results)
     cause, layer = blamed(broken(default), library_layer(results, broken(default)), cured=True)
+    cause, layer = _explained(results, cause, layer, broken(default), cures)
     title = f"{_failure(dtype, name, settings)}; " + (
-        f"it works with {', '.join(cures)}" if cures else f"the same work passes with {', '.join(works)}"
+        f"it works with {', '.join(cure.name for cure in cures)}"
+        if cures
+        else f"the same work passes with {', '.join(works)}"
     )
     if layer.startswith(name.lower()):
         title = f"{name} is the layer at fault: {title}"
     advice = "Use the recommended configuration; attach this report to a bug issue."
     return Finding("native-convolution", "error", cause, layer, title, _evidence(default), advice)
+
+
+def _explained(
+    results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
+) -> tuple[str, str]:
+    """(cause, layer), sharpened by which of MIOpen's settings cure it: where only those without databases
+    and caches do, a record is stale; a process that stops and works with another choice of solvers met
+    a faulty one, or a search that takes too long. Where none does, code for another chip explains it."""
+    if not layer.startswith("miopen"):
+        return cause, layer
+    if cures and all(cure.env.get("MIOPEN_DISABLE_CACHE") == "1" for cure in cures):
+        return "miopen-db-unusable", "miopen-exec"
+    stopped = all(outcome.state in ("crash", "hang") for outcome in outcomes)
+    if not stopped or cause not in ("unknown", "gpu-memory-fault-unexplained"):
+        return cause, layer
+    searching = all(outcome.activity == "busy" for outcome in outcomes)
+    if searching and any(cure.env.get("MIOPEN_FIND_MODE") == "2" for cure in cures):
+        return "cold-compile-slow", "miopen-find"
+    if cures:
+        return "miopen-solver-bug", layer
+    isas = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in results.machine.gpus]
+    foreign = any(gpus.missing_features(native, effective) for native, effective in isas)
+    return ("override-isa-mismatch" if foreign else cause), layer
 
 
 def _below(results: Results, dtype: str, default: Standing) -> Finding:

@@ -58,9 +58,9 @@ class Breaking:
 
     def strike(self, fault: Fault, directions: tuple[str, ...]) -> None:
         """Returns where the process goes on. What floods or leaves something behind does so once."""
-        for direction, line in fault.stderr.items():
-            if not directions or direction in directions:
-                os.write(2, f"{line}\n".encode())
+        for direction, text in fault.stderr.items():
+            if not directions or direction in ("any", *directions):
+                os.write(2, f"{text}\n".encode())
         if fault.effect in ("flood", "garbage", "grandchild") and id(fault) in self._met:
             return
         self._met.add(id(fault))

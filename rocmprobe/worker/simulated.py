@@ -8,6 +8,7 @@ there. The bypass lies above the faults and never meets those of MIOpen.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -26,9 +27,15 @@ _MIOPEN_DIMENSIONS = 5
 
 
 class SimulatedMiopen(Miopen):
-    """MIOpen's names and switches over a CPU."""
+    """MIOpen's names and switches over a CPU; its version is the simulated machine's."""
 
     device_type = "cpu"
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._version = machine.machine.value("miopen.version")
+
+    def library_version(self) -> Optional[str]:
+        return None if self._version is None else str(self._version)
 
     def synchronize(self, device: str) -> None:
         _CPU.synchronize(device)
@@ -69,7 +76,7 @@ class _FaultLayer(shim.Layer):
     rank = shim.RANK_FAULTS
 
     def __init__(self, machine: SimulatedMachine, setting: str, breaking: Breaking) -> None:
-        self._faults = machine.faults
+        self._faults = tuple(fault for fault in machine.faults if not fault.operator)
         self._breaking = breaking
         self._setting = setting
         self._version = torch_version(machine.machine) or (99, 0)
@@ -161,9 +168,9 @@ class _WithinConvolutions(shim.Layer):
 def _watched_operators(
     machine: SimulatedMachine, setting: str, breaking: Breaking
 ) -> Optional[Callable[[], AbstractContextManager[Any]]]:
-    """A context in which every operator meets the ``hip`` faults, and matrix products those of
-    ``rocblas``; None where the machine has neither."""
-    faults = [fault for fault in machine.faults if fault.library != "miopen"]
+    """A context in which every operator meets the ``hip`` faults, matrix products those of ``rocblas``, and
+    what else than convolution enters MIOpen its own; None where the machine has none of these."""
+    faults = [fault for fault in machine.faults if fault.library != "miopen" or fault.operator]
     if not faults:
         return None
     import torch
@@ -173,12 +180,21 @@ def _watched_operators(
     products = {getattr(torch.ops.aten, name) for name in names}
 
     class Watch(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            # Nothing is compiled here, and to have it skipped imports all of torch._dynamo: a second a child.
+            return False
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             tensor = isinstance(result, torch.Tensor)
             dtype = str(result.dtype).rpartition(".")[2] if tensor else ""
             for fault in filter(breaking.in_library, faults):
-                met = fault.library == "hip" or func.overloadpacket in products
+                met = (
+                    fault.library == "hip"
+                    or (fault.library == "rocblas" and func.overloadpacket in products)
+                    or (fault.library == "miopen" and torch.backends.cudnn.enabled)
+                ) and re.search(fault.operator, func.overloadpacket.__name__)
                 if met and fault.matches(setting, "", dtype, "", os.environ) and breaking.befalls(fault):
                     breaking.strike(fault, ())
                     if fault.effect == "wrong" and tensor and result.dim():

@@ -17,6 +17,9 @@ from rocmprobe.model import Fact, Gpu, Machine, Trial
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 LIBRARIES = ("miopen", "cudnn", "onednn")
+CRASH = {"state": "crash", "cause": "SIGSEGV"}
+FAULT = {"state": "crash", "evidence": ("Memory access fault by GPU node-1 on address 0x0",)}
+BUSY = {"state": "hang", "activity": "busy", "evidence": ("no answer in 60 s",)}
 
 
 def ids(results):
@@ -131,6 +134,26 @@ class TestNativeConvolution:
         hang = {"state": "hang", "activity": "compiler-child", "evidence": ("no answer in 60 s",)}
         found = finding(run({**DEAD, **natively(hang)}), "native-convolution")
         assert (found.cause, found.layer) == ("cold-compile-slow", "miopen-compile")
+
+    @pytest.mark.parametrize(
+        ("cured", "ending", "native", "expected"),
+        [
+            (("no-winograd",), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
+            (("no-winograd",), FAULT, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
+            (("no-winograd",), BUSY, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
+            (("find-fast",), BUSY, "gfx1030", ("cold-compile-slow", "miopen-find")),
+            (("clean-db",), CRASH, "gfx1030", ("miopen-db-unusable", "miopen-exec")),
+            (("clean-db",), STATUS, "gfx1030", ("miopen-db-unusable", "miopen-exec")),
+            (("clean-db", "no-igemm"), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
+            ((), CRASH, "gfx1030", ("unknown", "miopen-exec")),
+            ((), CRASH, "gfx1010", ("override-isa-mismatch", "miopen-exec")),
+            ((), STATUS, "gfx1010", ("miopen-no-solver", "miopen-find")),
+        ],
+    )
+    def test_what_cures_it_tells_the_cause(self, cured, ending, native, expected):
+        changes = {**natively(ending), **{f"{name}/*": "pass" for name in cured}}
+        found = finding(run(changes, machine=card(native, "gfx1030")), "native-convolution")
+        assert (found.cause, found.layer) == expected
 
     @pytest.mark.parametrize("backend", LIBRARIES)
     def test_only_float16_is_wrong(self, backend):

@@ -1,0 +1,194 @@
+"""Every simulated machine that ships: the layer at fault, the cause, and what is recommended."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from runs import Run, run
+
+from rocmprobe.fault_machines import ALL
+from rocmprobe.machines import load_machine, machine_names
+from rocmprobe.model import Results
+
+pytest.importorskip("torch")
+
+FP32 = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
+FP16 = FP32.replace("fp32", "fp16")
+LARGE = FP32.replace("-n1-", "-n8-")
+CONV3D = "conv3d-fp32-n1-c2-i4x5x5-k2-f3x3x3"
+#: A line of MIOpen's log, and one that its interface prints for a failed call.
+LOG = re.compile(
+    r"(?:\d+ )?MIOpen\(HIP\)\s*[\d.]*: (Fatal|Error|Warning|Info|Info2|Trace|Command) \[[^\]]+\] .+"
+)
+ERROR = re.compile(r"MIOpen Error: (\S+:\d+: )?.+")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One machine: what is asked, and what must come out. ``finding`` is the one that says what is wrong;
+    ``found`` its (cause, layer)."""
+
+    machine: str
+    settings: str
+    finding: str
+    found: tuple[str, str]
+    recommended: str
+    problems: tuple[str, ...] = (FP32,)
+    purpose: str = "inference"
+    checks: tuple[str, ...] = ("convolution",)
+
+
+NONE = ("", "")
+TRAINING = ("*/convolution/*/fwd", "*/batch-norm/*", "*/training-step/*")
+MACHINES = (
+    Expected("healthy-gfx1100", "trust-verify,tuned", "", NONE, "default"),
+    Expected(
+        "rdna1-rocm52-conv-dead", "vendor-off", "native-convolution", ("miopen-no-solver", "miopen-find"),
+        "vendor-off",
+    ),
+    Expected(
+        "rdna1-fp16-broken", "no-winograd", "native-float16", ("fp16-broken", "miopen-exec"), "default",
+        (FP32, FP16),
+    ),
+    Expected(
+        "winograd-wrong", "no-winograd", "native-convolution", ("wrong-results-solver", "miopen-exec"),
+        "no-winograd",
+    ),
+    Expected(
+        "bn-dead", "vendor-off", "batch-norm", ("miopen-kernel-compile-failure", "miopen-compile"),
+        "vendor-off", purpose="training", checks=TRAINING,
+    ),
+    Expected(
+        "compile-abort", "serial-compile", "native-convolution",
+        ("miopen-kernel-compile-failure", "miopen-compile"), "serial-compile",
+    ),
+    Expected(
+        "compile-abort-bn-dead", "serial-compile,vendor-off", "batch-norm",
+        ("miopen-kernel-compile-failure", "miopen-compile"), "vendor-off", purpose="training",
+        checks=TRAINING,
+    ),
+    Expected(
+        "igemm-compile-failure", "no-igemm", "native-convolution",
+        ("miopen-kernel-compile-failure", "miopen-compile"), "no-igemm",
+    ),
+    Expected(
+        "rocblas-files-missing", "naive-only", "rung-gemm", ("rocblas-missing-arch", "rocblas"), "naive-only",
+        checks=("*/gemm/float32", "*/convolution/*"),
+    ),
+    Expected(
+        "wheel-without-arch", "cpu", "rung-elementwise", ("arch-not-in-wheel", "torch-build"), "cpu",
+        checks=("copy", "*/elementwise/float32", "convolution"),
+    ),
+    Expected(
+        "conv-hang", "vendor-off", "native-convolution", ("override-isa-mismatch", "miopen-exec"),
+        "vendor-off",
+    ),
+    Expected(
+        "search-for-minutes", "find-fast", "native-convolution", ("cold-compile-slow", "miopen-find"),
+        "find-fast", (CONV3D,),
+    ),
+    Expected(
+        "naive-fallback", "default,", "fallback-solver", ("slow-no-tuned-kernels", "miopen-find"), "default",
+        (CONV3D,),
+    ),
+    Expected(
+        "stale-cache", "no-cache,clean-db", "native-convolution", ("miopen-db-unusable", "miopen-exec"),
+        "clean-db",
+    ),
+    Expected("db-read-only", "as-found", "as-found", ("miopen-db-unusable", "miopen-exec"), "default"),
+    Expected("env-rejected", "as-found", "as-found", ("miopen-env-misparse", "user-env"), "default"),
+    Expected(
+        "gemm-memory-fault", "naive-only", "native-convolution", ("miopen-solver-bug", "miopen-exec"),
+        "naive-only", purpose="training", checks=("*/convolution/*/bwd-data",),
+    ),
+    Expected(
+        "oom-at-batch", "vendor-off", "native-convolution", ("vram-oom", "oom"), "vendor-off", (FP32, LARGE)
+    ),
+)  # fmt: skip
+
+
+def _run(expected: Expected, folder: Path) -> Run:
+    checks = [argument for check in expected.checks for argument in ("--only", check)]
+    problems = [argument for text in expected.problems for argument in ("--problem", text)]
+    return run(
+        folder / expected.machine, "--simulate", expected.machine, "--settings", expected.settings,
+        "--purpose", expected.purpose, *checks, *problems,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """All of them, three at a time: they mostly wait."""
+    folder = tmp_path_factory.mktemp("machines")
+    with ThreadPoolExecutor(3) as pool:
+        done = pool.map(lambda expected: _run(expected, folder), MACHINES)
+        return {expected.machine: made for expected, made in zip(MACHINES, done)}
+
+
+def test_every_machine_that_ships_is_in_the_table() -> None:
+    assert {expected.machine for expected in MACHINES} == set(machine_names()) - {ALL}
+
+
+@pytest.mark.parametrize("expected", MACHINES, ids=lambda expected: expected.machine)
+class TestVerdicts:
+    def results(self, expected: Expected, runs: dict[str, Run]) -> Results:
+        made = runs[expected.machine]
+        assert made.ended.returncode in (0, 1), made.ended.stdout + made.ended.stderr
+        return made.results
+
+    def test_the_layer_at_fault_and_the_cause(self, expected: Expected, runs: dict[str, Run]) -> None:
+        found = {each.id: (each.cause, each.layer) for each in self.results(expected, runs).findings}
+        if expected.finding:
+            assert found[expected.finding] == expected.found
+        else:
+            assert found == {}
+
+    def test_the_recommended_setting(self, expected: Expected, runs: dict[str, Run]) -> None:
+        recommendation = self.results(expected, runs).recommendation
+        assert recommendation is not None
+        assert recommendation.configuration.setting == expected.recommended
+
+    def test_nothing_went_wrong_in_rocmprobe_itself(self, expected: Expected, runs: dict[str, Run]) -> None:
+        results = self.results(expected, runs)
+        assert not results.partial
+        assert not [outcome.id for outcome in results.outcomes if outcome.state == "probe-error"]
+
+
+def test_a_setting_that_the_version_does_not_know_is_not_applicable(runs: dict[str, Run]) -> None:
+    outcome = runs["healthy-gfx1100"].of("trust-verify")
+    assert outcome.state == "n/a"
+    assert outcome.evidence[0] == "MIOpen 3.3.0 does not know this; 3.5.1 is the first that does"
+    assert runs["healthy-gfx1100"].of("tuned").state == "pass"
+
+
+def test_fp16_alone_gets_an_answer_of_its_own(runs: dict[str, Run]) -> None:
+    recommendation = runs["rdna1-fp16-broken"].results.recommendation
+    assert recommendation is not None
+    assert recommendation.per["float16/inference"]["setting"] == "no-winograd"
+
+
+def test_a_larger_batch_runs_out_of_memory_and_a_smaller_one_does_not(runs: dict[str, Run]) -> None:
+    made = runs["oom-at-batch"]
+    assert made.of("default", FP32).state == "pass"
+    assert (made.of("default", LARGE).state, made.of("default", LARGE).cause) == ("error", "out-of-memory")
+
+
+def test_a_naive_kernel_is_slow_and_not_pass(runs: dict[str, Run]) -> None:
+    outcome = runs["naive-fallback"].of("default", CONV3D)
+    assert (outcome.state, outcome.solver) == ("slow", "ConvDirectNaiveConvFwd")
+
+
+@pytest.mark.parametrize("name", [name for name in machine_names() if name != ALL])
+def test_miopen_s_lines_have_the_grammar_of_the_real_library(name: str) -> None:
+    lines = [
+        line
+        for fault in load_machine(name).faults
+        for text in fault.stderr.values()
+        for line in text.splitlines()
+        if "MIOpen" in line and "what():" not in line and "terminate" not in line
+    ]
+    assert [line for line in lines if not (LOG.fullmatch(line) or ERROR.fullmatch(line))] == []
