@@ -16,7 +16,7 @@ from rocmprobe.machines import Fault, SimulatedMachine
 _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
 #: What a process may allocate beyond what it has when its memory is to run out.
-_MEMORY_BYTES = 512 << 20
+_MEMORY_BYTES = 128 << 20
 
 
 class Breaking:
