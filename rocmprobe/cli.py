@@ -267,7 +267,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
         from rocmprobe.report.glance import render_machine
 
         render_machine(machine, findings, Console())
-    return OK if any(gpu.vendor.value == "amd" for gpu in machine.gpus) else NOTHING
+    return OK if machine.amd_gpus else NOTHING
 
 
 @main.command("report")

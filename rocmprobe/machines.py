@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from rocmprobe import fault_machines
 from rocmprobe._toml import tomllib
@@ -191,8 +191,7 @@ def _is_number(value: Any) -> bool:
 def _fault(row: Mapping[str, Any]) -> Fault:
     """One fault. A rule that could never fire is refused: it would pass for a machine without faults."""
     for name, value in row.items():
-        wanted = _FAULT_TYPES.get(name, str)
-        if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
+        if type(value) not in _FAULT_TYPES.get(name, (str,)):
             raise ValueError(f"fault: {name} = {value!r} has the wrong type")
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if not all(isinstance(item, str) for item in inner):
@@ -225,9 +224,9 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 
 
 #: TOML types of the fields of a fault that are not plain text.
-_FAULT_TYPES: Mapping[str, Union[type, tuple[type, ...]]] = {
+_FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,),
-    "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": bool,
+    "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
 }  # fmt: skip
 
 

@@ -117,6 +117,10 @@ class Machine:
     facts: Mapping[str, Fact] = field(default_factory=dict)
     variables: Mapping[str, Fact] = field(default_factory=dict)
 
+    @property
+    def amd_gpus(self) -> tuple[Gpu, ...]:
+        return tuple(gpu for gpu in self.gpus if gpu.vendor.value == "amd")
+
     def value(self, name: str) -> Any:
         return self.facts.get(name, Fact()).value
 

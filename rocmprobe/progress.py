@@ -6,7 +6,6 @@ where nothing was printed for a while, and the time used at the end.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -21,7 +20,7 @@ from rich.text import Text
 
 from rocmprobe.cases import CHECKS
 from rocmprobe.runner.budgets import BUDGETS
-from rocmprobe.runner.journal import NAME, header
+from rocmprobe.runner.journal import NAME, Appended, header
 
 _STYLES = {"pass": "green", "slow": "yellow", "xpass": "yellow", "flaky": "yellow", "running": "dim"}
 _QUIET = ("blocked", "n/a", "skipped", "xfail")
@@ -70,8 +69,7 @@ class Progress:
         self._widest_setting = max(map(len, names))
         self._several_devices = len(run["targets"]) > 1
         self._workers = 1
-        self._journal = folder / NAME
-        self._offset = 0
+        self._appended = Appended(folder / NAME)
         self._settled: set[str] = set()
         self._running: dict[str, _Running] = {}
         self._lock = threading.RLock()
@@ -146,22 +144,11 @@ class Progress:
             self._settled.discard(record["case"])
 
     def _new_records(self) -> list[dict[str, Any]]:
+        # Who only watches does not end the run for a journal that cannot be read.
         try:
-            with self._journal.open("rb") as stream:
-                stream.seek(self._offset)
-                data = stream.read()
+            return self._appended.new()
         except OSError:
             return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        found = []
-        for line in whole.splitlines():
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                # Torn: its writer was killed.
-                continue
-        return [record for record in found if isinstance(record, dict) and "record" in record]
 
     def _say(self, state: str, question: Mapping[str, Any], said: str) -> None:
         style = _STYLES.get(state, "dim" if state in _QUIET else "bold red")

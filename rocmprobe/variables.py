@@ -254,11 +254,14 @@ def _unknown(name: str) -> Label:
 
 
 def _release(machine: Machine, *names: str) -> Optional[Release]:
-    for name in names:
-        match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", str(machine.value(name) or ""))
-        if match:
-            return int(match.group(1)), int(match.group(2))
-    return None
+    releases = (release(str(machine.value(name) or "")) for name in names)
+    return next(filter(None, releases), None)
+
+
+def release(version: str) -> Optional[Release]:
+    """(major, minor) at the start of a version, None for a text of another kind."""
+    match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
+    return (int(match.group(1)), int(match.group(2))) if match else None
 
 
 def _parsed(text: str) -> Release:

@@ -106,6 +106,18 @@ def kinds(folder: Path) -> list[str]:
     return [record["record"] for record in journal(folder)]
 
 
+def spans(folder: Path, **question: str) -> list[tuple[float, float]]:
+    """From when to when the device was asked each question that has these words, such as ``check="gemm"``."""
+    begun: dict[str, float] = {}
+    found = []
+    for record in journal(folder):
+        if record["record"] == "intent" and question.items() <= record["question"].items():
+            begun[record["case"]] = record["at"]
+        elif record["record"] == "outcome" and record["outcome"]["id"] in begun:
+            found.append((begun[record["outcome"]["id"]], record["at"]))
+    return found
+
+
 def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
     """Whether ``condition`` comes true before ``seconds`` are over."""
     ends = time.monotonic() + seconds

@@ -65,9 +65,6 @@ class Backend(Protocol):
     def read(self, log: str) -> Reading:
         """What a captured ``log`` tells of the last convolution in it, and of failures."""
 
-    def implementation(self, log: str) -> Optional[str]:
-        """The solver or primitive that a captured ``log`` names for the last convolution, or None."""
-
     def is_fallback(self, implementation: str) -> bool:
         """Whether an implementation is the library's last resort: right, but slow."""
 

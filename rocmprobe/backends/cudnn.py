@@ -61,9 +61,6 @@ class Cudnn:
         """cuDNN's log names descriptors, not kernels: nothing to read."""
         return Reading()
 
-    def implementation(self, log: str) -> Optional[str]:
-        return self.read(log).implementation
-
     def is_fallback(self, implementation: str) -> bool:
         return False
 

@@ -9,6 +9,11 @@ from rocmprobe.backends.base import Reading
 from rocmprobe.backends.cudnn import Cudnn
 
 
+def unpacked(version: int) -> str:
+    """MAJOR.MINOR.PATCH of what torch packs as major * 1000000 + minor * 1000 + patch."""
+    return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
+
+
 class Miopen(Cudnn):
     name = "miopen"
     library = "MIOpen"
@@ -19,12 +24,8 @@ class Miopen(Cudnn):
         return {"MIOPEN_LOG_LEVEL": "5"}
 
     def library_version(self) -> Optional[str]:
-        """torch packs it as major * 1000000 + minor * 1000 + patch."""
         packed = super().library_version()
-        if packed is None:
-            return None
-        number = int(packed)
-        return f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}"
+        return None if packed is None else unpacked(int(packed))
 
     def read(self, log: str) -> Reading:
         told = miopen_log.parse(log)

@@ -74,9 +74,6 @@ class Onednn:
         implementation, algorithm = executed[-1]
         return Reading(implementation, _family(implementation, algorithm))
 
-    def implementation(self, log: str) -> Optional[str]:
-        return self.read(log).implementation
-
     def is_fallback(self, implementation: str) -> bool:
         return _family(implementation, "") == "naive"
 

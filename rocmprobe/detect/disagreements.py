@@ -25,6 +25,11 @@ def disagreements(machine: Machine) -> list[Disagreement]:
     ]
 
 
+def some_hidden(machine: Machine) -> bool:
+    """Whether a variable chooses which GPUs a program sees."""
+    return any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
+
+
 def _fact(machine: Machine, name: str) -> Fact:
     return machine.facts.get(name, Fact())
 
@@ -42,10 +47,9 @@ def _library_versions(machine: Machine) -> Iterator[Disagreement]:
 def _device_counts(machine: Machine) -> Iterator[Disagreement]:
     """torch numbers the GPUs that KFD lists and no variable hides."""
     count = _fact(machine, "deep.device_count")
-    found = len([gpu for gpu in machine.gpus if gpu.vendor.value == "amd"])
-    found -= len(_fact(machine, "kfd.unlisted").value or ())
-    hidden = any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
-    if _fact(machine, "deep.hip").value and count.value is not None and count.value != found and not hidden:
+    found = len(machine.amd_gpus) - len(_fact(machine, "kfd.unlisted").value or ())
+    disagree = count.value is not None and count.value != found and not some_hidden(machine)
+    if _fact(machine, "deep.hip").value and disagree:
         yield "the number of GPUs", Fact(found, "KFD and PCI"), count
 
 
@@ -57,9 +61,7 @@ def _arch_lists(machine: Machine) -> Iterator[Disagreement]:
 
 def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
     """GPUs that torch or rocminfo name otherwise than the facts have it."""
-    gpus = {
-        str(gpu.address.value).partition(":")[2]: gpu for gpu in machine.gpus if gpu.vendor.value == "amd"
-    }
+    gpus = {str(gpu.address.value).partition(":")[2]: gpu for gpu in machine.amd_gpus}
     for name, key, place in (("deep.devices", "gcnArchName", _torch_place), ("rocminfo.agents", "gfx", _bdf)):
         fact = _fact(machine, name)
         for device in fact.value or ():

@@ -43,7 +43,7 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
     hip = torch.value("torch.hip")
     found, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
     # They work while the files are read, but not while the sensors are: rocminfo wakes every GPU.
-    asleep = [address for address, gpu in found if "suspended" in gpu.power_w.source]
+    asleep = attempt("suspended", lambda: amd.suspended(tree, devices)) or []
     runs = attempt("tools", lambda: [] if asleep else tools.start(tree, environ)) or []
     found += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
     facts.update(amd_facts)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
@@ -26,11 +28,11 @@ class Tree:
         self.root = root
         self.own = root == Path("/")
 
-    def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
-        """The start of a file as text, without the NUL bytes that sysfs captures are padded with.
+    @contextmanager
+    def opened(self, name: str) -> Iterator[int]:
+        """A descriptor of a regular file; opening it never blocks and never touches a device.
 
-        At most ``limit`` bytes, with ``tail`` those at its end. Raises ReadError. Opening never blocks
-        and never touches a device: only regular files count.
+        Raises ReadError, also for an OSError inside the context.
         """
         try:
             handle = os.open(self.locate(name), os.O_RDONLY | _NONBLOCK)
@@ -39,19 +41,26 @@ class Tree:
         except ValueError as error:
             raise ReadError("not a file name") from error
         try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise ReadError("not a file")
-            if tail:
-                os.lseek(handle, max(0, status.st_size - limit), os.SEEK_SET)
-            data = b""
-            # sysfs and procfs hand out a page or so at a time.
-            while len(data) < limit and (piece := os.read(handle, limit - len(data))):
-                data += piece
+            yield handle
         except OSError as error:
             raise ReadError((error.strerror or "unreadable").lower()) from error
         finally:
             os.close(handle)
+
+    def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
+        """The start of a file as text, without the NUL bytes that sysfs captures are padded with.
+
+        At most ``limit`` bytes, with ``tail`` those at its end. Raises ReadError.
+        """
+        data = b""
+        with self.opened(name) as handle:
+            if tail:
+                os.lseek(handle, max(0, os.fstat(handle).st_size - limit), os.SEEK_SET)
+            # sysfs and procfs hand out a page or so at a time.
+            while len(data) < limit and (piece := os.read(handle, limit - len(data))):
+                data += piece
         return data.replace(b"\0", b"").decode("utf-8", "replace")
 
     def text(self, name: str) -> Optional[str]:

@@ -56,8 +56,9 @@ def blamed(outcomes: tuple[Outcome, ...], layer: str, cured: bool = False) -> tu
     if named:
         return named[0], named[1] or layer
     causes = {outcome.cause for outcome in outcomes}
-    if len(causes) == 1 and (told := _BY_CAUSE.get(str(*causes))):
-        return told
+    for cause, told in _BY_CAUSE.items():
+        if causes == {cause}:
+            return told
     if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
         return ("wrong-results-solver" if cured else "wrong-results-unexplained"), layer
     if outcomes and all(outcome.activity == "compiler-child" for outcome in outcomes):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rocmprobe import gpus
-from rocmprobe.detect.disagreements import disagreements
+from rocmprobe.detect.disagreements import disagreements, some_hidden
 from rocmprobe.detect.stack.code_objects import serves
 from rocmprobe.judge.evidence import NATIVE, by_severity, device_of, failed
 from rocmprobe.model import SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
@@ -82,7 +82,7 @@ def _hurt(results: Results, gpu: Gpu) -> bool:
 
 
 def _wrong_build(results: Results) -> Iterator[Finding]:
-    cards, kind = _amd(results.machine), results.machine.value("torch.kind")
+    cards, kind = results.machine.amd_gpus, results.machine.value("torch.kind")
     if cards and kind not in ("rocm", None):
         version = results.machine.value("torch.version")
         yield Finding(
@@ -95,10 +95,6 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
             "Install a ROCm build of torch from PyTorch's wheel index (https://download.pytorch.org/whl/), "
             "then run again.",
         )
-
-
-def _amd(machine: Machine) -> list[Gpu]:
-    return [gpu for gpu in machine.gpus if gpu.vendor.value == "amd"]
 
 
 def _fell_back(results: Results) -> bool:
@@ -125,7 +121,7 @@ def _wheels(native: str) -> str:
 
 def _no_gpu(results: Results) -> Iterator[Finding]:
     """An AMD GPU, or a torch made for one, and no way to it."""
-    machine, cards = results.machine, _amd(results.machine)
+    machine, cards = results.machine, results.machine.amd_gpus
     rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
     why = _CLOSED.get(str(node))
     # On WSL the way is another.
@@ -195,11 +191,10 @@ def _deep(results: Results) -> Iterator[Finding]:
     """What torch could not do when it was asked."""
     machine = results.machine
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
-    listed = [gpu for gpu in _amd(machine) if gpu.cus.value is not None]
-    hidden = any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
+    listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
     if error:
         title, evidence = "torch failed when it was asked", (str(error.value),)
-    elif available.value is False and machine.value("deep.hip") and listed and not hidden:
+    elif available.value is False and machine.value("deep.hip") and listed and not some_hidden(machine):
         title = f"torch sees no GPU, although the compute driver lists {len(listed)}"
         evidence = (f"{available.source}: False",)
     else:
@@ -217,7 +212,7 @@ def _unlisted(results: Results) -> Iterator[Finding]:
     if machine.value("kfd.device") != "present" or machine.value("kfd.refused"):
         return
     left_out = [
-        gpu for gpu in _amd(machine) if gpu.address.value in addresses and gpu.driver.value == "amdgpu"
+        gpu for gpu in machine.amd_gpus if gpu.address.value in addresses and gpu.driver.value == "amdgpu"
     ]
     if not left_out:
         return
@@ -305,7 +300,7 @@ def _missing_code(results: Results) -> Iterator[Finding]:
     """torch or rocBLAS without code for the ISA that a GPU says it has."""
     machine = results.machine
     unlisted = machine.value("kfd.unlisted") or []
-    cards = [gpu for gpu in _amd(machine) if gpu.address.value not in unlisted and gpu.effective_isa.value]
+    cards = [gpu for gpu in machine.amd_gpus if gpu.address.value not in unlisted and gpu.effective_isa.value]
     for library, layer, cause in (
         ("torch", "torch-build", "arch-not-in-wheel"),
         ("rocblas", "rocblas", "rocblas-missing-arch"),

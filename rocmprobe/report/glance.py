@@ -36,7 +36,7 @@ _NOW = (
 
 def render_machine(machine: Machine, findings: Iterable[Finding], console: Console) -> None:
     """Every GPU, the findings, the software with its sources, the variables that are set."""
-    if not any(gpu.vendor.value == "amd" for gpu in machine.gpus):
+    if not machine.amd_gpus:
         console.print(styled(("No AMD GPU was found.", "bold yellow")))
     for alike in _alike(machine.gpus):
         _print_gpus(alike, console)

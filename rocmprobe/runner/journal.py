@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,33 @@ class CannotWrite(OSError):
     """The journal takes no further record: nothing that happens from now on would be kept."""
 
 
+class Appended:
+    """The records of the journal at ``path``, as they come."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new(self) -> list[dict[str, Any]]:
+        """Every whole record that was appended since the last call; none where there is no journal."""
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                data = stream.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return list(_parsed(whole))
+
+
 class Journal:
     """Appends records, and knows those that any process of the run has appended."""
 
     def __init__(self, folder: Path, redact: bool) -> None:
         self.path = folder / NAME
         self._redact = redact
-        self._offset = 0
+        self._appended = Appended(self.path)
         self._outcomes: dict[str, Outcome] = {}
         self._intents: set[str] = set()
         self._wedged: set[str] = set()
@@ -88,14 +109,7 @@ class Journal:
         return device in self._wedged
 
     def _refresh(self) -> None:
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as stream:
-            stream.seek(self._offset)
-            data = stream.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for record in _parsed(whole):
+        for record in self._appended.new():
             if record["record"] == "intent":
                 self._intents.add(record["case"])
             elif record["record"] == "outcome":
@@ -132,16 +146,28 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
     Raises BadInput where there is none, or where it does not begin with the record of a run.
     """
-    path = folder / NAME
-    try:
-        found = list(_parsed(path.read_bytes()))
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; name the folder of a run") from error
-    if not found or found[0]["record"] != "run":
-        raise BadInput(f"{path}: does not begin with the record of a run; name the folder of a run")
-    return found
+    return list(_of_a_run(folder))
 
 
 def header(folder: Path) -> Mapping[str, Any]:
-    """The first record of a journal: options, machine, settings and problems of the run."""
-    return records(folder)[0]
+    """The first record of a journal: options, machine, settings and problems of the run.
+
+    Raises BadInput as ``records`` does.
+    """
+    return next(_of_a_run(folder))
+
+
+def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
+    path = folder / NAME
+    begun = False
+    try:
+        with path.open("rb") as stream:
+            for record in chain.from_iterable(map(_parsed, stream)):
+                if not begun and record["record"] != "run":
+                    break
+                begun = True
+                yield record
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; name the folder of a run") from error
+    if not begun:
+        raise BadInput(f"{path}: does not begin with the record of a run; name the folder of a run")

@@ -102,10 +102,9 @@ class Trials:
 
     def drop(self) -> None:
         """Have done with the child at hand, whatever state it and this are in."""
-        live, self._live = self._live, None
-        if live:
-            with contextlib.suppress(OSError, ValueError):
-                live.child.kill(grace=0.2)
+        with contextlib.suppress(OSError, ValueError):
+            self._end_child(at_once=True)
+        self._live = None
 
     def outcome(self, case: Case) -> Outcome:
         """Put ``case`` to a child. A case that ends its child is tried again alone, in a fresh one."""

@@ -55,7 +55,7 @@ class TestOnednn:
              "other primitives", "quoted", "created only", "cut off", "nothing"],
     )  # fmt: skip
     def test_the_executed_primitive(self, log, expected):
-        assert Onednn().implementation(log) == expected
+        assert Onednn().read(log).implementation == expected
 
     @pytest.mark.parametrize(
         ("log", "family"),
@@ -109,7 +109,7 @@ class TestMiopen:
         ],
     )  # fmt: skip
     def test_the_chosen_solver(self, log, expected):
-        assert Miopen().implementation(log) == expected
+        assert Miopen().read(log).implementation == expected
 
     @pytest.mark.parametrize(
         ("solver", "last_resort"),
@@ -145,11 +145,11 @@ RUNS = Path(__file__).parents[3] / "shared" / "fixtures" / "miopen-runs"
     ],
 )
 def test_real_logs(name, solver):
-    assert Miopen().implementation((RUNS / name).read_text("utf-8", "replace")) == solver
+    assert Miopen().read((RUNS / name).read_text("utf-8", "replace")).implementation == solver
 
 
 def test_cudnn_names_nothing():
-    assert Cudnn().implementation(V1 + FIND) is None
+    assert Cudnn().read(V1 + FIND).implementation is None
     assert Cudnn().read(V1 + FIND) == Reading()
     assert not Cudnn().is_fallback("anything")
 

@@ -12,6 +12,7 @@ import pytest
 from rocmprobe.detect import detect
 from rocmprobe.detect.programs import children, tools
 from rocmprobe.detect.tree import Tree
+from rocmprobe.model import Fact
 
 OWN = Tree(Path("/"))
 LOADED = """ROCk module is loaded
@@ -209,3 +210,10 @@ def test_detect_runs_them(tmp_path):
     script.chmod(0o755)
     found = detect(environ={"PATH": str(tmp_path)})
     assert found.value("rocminfo.agents")[0]["name"] == "AMD Radeon RX 5600 XT"
+
+
+def test_a_gpu_that_sleeps_is_not_woken() -> None:
+    facts = tools.read_facts(OWN, [], ["0000:03:00.0"])
+    assert facts["rocminfo.exit"] == Fact(
+        None, "rocminfo: not run: it would wake 0000:03:00.0, which is suspended"
+    )

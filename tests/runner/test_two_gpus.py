@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from runs import PROBLEM, Run, journal, machine_file, run
+from runs import PROBLEM, Run, machine_file, run, spans
 
 from rocmprobe.runner.run import workers
 
@@ -30,24 +30,12 @@ def asked(folder: Path, *arguments: str) -> Run:
     )  # fmt: skip
 
 
-def spans(folder: Path, device: str) -> list[tuple[float, float]]:
-    """From when to when each question was put to the device."""
-    begun: dict[str, float] = {}
-    found = []
-    for record in journal(folder):
-        if record["record"] == "intent" and record["question"]["device"] == device:
-            begun[record["case"]] = record["at"]
-        elif record["record"] == "outcome" and record["outcome"]["id"] in begun:
-            found.append((begun[record["outcome"]["id"]], record["at"]))
-    return found
-
-
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: one process asks both GPUs")
 def test_each_gpu_is_asked_by_one_process_and_both_at_the_same_time(tmp_path: Path) -> None:
     found = asked(tmp_path)
     assert set(found.states.values()) == {"pass"}
     assert workers(found.folder) == 2
-    first, second = (spans(found.folder, f"cuda:{number}") for number in range(2))
+    first, second = (spans(found.folder, device=f"cuda:{number}") for number in range(2))
     assert len(first) == len(second) == 10
     for one in (first, second):
         assert not any(a < d and c < b for (a, b), (c, d) in combinations(one, 2))

@@ -19,10 +19,10 @@ from rocmprobe.backends.capi.hip import Hip
 from rocmprobe.backends.capi.libraries import Place
 from rocmprobe.backends.capi.miopen import MiopenLibrary, Tensor
 from rocmprobe.backends.capi.rocblas import Rocblas
+from rocmprobe.model import DIRECTIONS
 from rocmprobe.numerics import Errors, exact_fill, judge_float
 from rocmprobe.problems import Problem
 
-DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 INTERFACES = ("find", "immediate", "find-2.0")
 #: Products that the plain-Python reference does in some seconds.
 _MOST_PRODUCTS = 5_000_000

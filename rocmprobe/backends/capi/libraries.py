@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from rocmprobe.library_files import newest, pattern, search_path
+
 LIBRARIES = ("libamdhip64", "librocblas", "libMIOpen")
-# Wheels of torch 1.9 and older put a hash into the names of what they bundle.
-_FILE = re.compile(r"(libamdhip64|librocblas|libMIOpen)(?:-[0-9a-f]{8})?\.so((?:\.[0-9]+)*)")
+_FILE = pattern(*LIBRARIES)
 _DISTRIBUTION = (
     "usr/lib/x86_64-linux-gnu", "usr/lib64/rocm/lib", "usr/lib64", "usr/lib", "usr/local/lib"
 )  # fmt: skip
@@ -46,7 +47,7 @@ def places(
 
     ``import_path`` is where a torch is looked for, ``sys.path`` if not given.
     """
-    found = [_place("environment", [Path(name)]) for name in _split(environ.get("LD_LIBRARY_PATH", ""))]
+    found = [_place("environment", [Path(name)]) for name in search_path(environ.get("LD_LIBRARY_PATH", ""))]
     installs = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
     installs += [root / "opt/rocm", *sorted((root / "opt").glob("rocm-*"), key=_version, reverse=True)]
     found += [_place("rocm", [install / "lib", install / "lib64"]) for install in installs]
@@ -91,10 +92,6 @@ def mapped(maps: str = "/proc/self/maps") -> dict[str, list[str]]:
     return found
 
 
-def _split(search_path: str) -> list[str]:
-    return [name for name in re.split("[:;]", search_path) if name.startswith("/")]
-
-
 def _version(install: Path) -> list[int]:
     return [int(number) for number in re.findall(r"[0-9]{1,9}", install.name)]
 
@@ -103,13 +100,7 @@ def _place(origin: str, folders: Sequence[Path]) -> Place:
     """The first folder that has a library counts for it, and there the newest version."""
     files: dict[str, str] = {}
     for folder in folders:
-        newest: dict[str, tuple[list[int], str]] = {}
-        for name in _names(folder):
-            match = _FILE.fullmatch(name)
-            if match:
-                version = [int(number) for number in match[2].split(".")[1:]]
-                newest[match[1]] = max(newest.get(match[1], ([], "")), (version, name))
-        for library, (_, name) in newest.items():
+        for library, name in newest(_names(folder), _FILE).items():
             files.setdefault(library, str(folder / name))
     return Place(origin, str(folders[0]), files)
 

@@ -14,13 +14,8 @@ from typing import Any, Optional
 
 from rocmprobe.backends.capi.calls import INT, POINTER, SIZE, Observer, SharedLibrary, released
 from rocmprobe.backends.capi.hip import Buffer
+from rocmprobe.backends.miopen_log import STATUSES
 
-STATUS_NAMES = (
-    "miopenStatusSuccess", "miopenStatusNotInitialized", "miopenStatusInvalidValue", "miopenStatusBadParm",
-    "miopenStatusAllocFailed", "miopenStatusInternalError", "miopenStatusNotImplemented",
-    "miopenStatusUnknownError", "miopenStatusUnsupportedOp", "miopenStatusGpuOperationsSkipped",
-    "miopenStatusVersionMismatch",
-)  # fmt: skip
 DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
 _BN_SPATIAL = 1
 _FIND = (
@@ -73,7 +68,7 @@ for _direction in ("Forward", "BackwardData", "BackwardWeights"):
 
 
 def _status_name(library: SharedLibrary, number: int) -> str:
-    return STATUS_NAMES[number] if 0 <= number < len(STATUS_NAMES) else "unknown miopenStatus_t"
+    return STATUSES[number] if 0 <= number < len(STATUSES) else "unknown miopenStatus_t"
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,15 @@ def read_gpus(
     return found, facts
 
 
+def suspended(tree: Tree, devices: Mapping[str, pci.Device]) -> list[str]:
+    """Addresses of AMD GPUs that sleep; whatever asks them wakes them."""
+    return [
+        address
+        for address, device in devices.items()
+        if device.vendor == kfd.AMD and amdgpu.is_suspended(tree, device.folder)
+    ]
+
+
 def _states(tree: Tree, amd: Mapping[str, pci.Device]) -> dict[str, dict[str, Fact]]:
     """The present state of each GPU, read in a thread of its own: the controller of a GPU that hangs lets
     a read wait for ever."""

@@ -36,7 +36,7 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
         "vram_vendor": _vendor(tree.fact(f"{folder}/mem_info_vram_vendor")),
         "vram_used_bytes": pci.number_fact(tree, f"{folder}/mem_info_vram_used"),
     }
-    if tree.text(f"{folder}/power/runtime_status") == "suspended":
+    if is_suspended(tree, folder):
         asleep = Fact(None, f"{folder}/power/runtime_status: suspended, not woken to ask")
         return {**state, **dict.fromkeys(ASKED, asleep)}
     hwmon = next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
@@ -54,6 +54,11 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
         "core_clock_mhz": _clock(tree, f"{folder}/pp_dpm_sclk", clocks["sclk"]),
         "memory_clock_mhz": _clock(tree, f"{folder}/pp_dpm_mclk", clocks["mclk"]),
     }
+
+
+def is_suspended(tree: Tree, folder: str) -> bool:
+    """Whether runtime power management has put the GPU to sleep."""
+    return tree.text(f"{folder}/power/runtime_status") == "suspended"
 
 
 def _vendor(fact: Fact) -> Fact:

@@ -7,12 +7,12 @@ topology, processors too, so that the first GPU is often 1; nodes that are close
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Optional
 
 from rocmprobe import gpus
 from rocmprobe.model import Fact
+from rocmprobe.variables import release
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
@@ -26,8 +26,8 @@ def effective_isa(
     known, the source of a per-node value says so.
     """
     per_node = f"{OVERRIDE}_{node}"
-    release = re.match(r"(\d{1,4})\.(\d{1,4})", hip or "")
-    old = release is not None and (int(release[1]), int(release[2])) <= (6, 2)
+    runtime = release(hip or "")
+    old = runtime is not None and runtime <= (6, 2)
     name = per_node if node is not None and per_node in environ and not old else OVERRIDE
     if name not in environ:
         return Fact(native.value, f"{native.source}; no {OVERRIDE}")
@@ -35,6 +35,6 @@ def effective_isa(
     isa = gpus.isa_of_override(value)
     if isa is None:
         return Fact(None, f"{name}={value!r} is not MAJOR.MINOR.STEPPING: the ROCm runtime refuses to start")
-    unsure = name == per_node and release is None
+    unsure = name == per_node and runtime is None
     note = " (ROCm 6.2 and older ignore the form with a node number)" if unsure else ""
     return Fact(isa, f"{name}={value}{note}")

@@ -80,7 +80,7 @@ def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
     Reads some KiB, whatever the size of the file. Raises ReadError where there are none to read, with
     the reason: no such section, or compressed bundles, which do not tell their targets.
     """
-    with elf.opened(tree, path) as handle:
+    with tree.opened(path) as handle:
         sections = elf.read_sections(handle)
         if _KPACK_SECTION in sections:
             return _archive_targets(tree, path, shown)

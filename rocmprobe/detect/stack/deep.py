@@ -70,7 +70,10 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
     """MIOpen's version as MAJOR.MINOR.PATCH, which torch packs into one number; cuDNN's number as it is."""
+    # Not at the top: no other fact needs a backend, and every start of detect would pay for it.
+    from rocmprobe.backends.miopen import unpacked
+
     fact = facts["deep.library"]
     if facts["deep.hip"].value is None or not isinstance(fact.value, int):
         return fact
-    return Fact(f"{fact.value // 1000000}.{fact.value // 1000 % 1000}.{fact.value % 1000}", fact.source)
+    return Fact(unpacked(fact.value), fact.source)

@@ -7,13 +7,10 @@ Format: the ELF-64 object file format; the dynamic tags of the System V ABI.
 from __future__ import annotations
 
 import os
-import stat
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rocmprobe.detect.tree import ReadError, Tree
+from rocmprobe.detect.tree import ReadError
 
 _MAGIC_64_LITTLE = b"\x7fELF\x02\x01"
 _FILE_HEADER = struct.Struct("<16s2HI3QI6H")
@@ -42,26 +39,6 @@ class Links:
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()
     runpath: tuple[str, ...] = ()
-
-
-@contextmanager
-def opened(tree: Tree, name: str) -> Iterator[int]:
-    """A file descriptor on a regular file; opening it neither blocks nor touches a device.
-
-    Raises ReadError, also for what a read inside the context raises.
-    """
-    try:
-        handle = os.open(tree.locate(name), os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        raise ReadError((getattr(error, "strerror", None) or "not a file name").lower()) from error
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ReadError("not a file")
-        yield handle
-    except OSError as error:
-        raise ReadError((error.strerror or "unreadable").lower()) from error
-    finally:
-        os.close(handle)
 
 
 def read_sections(handle: int) -> dict[str, Section]:

@@ -118,7 +118,7 @@ def _places(folders: tuple[str, ...], torch: TorchBuild, source: str) -> list[tu
 def _links(tree: Tree, torch: TorchBuild) -> elf.Links:
     """The links of libtorch_hip.so; of one that cannot be read those of every wheel."""
     try:
-        with elf.opened(tree, f"{torch.folder}/lib/libtorch_hip.so") as handle:
+        with tree.opened(f"{torch.folder}/lib/libtorch_hip.so") as handle:
             return elf.read_links(handle)
     except ReadError:
         return elf.Links(runpath=("$ORIGIN",))

@@ -5,9 +5,9 @@ Order and formats: ld.so(8) and ldconfig(8) of glibc.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
+from rocmprobe import library_files
 from rocmprobe.detect.stack import elf
 from rocmprobe.detect.tree import ReadError, Tree
 
@@ -17,10 +17,9 @@ _DEFAULTS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64
 #: The bytes of the largest cache worth reading; a big server has half a megabyte.
 _CACHE_BYTES = 4 << 20
 _DEEPEST_INCLUDE = 3
-#: Wheels of torch 1.9 and older put a hash into the names of what they bundle.
-_LIBRARY = re.compile(
-    r"(lib(?:amdhip64|hsa-runtime64|amd_comgr|hiprtc|rocblas|hipblaslt|MIOpen))(?:-[0-9a-f]{8})?\.so((?:\.[0-9]+)*)"
-)
+_LIBRARY = library_files.pattern(
+    "libamdhip64", "libhsa-runtime64", "libamd_comgr", "libhiprtc", "librocblas", "libhipblaslt", "libMIOpen"
+)  # fmt: skip
 
 
 def copies(tree: Tree, folder: str) -> dict[str, str]:
@@ -28,13 +27,8 @@ def copies(tree: Tree, folder: str) -> dict[str, str]:
 
     Of several versions of one library the newest.
     """
-    newest: dict[str, tuple[list[int], str]] = {}
-    for name in tree.names(folder):
-        match = _LIBRARY.fullmatch(name) if name.startswith("lib") else None
-        if match:
-            version = [int(number) for number in match.group(2).split(".")[1:]]
-            newest[match.group(1)] = max(newest.get(match.group(1), ([], "")), (version, name))
-    return {library: f"{folder}/{name}" for library, (_, name) in newest.items()}
+    newest = library_files.newest(tree.names(folder), _LIBRARY)
+    return {library: f"{folder}/{name}" for library, name in newest.items()}
 
 
 def real(tree: Tree, path: str) -> str:
@@ -52,8 +46,8 @@ def library_of(name: str) -> str:
 
 
 def user_folders(environ: Mapping[str, str]) -> list[str]:
-    """The folders of LD_LIBRARY_PATH, which come before all but an RPATH; relative ones mean nothing here."""
-    return [name for name in re.split("[:;]", environ.get("LD_LIBRARY_PATH", "")) if name.startswith("/")]
+    """The folders of LD_LIBRARY_PATH, which come before all but an RPATH."""
+    return library_files.search_path(environ.get("LD_LIBRARY_PATH", ""))
 
 
 def system_folders(tree: Tree) -> list[tuple[str, str]]:
@@ -71,7 +65,7 @@ def system_folders(tree: Tree) -> list[tuple[str, str]]:
 def _cached(tree: Tree) -> list[str]:
     """Folders in the order of the cache, whose strings end in NUL like those of C."""
     try:
-        with elf.opened(tree, CACHE) as handle:
+        with tree.opened(CACHE) as handle:
             data = elf.read_at(handle, _CACHE_BYTES, 0)
     except ReadError:
         return []
