@@ -29,6 +29,7 @@ CHECKS = {
     "gradients": Check("conv", "Do first and second derivatives agree with finite differences?"),
     "memory": Check("conv", "How much memory does convolution take and keep for backward?", exclusive=True),
     "throughput": Check("conv", "How fast is convolution, forward and with backward?", exclusive=True),
+    "start-up": Check("conv", "What does the first call cost, caches empty and filled?", exclusive=True),
     "batch-norm": Check("batch-norm", "Does batch norm train and give right numbers?"),
     "training-step": Check("train", "Does a small CNN train as it does on the CPU in fp64?"),
 }
@@ -63,5 +64,6 @@ class Case:
     @property
     def trial_key(self) -> str:
         """What the cases of one child process share. Measurements have one of their own, in which the
-        vendor library does not trace what it does: that takes time."""
-        return "/".join((self.device, self.driver, self.setting, *(["measure"] if self.exclusive else [])))
+        vendor library does not trace what it does: that takes time. A start-up has its own databases, too."""
+        own = (self.check, self.problem or self.dtype) if self.check == "start-up" else ("measure",)
+        return "/".join((self.device, self.driver, self.setting, *(own if self.exclusive else ())))

@@ -167,7 +167,7 @@ def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
     return RunOptions(
         # A comma makes it a list of names: "default" alone is the name of a set.
         ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
-        skip=("throughput", "memory"), simulate=simulate, redact=redact,
+        skip=("throughput", "memory", "start-up"), simulate=simulate, redact=redact,
     )  # fmt: skip
 
 

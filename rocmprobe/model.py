@@ -131,8 +131,11 @@ class Setting:
 
     ``torch`` maps the flags of ``worker.setting`` to values; ``vendor_library`` False switches the
     backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
-    ``verdict`` is what the recommendation says if this setting is chosen; ``since`` is the first version
-    of the vendor library on which it means anything.
+    ``verdict`` is what the recommendation says if this setting is chosen. ``since`` and ``until`` are the
+    first and the last version of the vendor library on which it means anything, ``torch_since`` and
+    ``torch_until`` those of PyTorch. ``search`` says how PyTorch asks MIOpen for a solver ("find",
+    "immediate" or "exhaustive"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
+    ``channels_last`` ask the same problems in another dtype or memory format.
     """
 
     name: str
@@ -147,6 +150,17 @@ class Setting:
     cost: str = ""
     source: str = ""
     since: str = ""
+    until: str = ""
+    torch_since: str = ""
+    torch_until: str = ""
+    search: str = ""
+    dtype: Optional[str] = None
+    channels_last: bool = False
+
+    @property
+    def changes_problems(self) -> bool:
+        """Whether it asks about other problems than ``default`` does."""
+        return self.dtype is not None or self.channels_last
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _QUIET = ("blocked", "n/a", "skipped", "xfail")
 #: Seconds: the fork server, a child (some are spawned, and import torch), and what a question takes
 #: besides its measurements. From a run of level quick on a two-core desktop.
 _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
-_LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.3}
+_LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.3, "start-up": 2.5}
 #: Times that a throughput question measures: forward, and with backward.
 _MEASUREMENTS = 2
 

@@ -1,20 +1,55 @@
-"""Settings from ``data/settings.toml``: which exist for a backend, and how users name them."""
+"""Settings from ``data/settings.toml``: which exist for a backend, how users name them, where they mean
+nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, Optional
 
+from rocmprobe import variables
 from rocmprobe._toml import tomllib
 from rocmprobe.model import BadInput, Setting
 
+#: Fields of a row that say to whom it applies, and are no part of the setting.
+_OF_THE_ROW = ("backends", "set")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What a setting meets: the vendor library's name and version, PyTorch's version, and that of the ROCm
+    it was built for. None: not known."""
+
+    library: str
+    library_version: Optional[str] = None
+    torch: Optional[str] = None
+    rocm: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Search:
+    """A way in which PyTorch asks MIOpen for a solver, and the flags of ``torch.backends`` that make it do
+    so from one of its versions to another ("": still)."""
+
+    name: str
+    torch_since: str
+    torch: Mapping[str, Any]
+    source: str
+    torch_until: str = ""
+
 
 @lru_cache(maxsize=1)
-def _rows() -> tuple[dict[str, Any], ...]:
+def _tables() -> dict[str, Any]:
     text = resources.files("rocmprobe").joinpath("data/settings.toml").read_text("utf-8")
-    return tuple(tomllib.loads(text)["setting"])
+    return tomllib.loads(text)
+
+
+def _rows() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = _tables()["setting"]
+    return rows
 
 
 def _verdict(row: dict[str, Any]) -> str:
@@ -25,35 +60,91 @@ def _verdict(row: dict[str, Any]) -> str:
         return "bypass"
     if not row.get("vendor_library", True):
         return "vendor-off"
-    if row.get("env") or row.get("torch"):
-        return "native-with-settings"
-    return "native"
+    changes = ("env", "torch", "search", "dtype", "channels_last")
+    return "native-with-settings" if any(row.get(name) for name in changes) else "native"
 
 
-def _setting(row: dict[str, Any]) -> Setting:
-    fields = {key: value for key, value in row.items() if key not in ("backends", "set")}
-    return Setting(verdict=_verdict(row), **fields)
+def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
+    fields = {key: value for key, value in row.items() if key not in _OF_THE_ROW}
+    flags = {**search_flags(row.get("search", ""), torch), **row.get("torch", {})}
+    return Setting(**{**fields, "verdict": _verdict(row), "torch": flags})
 
 
-def settings_for(backend: str, wanted: str = "default") -> tuple[Setting, ...]:
+def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
+    """The flags of ``torch.backends`` that make PyTorch ``torch`` ask MIOpen for a solver in this way;
+    None for a version stands for the newest. Empty where that version has no such way."""
+    for each in reversed(searches()):
+        if each.name == search and (torch is None or _within(torch, each.torch_since, each.torch_until)):
+            return dict(each.torch)
+    return {}
+
+
+def searches() -> Sequence[Search]:
+    """Every way to ask, the oldest versions of PyTorch first."""
+    return [Search(**row) for row in _tables()["search"]]
+
+
+def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = None) -> tuple[Setting, ...]:
     """The settings of ``backend``: the set "default" or "all", or names separated by commas.
 
-    Raises BadInput for a name that the backend does not have. The setting ``default`` is always
-    among them: every gate of the ladder stands on it.
+    ``torch`` is the version whose flags they hold, None for the newest. Raises BadInput for a name that
+    the backend does not have. The setting ``default`` is always among them: every gate of the ladder
+    stands on it.
     """
     rows = [row for row in _rows() if backend in row["backends"]]
     if wanted == "default":
-        return tuple(_setting(row) for row in rows if row["set"] == "default")
+        return tuple(_setting(row, torch) for row in rows if row["set"] == "default")
     if wanted == "all":
-        return tuple(_setting(row) for row in rows)
+        return tuple(_setting(row, torch) for row in rows)
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     known = [row["name"] for row in rows]
     for name in names:
         if name not in known:
             raise BadInput(f"--settings: {backend} has no setting {name!r}; it has {', '.join(known)}")
-    return tuple(_setting(row) for row in rows if row["name"] in {"default", *names})
+    return tuple(_setting(row, torch) for row in rows if row["name"] in {"default", *names})
 
 
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
-    """Every setting with its backends and the set it belongs to, for ``rocmprobe list settings``."""
-    return [(_setting(row), tuple(row["backends"]), row["set"]) for row in _rows()]
+    """Every setting with its backends and the set it belongs to, with the flags of the newest PyTorch."""
+    return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
+
+
+def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
+    """Why ``setting`` means nothing on ``versions``, or None where it may mean something: what is not
+    known forbids nothing."""
+    for product, version, since, until in (
+        (versions.library, versions.library_version, setting.since, setting.until),
+        ("torch", versions.torch, setting.torch_since, setting.torch_until),
+    ):
+        if version and since and not _within(version, since, ""):
+            return f"{product} {version} does not know this; {since} is the first that does"
+        if version and until and not _within(version, "", until):
+            return f"{product} {version} does not know this any more; {until} was the last that did"
+    if setting.search and versions.torch and not search_flags(setting.search, versions.torch):
+        return f"torch {versions.torch} has no flags that make it ask MIOpen in this way ({setting.search})"
+    return _refused_variables(setting, versions)
+
+
+def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
+    """A value that the running version would not accept, or that no variable of the setting is read."""
+    torch, rocm = (variables.release(text or "") for text in (versions.torch, versions.rocm))
+    labels = {name: variables.label(name, value, rocm, torch) for name, value in setting.env.items()}
+    for name, label in labels.items():
+        if label.verdict == variables.REJECTED:
+            return f"{name}={setting.env[name]}: {label.why}"
+    unread = [label for label in labels.values() if label.verdict == variables.NOT_HERE]
+    if not unread or len(unread) < len(labels) or setting.channels_last or setting.bypass:
+        return None
+    return f"{', '.join(labels)}: {unread[0].why}"
+
+
+def _within(version: str, since: str, until: str) -> bool:
+    """Whether ``version`` lies between the two, both included; 2.6.1 is within 2.6."""
+    found = _numbers(version)
+    last = _numbers(until)
+    return _numbers(since) <= found and (not until or found[: len(last)] <= last)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version; a local part such as +rocm5.2 does not count."""
+    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])

@@ -52,6 +52,7 @@ LOG = (
     "MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:518: Forward Convolution cannot be executed due to "
     "incorrect params\n"
 )
+ENDS = ("", "_min", "_max")
 
 
 def fact(value: Any, source: str) -> Fact:
@@ -181,6 +182,13 @@ def _working(
                 outcome(
                     setting, "throughput", "conv", "pass", problem=problem, device=device, isa=isa,
                     timings={"fwd": took, "fwd_bwd": took * 3.1, "p10": took * 0.96, "p90": took * 1.07},
+                )
+            )  # fmt: skip
+            first = {f"{kind}_first_call{end}": took * 9 for kind in ("cold", "warm") for end in ENDS}
+            found.append(
+                outcome(
+                    setting, "start-up", "conv", "pass", problem=problem, device=device, isa=isa,
+                    timings={**first, "cold_starts": 3, "warm_starts": 3, "steady": took},
                 )
             )  # fmt: skip
     return found

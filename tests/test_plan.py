@@ -30,7 +30,9 @@ EVERYTHING = (
     Question("gradients", ("vendor-off", "bypass"), problems="gradients"),
     Question("memory", ("default", "bypass"), problems="memory"),
     Question("throughput", ("every",), problems="throughput"),
+    Question("start-up", ("every",), problems="start-up"),
 )
+ALL = settings_for("miopen", "all")
 
 
 def planned(question, options=RunOptions(), settings=SETTINGS):  # noqa: B008 - frozen
@@ -141,4 +143,74 @@ def test_ids_carry_all_that_tells_cases_apart():
     assert case.id == f"cuda:0/torch/bypass/convolution/{case.problem}/fwd"
     assert case.trial_key == "cuda:0/torch/bypass"
     assert (case.rung, case.exclusive) == ("conv", False)
-    assert one(EVERYTHING[-1], "bypass").exclusive
+    assert one(EVERYTHING[-2], "bypass").exclusive
+
+
+class TestSettingsThatChangeTheProblems:
+    def of(self, setting, options=RunOptions()):  # noqa: B008 - frozen
+        return [
+            case
+            for question in EVERYTHING
+            for case in planned(question, options, ALL)
+            if case.setting == setting
+        ]
+
+    def test_channels_last_asks_the_same_problems_in_nhwc(self):
+        found = [case for case in self.of("channels-last") if case.check == "convolution"]
+        expected = {f"{problem.text}-nhwc" for problem in problems("quick", "native")}
+        assert {case.problem for case in found} == expected
+        assert {case.check for case in self.of("channels-last")} == {"convolution", "throughput", "start-up"}
+
+    def test_channels_last_is_for_2_d(self):
+        options = RunOptions(problems=("conv1d-fp32-n1-c4-i9-k4-f3", "conv3d-fp32-n1-c2-i4x4x4-k2-f2", OWN))
+        assert {case.problem for case in self.of("channels-last", options)} == {f"{OWN}-nhwc"}
+
+    def test_the_control_asks_about_right_numbers_alone(self):
+        found = self.of("float64")
+        assert {(case.check, case.dtype) for case in found} == {("convolution", "float64")}
+        assert all(case.problem.startswith("conv2d-fp64-") for case in found)
+        assert len({case.id for case in found}) == len(found)
+
+    def test_what_default_asks_is_not_asked_again(self):
+        options = RunOptions(problems=(f"{OWN}-nhwc", OWN.replace("fp16", "fp64")))
+        assert {case.problem for case in self.of("channels-last", options)} == {
+            f"{OWN.replace('fp16', 'fp64')}-nhwc"
+        }
+        assert {case.problem for case in self.of("float64", options)} == {
+            f"{OWN.replace('fp16', 'fp64')}-nhwc"
+        }
+
+    def test_two_problems_that_become_one_are_one(self):
+        options = RunOptions(problems=(OWN, OWN.replace("fp16", "fp32")))
+        assert len(self.of("float64", options)) == len(DIRECTIONS)
+
+    def test_they_stand_on_their_own_convolutions(self):
+        ids = {case.id for case in self.of("channels-last")}
+        timed = next(case for case in self.of("channels-last") if case.check == "throughput")
+        assert timed.needs
+        assert set(timed.needs) <= ids
+        assert "cuda:0/torch/default/gemm/float32" in self.of("float64")[0].needs
+
+
+class TestStartUp:
+    def test_stands_on_the_convolution_of_its_setting(self):
+        case = one(EVERYTHING[-1], "find-fast")
+        assert case.exclusive
+        assert case.needs
+        assert all("/find-fast/convolution/" in need for need in case.needs)
+
+    def test_has_a_trial_of_its_own(self):
+        keys = [case.trial_key for case in planned(EVERYTHING[-1], RunOptions(level="standard"))]
+        assert len(set(keys)) == len(keys)
+        assert not set(keys) & {case.trial_key for case in planned(EVERYTHING[-2])}
+
+    def test_inference_starts_forward(self):
+        assert {case.direction for case in planned(EVERYTHING[-1])} == {None}
+        found = planned(EVERYTHING[-1], RunOptions(purpose="inference"))
+        assert {case.direction for case in found} == {"fwd"}
+
+    def test_the_user_s_own_databases_are_never_cold(self):
+        assert "as-found" not in {case.setting for case in planned(EVERYTHING[-1], settings=ALL)}
+
+    def test_few_problems(self):
+        assert len(problems("quick", "start-up")) <= 2

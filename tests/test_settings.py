@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.model import VERDICTS, BadInput
-from rocmprobe.settings import all_settings, settings_for
+from rocmprobe.report import settings_table
+from rocmprobe.report.tables import TABLES
+from rocmprobe.settings import Versions, all_settings, meaningless, search_flags, settings_for
 
 ROWS = all_settings()
+OLD = Versions("MIOpen", "2.17.0", "1.13.1+rocm5.2", "5.2.21151-afdc89f8")
+MIDDLE = Versions("MIOpen", "3.3.0", "2.7.0+rocm6.3", "6.3.42131")
+NEW = Versions("MIOpen", "3.5.1", "2.10.0+rocm7.1", "7.1.25424")
+KNOWN = (OLD, MIDDLE, NEW)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].name)
@@ -37,7 +47,7 @@ class TestEveryRow:
             expected = "bypass"
         elif not setting.vendor_library:
             expected = "vendor-off"
-        elif setting.env or setting.torch:
+        elif setting.env or setting.torch or setting.changes_problems:
             expected = "native-with-settings"
         assert setting.verdict == expected
         assert setting.verdict in VERDICTS
@@ -46,8 +56,27 @@ class TestEveryRow:
         flags = pytest.importorskip("rocmprobe.worker.setting").FLAGS
         assert set(row[0].torch) <= set(flags)
 
-    def test_since_is_a_version(self, row):
-        assert re.fullmatch(r"(\d+\.\d+\.\d+)?", row[0].since)
+    def test_ranges_are_of_versions(self, row):
+        setting = row[0]
+        for text in (setting.since, setting.until, setting.torch_since, setting.torch_until):
+            assert re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", text)
+        assert setting.search in ("", "find", "immediate", "exhaustive")
+
+    def test_find_mode_goes_with_find(self, row):
+        # In immediate mode it does nothing, and under benchmark newer torches override it.
+        assert row[0].search == "find" or "MIOPEN_FIND_MODE" not in row[0].env
+
+    @pytest.mark.parametrize("torch", ["1.13.1+rocm5.2", "2.6.0", "2.7.1", "2.8.0", "2.9.0", "2.13.0+cpu"])
+    def test_means_nothing_or_has_its_flags(self, row, torch):
+        setting, backends, _ = row
+        here = next(each for each in settings_for(backends[0], "all", torch) if each.name == setting.name)
+        if here.search and not meaningless(here, Versions("MIOpen", torch=torch)):
+            assert here.torch == search_flags(here.search, torch) != {}
+
+    @pytest.mark.parametrize("versions", KNOWN, ids=lambda each: f"ROCm {each.rocm}")
+    def test_a_version_within_its_ranges_accepts_every_value(self, row, versions):
+        why = meaningless(row[0], versions)
+        assert why is None or "does not know this" in why
 
     def test_find_modes_are_numbers(self, row):
         # A word that a version does not know raises in MIOpen; a number never does.
@@ -104,3 +133,123 @@ def test_an_unknown_name_is_bad_input(backend, wanted):
         settings_for(backend, wanted)
     assert repr(wanted.rpartition(",")[2]) in str(refusal.value)
     assert "vendor-off" in str(refusal.value)
+
+
+def of(name, versions):
+    return next(each for each in settings_for("miopen", "all", versions.torch) if each.name == name)
+
+
+class TestSearch:
+    """How PyTorch asks MIOpen for a solver, by its own version."""
+
+    @pytest.mark.parametrize(
+        ("torch", "flags"),
+        [
+            ("1.13.1+rocm5.2", {"cudnn.benchmark": True}),
+            ("2.6.0+rocm6.2.4", {"cudnn.benchmark": True}),
+            ("2.7.0", {"cudnn.benchmark": False, "cudnn.deterministic": False}),
+            ("2.8.0.dev20250601", {"cudnn.benchmark": False, "cudnn.deterministic": False}),
+            ("2.9.0", {"cudnn.benchmark": False}),
+            (None, {"cudnn.benchmark": False}),
+        ],
+    )
+    def test_find(self, torch, flags):
+        for name in ("find-normal", "find-fast", "find-hybrid", "find-dynamic-hybrid", "trust-verify"):
+            setting = next(each for each in settings_for("miopen", "all", torch) if each.name == name)
+            assert (setting.search, setting.torch) == ("find", flags)
+
+    @pytest.mark.parametrize(
+        ("torch", "flags"),
+        [
+            ("1.13.1", {"cudnn.benchmark": False}),
+            ("2.6.0", {"cudnn.benchmark": False}),
+            ("2.7.0", {"cudnn.benchmark": False, "cudnn.deterministic": True}),
+            ("2.9.0", {"miopen.immediate": True}),
+        ],
+    )
+    def test_immediate(self, torch, flags):
+        assert next(each for each in settings_for("miopen", "immediate", torch)[1:]).torch == flags
+
+    def test_exhaustive_is_plain_find_before_2_7(self):
+        assert meaningless(of("exhaustive-find", OLD), OLD) == (
+            "torch 1.13.1+rocm5.2 does not know this; 2.7 is the first that does"
+        )
+        assert of("exhaustive-find", MIDDLE).torch == {"cudnn.benchmark": True}
+
+    def test_a_torch_before_1_13_has_only_one_way(self):
+        ancient = Versions("MIOpen", "2.16.0", "1.12.1+rocm5.1.1", "5.1.20531")
+        assert "no flags" in (meaningless(of("immediate", ancient), ancient) or "")
+
+
+def test_the_document_has_the_rows_of_the_table():
+    root = Path(__file__).parents[1]
+    costs = json.loads((root / "benchmarks" / "results" / "settings_cost.json").read_text("utf-8"))
+    document = (root / "docs" / "settings.md").read_text("utf-8")
+    # To mend it: python benchmarks/settings_cost.py --document docs/settings.md
+    assert settings_table.generated(costs) in document
+    for setting, _, _ in ROWS:
+        assert f"| {setting.name} |" in document
+    assert set(costs["settings"]) == {each.name for each in settings_for("onednn", "all")} - {
+        "as-found",
+        "float64",
+    }
+
+
+def test_the_list_shows_what_the_document_shows():
+    console = Console(width=1000)
+    with console.capture() as captured:
+        console.print(TABLES["settings"]())
+    shown = " ".join(captured.get().split())
+    for row in settings_table.rows():
+        for part in (row.name, row.where, row.why, row.cost, *row.sets):
+            assert part in shown
+    assert "torch 1.13 to 2.6: torch.backends.cudnn.benchmark = True" in shown
+
+
+class TestMeaningless:
+    @pytest.mark.parametrize(
+        ("versions", "names"),
+        [
+            (OLD, {"trust-verify", "exhaustive-find", "tuned"}),
+            (MIDDLE, {"trust-verify"}),
+            (NEW, {"ocl-direct-only"}),
+        ],
+        ids=["torch 1.13.1", "torch 2.7", "torch 2.10"],
+    )
+    def test_settings_of_miopen_by_version(self, versions, names):
+        settings = settings_for("miopen", "all", versions.torch)
+        assert {each.name for each in settings if meaningless(each, versions)} == names
+
+    def test_what_is_not_known_forbids_nothing(self):
+        nothing = Versions("MIOpen")
+        assert [each.name for each in settings_for("miopen", "all") if meaningless(each, nothing)] == []
+
+    def test_a_patch_release_is_within_its_minor_release(self):
+        setting = of("ocl-direct-only", MIDDLE)
+        assert meaningless(setting, dataclasses.replace(MIDDLE, library_version="3.4.9")) is None
+        assert meaningless(setting, dataclasses.replace(MIDDLE, library_version="3.5.0")) == (
+            "MIOpen 3.5.0 does not know this any more; 3.4 was the last that did"
+        )
+
+    def test_a_value_that_the_version_refuses(self):
+        words = dataclasses.replace(of("default", NEW), env={"MIOPEN_FIND_MODE": "SIDEWAYS"})
+        assert "stoul" in (meaningless(words, NEW) or "")
+
+    def test_variables_that_the_version_does_not_read(self):
+        setting = dataclasses.replace(of("default", OLD), env={"MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD": "0"})
+        assert meaningless(setting, OLD) == "MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD: not read before ROCm 7.0"
+        with_another = {**setting.env, "MIOPEN_DEBUG_CONV_GEMM": "0"}
+        assert meaningless(dataclasses.replace(setting, env=with_another), OLD) is None
+
+
+@pytest.mark.parametrize("backend", ["miopen", "onednn"])
+def test_the_control_is_in_a_dtype_that_never_enters_the_library(backend):
+    control = next(each for each in settings_for(backend, "all") if each.name == "float64")
+    assert (control.dtype, control.env, control.torch) == ("float64", {}, {})
+
+
+def test_channels_last_reaches_miopen_by_its_variable():
+    rows = {backend: settings_for(backend, "channels-last")[1] for backend in BACKENDS}
+    assert all(row.channels_last for row in rows.values())
+    assert rows["miopen"].env == {"PYTORCH_MIOPEN_SUGGEST_NHWC": "1"}
+    assert rows["cudnn"].env == rows["onednn"].env == {}

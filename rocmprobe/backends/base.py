@@ -20,7 +20,8 @@ class Reading:
     """What a library's own log tells: of the last convolution, and of what went wrong.
 
     ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive); ``find_db`` is "hit"
-    or "miss" of the library's database of what is fastest; ``errors`` are lines, the most telling first.
+    or "miss" of the library's database of what is fastest; ``errors`` are lines, the most telling first;
+    ``commands`` are command lines that ask the library the same again, the last one last.
     What the log does not tell is None.
     """
 
@@ -29,6 +30,7 @@ class Reading:
     workspace_bytes: Optional[int] = None
     find_db: Optional[str] = None
     errors: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 class Backend(Protocol):

@@ -20,8 +20,9 @@ class Miopen(Cudnn):
 
     @property
     def trace_variables(self) -> dict[str, str]:
-        """Level 5 names the choice of Find and the solver of immediate mode; 6 is six times as long."""
-        return {"MIOPEN_LOG_LEVEL": "5"}
+        """Level 5 names the choice of Find and the solver of immediate mode; 6 is six times as long. Every
+        call comes with its command line for MIOpenDriver."""
+        return {"MIOPEN_LOG_LEVEL": "5", "MIOPEN_ENABLE_LOGGING_CMD": "1"}
 
     def library_version(self) -> Optional[str]:
         packed = super().library_version()
@@ -30,7 +31,10 @@ class Miopen(Cudnn):
     def read(self, log: str) -> Reading:
         told = miopen_log.parse(log)
         chosen = told.choice or miopen_log.Choice(None, None)
-        return Reading(chosen.solver, chosen.algorithm, chosen.workspace_bytes, chosen.find_db, told.failures)
+        return Reading(
+            chosen.solver, chosen.algorithm, chosen.workspace_bytes, chosen.find_db,
+            told.failures, told.commands,
+        )  # fmt: skip
 
     def is_fallback(self, implementation: str) -> bool:
         return miopen_log.family(implementation) == "naive"

@@ -12,6 +12,8 @@ _OFF = {
     "MIOpen": "torch.backends.cudnn.enabled = False  # on ROCm this switches MIOpen off",
 }
 
+_CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so its 4-d inputs"
+
 
 def configuration(results: Results, best: Standing) -> Configuration:
     """What makes the setting hold in a user's program, on the machine as it was checked."""
@@ -32,9 +34,11 @@ def _override(results: Results) -> dict[str, str]:
 
 
 def _code(results: Results, setting: Setting) -> str:
-    flags = [_flag(name, value) for name, value in setting.torch.items()]
+    flags = [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
     if not setting.vendor_library:
         flags.append(_OFF[library(results)])
+    if setting.channels_last:
+        flags.append(_CHANNELS_LAST)
     lines = ["import torch", *flags] if flags else []
     if setting.bypass:
         lines += ["import rocmprobe.bypass", "rocmprobe.bypass.install()"]
@@ -43,17 +47,12 @@ def _code(results: Results, setting: Setting) -> str:
     return "\n".join(lines)
 
 
-def _flag(name: str, value: object) -> str:
-    line = f"torch.backends.{name} = {value}"
-    module = name.partition(".")[0]
-    # torch.backends.miopen is younger than most torches that need it; there the other flags suffice.
-    return line if module != "miopen" else f'if hasattr(torch.backends, "{module}"):\n    {line}'
-
-
 def _layers(results: Results, best: Standing) -> tuple[str, ...]:
     name, setting = library(results), best.setting
     if setting.device == "cpu":
         return ()
+    if setting.channels_last:
+        return ("batch norm and the training step were not checked in channels-last",)
     if not setting.vendor_library:
         return (f"batch norm and RNN leave {name} too: the switch is one for all",)
     if not setting.bypass:

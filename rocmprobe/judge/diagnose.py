@@ -7,8 +7,9 @@ from typing import Optional
 
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.convolution import native_convolution, other_dtypes
-from rocmprobe.judge.evidence import by_severity, failed, quoted
+from rocmprobe.judge.evidence import MEASUREMENTS, by_severity, failed, quoted
 from rocmprobe.judge.machine import MACHINE_RULES
+from rocmprobe.judge.start_up import slow_first_calls
 from rocmprobe.model import Finding, Outcome, Results
 
 #: What a rung below convolution carries; copy and elementwise carry everything.
@@ -24,7 +25,8 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
         *MACHINE_RULES, _ladder, native_convolution, other_dtypes, _batch_norm,
-        _training_step, _as_found, _bypass, _fallback, _aborted, _wedged, _probe_errors, _teardown, _partial,
+        _training_step, _as_found, _bypass, _fallback, slow_first_calls,
+        _aborted, _wedged, _probe_errors, _teardown, _partial,
     )  # fmt: skip
     return by_severity(finding for rule in rules for finding in rule(results))
 
@@ -143,7 +145,7 @@ def _bypass(results: Results) -> Iterator[Finding]:
     broken = tuple(
         outcome
         for outcome in failed(results.outcomes)
-        if outcome.setting in names and outcome.check in ("convolution", "gradients", "memory", "throughput")
+        if outcome.setting in names and outcome.check in ("convolution", "gradients", *MEASUREMENTS)
     )
     if not broken:
         return

@@ -20,7 +20,7 @@ from rocmprobe.model import (
 
 #: Settings that still go through the vendor library.
 NATIVE = ("native", "native-with-settings")
-MEASUREMENTS = ("throughput", "memory")
+MEASUREMENTS = ("throughput", "memory", "start-up")
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,13 @@ def without_library(results: Results, dtype: str) -> list[Standing]:
 
 
 def dtypes(results: Results) -> tuple[str, ...]:
-    """The dtypes whose convolutions were asked about, float32 first."""
-    seen = {outcome.dtype for outcome in results.outcomes if outcome.check == "convolution"}
+    """The dtypes whose convolutions were asked about, float32 first; not that of a control alone."""
+    controls = {setting.name for setting in results.settings if setting.dtype}
+    seen = {
+        outcome.dtype
+        for outcome in results.outcomes
+        if outcome.check == "convolution" and outcome.setting not in controls
+    }
     return tuple(sorted(seen, key=lambda name: (name != "float32", name)))
 
 
@@ -120,6 +125,7 @@ def times(
     """
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
     wanted, device = set(names), device_of(results)
+    channels_last = {setting.name for setting in results.settings if setting.channels_last}
     timed: dict[str, dict[str, float]] = {}
     for outcome in results.outcomes:
         known = (outcome.device, outcome.check, outcome.dtype) == (device, "throughput", dtype)
@@ -131,7 +137,11 @@ def times(
             and outcome.state in WORKING_STATES
             and outcome.setting in wanted
         ):
-            timed.setdefault(outcome.setting, {})[str(outcome.problem)] = seconds
+            problem = str(outcome.problem)
+            if outcome.setting in channels_last:
+                # The same problem as under the other settings, in the memory format of this one.
+                problem = problem.rpartition("-nhwc")[0]
+            timed.setdefault(outcome.setting, {})[problem] = seconds
     common = set.intersection(*(set(by_problem) for by_problem in timed.values())) if timed else set()
     if not common:
         return {}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from rocmprobe.judge.start_up import FirstCalls, start_ups
 from rocmprobe.model import Outcome, Results
 from rocmprobe.report import plots, text
 from rocmprobe.report.states import LOOKS, VERDICT_WORDS, Look
@@ -26,6 +27,12 @@ class Throughput:
     caption: str
     plots: tuple[tuple[str, str], ...]
     left_out: int
+    table: Table
+
+
+@dataclass(frozen=True)
+class StartUps:
+    caption: str
     table: Table
 
 
@@ -117,6 +124,39 @@ def _spread(outcome: Outcome, key: str) -> str:
     if None in ends and key == "fwd":
         ends = [text.numeric(outcome.timings.get(end)) for end in ("p10", "p90")]
     return "" if None in ends else " to ".join(text.seconds(end) for end in ends)
+
+
+def start_up(results: Results) -> Optional[StartUps]:
+    """First calls under each setting, cold and warm, beside the calls that follow."""
+    found = start_ups(results)
+    if not found:
+        return None
+    devices = {each.device for each in found}
+    survives = {True: "yes", False: "no", None: "too few starts to tell"}
+    rows = tuple(
+        (
+            each.problem if len(devices) == 1 else f"{each.problem} ({each.device})",
+            each.setting,
+            _first_calls(each.cold),
+            _first_calls(each.warm),
+            text.seconds(each.steady),
+            survives[each.cache_survives],
+        )
+        for each in found
+    )
+    caption = (
+        "Median of the first call in new processes, least to largest in brackets: with empty databases and "
+        "caches, with those that such a process left, and of the calls that follow. Warm is faster where its "
+        "every first call was."
+    )
+    if results.simulated:
+        caption += " Times of the simulating CPU, whose library keeps nothing."
+    header = ("problem", "setting", "cold first call", "warm first call", "steady", "warm is faster")
+    return StartUps(caption, Table(header, rows))
+
+
+def _first_calls(calls: FirstCalls) -> str:
+    return f"{text.seconds(calls.median)} ({text.seconds(calls.least)} to {text.seconds(calls.largest)})"
 
 
 def validation(results: Results) -> Optional[Validation]:

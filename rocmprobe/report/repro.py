@@ -405,7 +405,7 @@ def _driver_line(results: Results, outcome: Outcome) -> str:
         why = "this check enters no MIOpen"
     else:
         version = torch_version(results.machine) or (99, 0)
-        immediate = bool(setting.torch.get("miopen.immediate"))
+        immediate = setting.search == "immediate"
         line, why = convolution_line(_problem(outcome), outcome.direction or "fwd", version, immediate)
     if why:
         return f"no MIOpenDriver line: {why}"

@@ -14,7 +14,7 @@ from rocmprobe.cases import CHECKS
 from rocmprobe.causes import causes
 from rocmprobe.machines import load_machine, machine_names
 from rocmprobe.problems import LEVELS, PURPOSES, problems
-from rocmprobe.settings import all_settings
+from rocmprobe.report import settings_table
 from rocmprobe.variables import KINDS, Variable, variables
 
 
@@ -26,15 +26,24 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 
 
 def _settings() -> Table:
-    rows = (
-        (setting.name, ", ".join(backends), chosen, _switches(setting.env, setting.torch), setting.reason)
-        for setting, backends, chosen in all_settings()
-    )
-    return _table(("setting", "backends", "set", "switches", "reason"), rows)
-
-
-def _switches(*groups: object) -> str:
-    return "\n".join(f"{name}={value}" for group in groups for name, value in dict(group).items())  # type: ignore[call-overload]
+    # One column, with the name on a line of its own: some settings set eight variables.
+    table = Table("setting", box=None, pad_edge=False, header_style="bold")
+    for row in settings_table.rows():
+        details = (
+            f"{row.libraries}; set {row.chosen}; {row.where}",
+            *row.sets,
+            f"why: {row.why}",
+            f"cost: {row.cost}",
+        )
+        table.add_row(
+            Group(
+                Text(row.name, overflow="fold"),
+                Padding(Text("\n".join(details), overflow="fold"), (0, 0, 0, 2)),
+            )
+        )
+    for way, versions, flags in settings_table.way_rows():
+        table.add_row(Text(f"{way}, {versions}: {flags}", overflow="fold"))
+    return table
 
 
 def _problems() -> Table:

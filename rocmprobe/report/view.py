@@ -93,6 +93,7 @@ def build(results: Results) -> dict[str, Any]:
         if recommendation
         else None,
         "throughput": measures.throughput(results),
+        "start_up": measures.start_up(results),
         "validation": measures.validation(results),
         "memory": measures.memory(results),
         "facts": fact_rows(unlabelled(results.machine)),

@@ -13,7 +13,8 @@ class Budgets:
     the fork server's start, None for as much as ``start``.
 
     ``hangs`` and ``crashes`` are how many questions may end so under one setting: after that many nothing
-    new is learned from the next, which is blocked. A crash costs a second or two, a hang its whole budget."""
+    new is learned from the next, which is blocked. A crash costs a second or two, a hang its whole budget.
+    ``starts`` is for how long cold and warm starts are repeated."""
 
     start: float
     first_call: float
@@ -23,6 +24,7 @@ class Budgets:
     server: Optional[float] = None
     hangs: float = 3
     crashes: float = 20
+    starts: float = 10
 
     def of(self, phase: str) -> float:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
@@ -30,6 +32,6 @@ class Budgets:
 
 BUDGETS = {
     "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.2, hangs=2),
-    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=0.8),
-    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=2.0),
+    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=0.8, starts=20),
+    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=2.0, starts=60),
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Optional
 
 from rocmprobe.cases import Case
 from rocmprobe.model import DIRECTIONS, Setting
@@ -31,11 +32,11 @@ def cases(
 ) -> Iterator[Case]:
     """The cases of ``question`` on one target, in the order in which they should be settled."""
     for setting in settings:
-        if "every" not in question.settings and setting.name not in question.settings:
+        if not _concerns(question, setting):
             continue
-        for problem in _problems(question.problems, options) if question.problems else (None,):
+        for problem in _problems(question.problems, options, setting) if question.problems else (None,):
             for dtype in (problem.dtype,) if problem else question.dtypes:
-                for direction in _directions(options) if question.directions else (None,):
+                for direction in _question_directions(question, options):
                     yield Case(
                         target.device, _DRIVER, setting.name, question.check, dtype,
                         problem.text if problem else None, direction,
@@ -43,15 +44,51 @@ def cases(
                     )  # fmt: skip
 
 
+def _concerns(question: Question, setting: Setting) -> bool:
+    """Whether the question is asked under ``setting``. One that changes the problems is asked about problems
+    alone, a control in another dtype about right numbers alone; the user's own databases are never cold."""
+    if "every" not in question.settings and setting.name not in question.settings:
+        return False
+    if setting.changes_problems and not question.problems:
+        return False
+    if setting.dtype and question.check != "convolution":
+        return False
+    return not (setting.inherit_environment and question.check == "start-up")
+
+
 def _directions(options: RunOptions) -> tuple[str, ...]:
     return DIRECTIONS[:1] if options.purpose == "inference" else DIRECTIONS
 
 
-def _problems(purpose: str, options: RunOptions) -> tuple[Problem, ...]:
-    """The user's own problems where they are given, else those of the level."""
+def _question_directions(question: Question, options: RunOptions) -> tuple[Optional[str], ...]:
+    """Each direction apart where that is asked. What starts up is an iteration of training, or inference."""
+    if question.directions or (question.check == "start-up" and options.purpose == "inference"):
+        return _directions(options)
+    return (None,)
+
+
+def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
+    """The user's own problems where they are given, else those of the level; as ``setting`` has them."""
     if options.problems and purpose != "gradients":
-        return tuple(parse_problem(text) for text in options.problems)
-    return problems(options.level, purpose)
+        asked = tuple(parse_problem(text) for text in options.problems)
+    else:
+        asked = problems(options.level, purpose)
+    if not setting.changes_problems:
+        return asked
+    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting) for problem in asked))))
+
+
+def _changed(problem: Problem, setting: Setting) -> Optional[Problem]:
+    """``problem`` in the dtype and memory format of ``setting``; None where it has those already, which
+    ``default`` asks about, or cannot have them."""
+    if setting.channels_last and problem.rank != 2:
+        return None
+    changed = replace(
+        problem,
+        dtype=setting.dtype or problem.dtype,
+        channels_last=setting.channels_last or problem.channels_last,
+    )
+    return None if changed == problem else changed
 
 
 def _needs(check: str, device: str, setting: Setting, options: RunOptions) -> tuple[str, ...]:
@@ -68,12 +105,13 @@ def _needs(check: str, device: str, setting: Setting, options: RunOptions) -> tu
         return (ladder("copy"),)
     if check in ("gemm", "im2col", "batch-norm"):
         return (ladder("elementwise"),)
-    own_gemm = () if setting.vendor_library and not setting.bypass else (ladder("gemm"),)
+    in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
+    own_gemm = () if in_library else (ladder("gemm"),)
     if check == "convolution":
         return (ladder("elementwise"), *own_gemm)
     same_setting = tuple(
-        Case(device, _DRIVER, setting.name, "convolution", problem.dtype, problem.text, direction).id
-        for problem in _problems("native", options)[:1]
+        Case(device, _DRIVER, setting.name, "convolution", gate.dtype, gate.text, direction).id
+        for gate in _problems("native", options, setting)[:1]
         for direction in _directions(options)
     )
     if check == "training-step":

@@ -53,7 +53,8 @@ def begin(options: RunOptions, out: Optional[Path]) -> Path:
         find_targets("cpu", machine)  # the torch that stands in must be there
         machine = _simulated(simulation.machine, machine)
     targets = find_targets(options.device, machine)
-    settings = {target.device: settings_for(target.backend, options.settings) for target in targets}
+    torch = machine.value("torch.version")
+    settings = {target.device: settings_for(target.backend, options.settings, torch) for target in targets}
     started = _now()
     folder = out or Path("reports") / f"{re.sub('[:-]', '', started)}-{_label(targets)}"
     try:

@@ -17,7 +17,7 @@ from rocmprobe.backends.base import Reading
 from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
-from rocmprobe.runner import ending, hang, server
+from rocmprobe.runner import ending, hang, server, starts
 from rocmprobe.runner.budgets import Budgets
 from rocmprobe.runner.child import Child
 from rocmprobe.runner.environment import environment, must_spawn
@@ -107,7 +107,26 @@ class Trials:
         self._live = None
 
     def outcome(self, case: Case) -> Outcome:
-        """Put ``case`` to a child. A case that ends its child is tried again alone, in a fresh one."""
+        """Put ``case`` to a child; a start-up to several, one after the other."""
+        return self._start_up(case) if case.check == "start-up" else self._asked(case)
+
+    def _start_up(self, case: Case) -> Outcome:
+        """Cold and warm starts in turns: a machine whose load changes changes both."""
+        cold: list[Outcome] = []
+        warm: list[Outcome] = []
+        ends = time.monotonic() + self._budgets.starts
+        while not cold or (len(cold) < starts.ROUNDS and time.monotonic() < ends):
+            self._end_child()
+            shutil.rmtree(starts.folder(self._folder, case), ignore_errors=True)
+            for outcomes in (cold, warm):
+                outcomes.append(self._asked(case))
+                self._end_child()
+                if outcomes[-1].state not in WORKING_STATES:
+                    return starts.merged(cold, warm)
+        return starts.merged(cold, warm)
+
+    def _asked(self, case: Case) -> Outcome:
+        """A case that ends its child is tried again alone, in a fresh one."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
         while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
@@ -151,8 +170,7 @@ class Trials:
     def _started(self, case: Case) -> Child:
         """A child for the case's trial, told what it is for; it has yet to say that it is ready."""
         target, setting = self._targets[case.device], self._settings[case.device][case.setting]
-        # Databases and caches are shared by the trials of a setting, kept from those of another.
-        folder = self._folder / "_".join((case.device.replace(":", ""), case.driver, case.setting))
+        folder = starts.folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
         environ = environment(setting, folder, trace, os.environ)
@@ -302,6 +320,7 @@ class Trials:
             evidence += dict.fromkeys(
                 [
                     *told.errors[:_LAST_LINES],
+                    *told.commands[-1:],
                     *telling[-_LAST_LINES:],
                     *_stack(printed),
                     *last["evidence"],

@@ -26,6 +26,7 @@ from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import Setting, from_json
 from rocmprobe.problems import parse_problem
+from rocmprobe.settings import Versions
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
 from rocmprobe.worker.breaking import Breaking
 
@@ -83,6 +84,18 @@ class Worker:
         except Exception:
             return None
 
+    def versions(self) -> Versions:
+        """What a setting meets here; on a simulated machine, the versions that it has."""
+        import torch
+
+        library = self.library_version()
+        if self.spec.simulated is None:
+            return Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
+        machine = self.spec.simulated.machine
+        names = ("torch.hip", "hip.version", "rocm.version")
+        rocm = next((machine.value(name) for name in names if machine.value(name)), None)
+        return Versions(self.backend.library, library, machine.value("torch.version"), rocm)
+
     def ask(self, case: Case) -> Ask:
         import torch
 
@@ -95,7 +108,7 @@ class Worker:
             backend=self.backend,
             problem=parse_problem(case.problem) if case.problem else None,
             direction=case.direction,
-            under=holding(setting, self.backend, self.below),
+            under=holding(setting, self.backend, self.below, self.versions()),
             report_phase=self._report_phase,
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from rocmprobe.backends import Backend
 from rocmprobe.model import Setting
+from rocmprobe.settings import Versions, meaningless
 from rocmprobe.worker.ask import NotApplicable
 
 FLAGS = {
@@ -20,35 +20,22 @@ FLAGS = {
 
 @contextmanager
 def _flags(flags: Mapping[str, Any]) -> Iterator[None]:
-    """Set flags of ``torch.backends`` and put them back. A flag that this torch lacks is passed over
-    if another one of the setting can be set (what selects immediate mode differs by version)."""
+    """Set flags of ``torch.backends`` and put them back. Raises NotApplicable where this torch lacks one."""
     import torch
 
     before = []
-    for name, value in flags.items():
-        module_name, attribute = FLAGS[name]
-        module = getattr(torch.backends, module_name, None)
-        if module is not None and hasattr(module, attribute):
+    try:
+        for name, value in flags.items():
+            module_name, attribute = FLAGS[name]
+            module = getattr(torch.backends, module_name, None)
+            if module is None or not hasattr(module, attribute):
+                raise NotApplicable(f"torch {torch.__version__} has no torch.backends.{name}")
             before.append((module, attribute, getattr(module, attribute)))
             setattr(module, attribute, value)
-    try:
-        if flags and not before:
-            raise NotApplicable(f"torch {torch.__version__} has none of {', '.join(flags)}")
         yield
     finally:
         for module, attribute, value in before:
             setattr(module, attribute, value)
-
-
-def _refuse_before(since: str, backend: Backend) -> None:
-    """Raises NotApplicable where the running library is older than ``since``; an unknown version may do."""
-    version = backend.library_version() if since else None
-    if version and _numbers(version) < _numbers(since):
-        raise NotApplicable(f"{backend.library} {version} does not know this; {since} is the first that does")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 @contextmanager
@@ -65,18 +52,24 @@ def _plain_float32() -> Iterator[None]:
 
 
 def holding(
-    setting: Setting, backend: Backend, below: Callable[[], AbstractContextManager[None]]
+    setting: Setting,
+    backend: Backend,
+    below: Callable[[], AbstractContextManager[None]],
+    versions: Versions,
 ) -> Callable[[], AbstractContextManager[None]]:
     """A context factory in which ``setting`` holds.
 
     ``below`` is entered beneath the bypass: what a convolution meets that the bypass does not take.
+    Entering it raises NotApplicable where the setting means nothing on ``versions``.
     """
 
     @contextmanager
     def context() -> Iterator[None]:
         from rocmprobe import bypass
 
-        _refuse_before(setting.since, backend)
+        reason = meaningless(setting, versions)
+        if reason:
+            raise NotApplicable(reason)
         with ExitStack() as stack:
             if backend.device_type == "cuda":
                 stack.enter_context(_plain_float32())

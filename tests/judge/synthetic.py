@@ -15,6 +15,7 @@ from rocmprobe.settings import settings_for
 FP32 = "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias"
 FP16 = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
 TIMED = "conv2d-fp32-n4-c32-i56x56-k64-f3x3-p1"
+TORCH = "1.13.1"
 DEVICES = {"miopen": "cuda:0", "cudnn": "cuda:0", "onednn": "cpu"}
 STATUS = {
     "state": "error",
@@ -36,13 +37,13 @@ def card(native: Optional[str] = "gfx1010", effective: Optional[str] = "gfx1030"
         name=Fact("AMD Radeon RX 5600 XT", "table"),
         vendor=Fact("amd", "PCI"),
     )
-    facts = {"torch.kind": Fact("rocm", "torch/version.py"), "torch.version": Fact("1.13.1", "torch")}
+    facts = {"torch.kind": Fact("rocm", "torch/version.py"), "torch.version": Fact(TORCH, "torch")}
     return Machine((gpu,), facts, {"HSA_OVERRIDE_GFX_VERSION": Fact("10.3.0", "environment")})
 
 
 def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
     """What the suites ask, in short."""
-    settings, device = settings_for(backend, wanted), DEVICES[backend]
+    settings, device = settings_for(backend, wanted, TORCH), DEVICES[backend]
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     found = [
         Case(device, "torch", "default", check, dtype)
@@ -99,7 +100,7 @@ def run(
         schema_version=SCHEMA_VERSION, rocmprobe="0.1.0", started="2026-11-20T14:03:11+00:00",
         finished="2026-11-20T14:04:09+00:00", partial=False, simulated=None,
         options={"purpose": purpose, "targets": [{"device": DEVICES[backend], "backend": backend}]},
-        machine=machine, settings=settings_for(backend, wanted), problems=(), trials=(),
+        machine=machine, settings=settings_for(backend, wanted, TORCH), problems=(), trials=(),
         outcomes=tuple(outcomes),
     )  # fmt: skip
     return dataclasses.replace(results, **fields)

@@ -212,7 +212,7 @@ class TestConfiguration:
         results = run({f"{name}/*": "wrong" for name in others}, wanted="all")
         code = recommend(results).configuration.code
         try:
-            exec(code, {})
+            exec(code, {"model": torch.nn.Conv2d(1, 1, 1)})
         finally:
             bypass.uninstall()
             (
@@ -262,3 +262,65 @@ def test_facts_and_attempts_do_not_matter_to_the_ranking():
     other = dataclasses.replace(results, outcomes=outcomes, machine=Machine(facts={"a": Fact(1, "b")}))
     assert answer(other) == answer(results)
     assert recommend(dataclasses.replace(results, machine=card("gfx1030"))).verdict in VERDICTS
+
+
+class TestSettingsThatChangeTheProblems:
+    """``channels-last`` and the control in fp64, which ask about other problems than the rest."""
+
+    def asked(self, changes={}, seconds={}):  # noqa: B006 - read only
+        """A run with both, whose outcomes are about their own problems."""
+        settings = {each.name: each for each in synthetic.settings_for("miopen", "all")}
+        results = run(changes, wanted="default,channels-last,float64", seconds=seconds)
+        outcomes = []
+        for outcome in results.outcomes:
+            setting = settings[outcome.setting]
+            if setting.changes_problems and outcome.problem is None:
+                continue
+            if setting.dtype and outcome.check == "throughput":
+                continue
+            changed = dataclasses.replace(outcome, dtype=setting.dtype or outcome.dtype)
+            if setting.channels_last:
+                changed = dataclasses.replace(changed, problem=f"{outcome.problem}-nhwc")
+            outcomes.append(changed)
+        return dataclasses.replace(results, outcomes=tuple(outcomes))
+
+    def test_the_control_is_ranked_nowhere(self):
+        found = recommend(self.asked())
+        assert set(found.per) == {
+            f"{d}/{p}" for d in ("float32", "float16") for p in ("training", "inference")
+        }
+        names = {found.configuration.setting, *(each["setting"] for each in found.alternatives)}
+        assert "float64" not in names
+
+    def test_the_control_that_fails_speaks_against_nothing_else(self):
+        assert recommend(self.asked({"float64/*": "error"})).verdict == "native"
+
+    def test_channels_last_prints_its_line_where_it_is_the_cure(self):
+        found = recommend(self.asked({"default/convolution/*": "wrong"}))
+        assert found.configuration.setting == "channels-last"
+        assert found.configuration.env["PYTORCH_MIOPEN_SUGGEST_NHWC"] == "1"
+        assert "model = model.to(memory_format=torch.channels_last)" in found.configuration.code
+        assert "not checked in channels-last" in found.configuration.layers[0]
+
+    def test_its_times_are_compared_with_those_of_the_same_problems(self):
+        quick = {"channels-last": (0.09, 0.1, 0.11), "default": (0.9, 1.0, 1.1)}
+        found = recommend(self.asked(seconds=quick))
+        assert found.configuration.setting == "channels-last"
+        default = next(each for each in found.alternatives if each["setting"] == "default")
+        assert default["seconds"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("torch", "lines"),
+    [
+        ("1.13.1", ["torch.backends.cudnn.benchmark = True"]),
+        ("2.7.0", ["torch.backends.cudnn.benchmark = False", "torch.backends.cudnn.deterministic = False"]),
+    ],
+)
+def test_a_find_mode_comes_with_the_flags_that_make_it_act(torch, lines):
+    results = run({"*/convolution/*": "wrong", "find-fast/*": "pass"})
+    fast = [each for each in synthetic.settings_for("miopen", "find-fast", torch) if each.name == "find-fast"]
+    settings = tuple(each for each in results.settings if each.name != "find-fast")
+    found = recommend(dataclasses.replace(results, settings=(*settings, *fast)))
+    assert found.configuration.env["MIOPEN_FIND_MODE"] == "2"
+    assert found.configuration.code.splitlines() == ["import torch", *lines]

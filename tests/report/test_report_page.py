@@ -60,8 +60,8 @@ def test_first_screen_stands_in_order_above_the_pytest_html_table(rdna1: Rendere
         "SIMULATED", "ISA override", "Convolution through MIOpen is broken",
         "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.install()",
         "rocmprobe run --verify results.json", 'id="h-identity"', 'id="h-findings"', 'class="ladder"',
-        'class="matrix"', 'id="h-per"', 'id="h-throughput"', 'id="h-validation"', 'id="h-memory"',
-        'id="h-alternatives"', 'id="h-unlearned"', 'id="h-evidence"', 'id="h-environment"',
+        'class="matrix"', 'id="h-per"', 'id="h-throughput"', 'id="h-start-up"', 'id="h-validation"',
+        'id="h-memory"', 'id="h-alternatives"', 'id="h-unlearned"', 'id="h-evidence"', 'id="h-environment"',
         'id="rocmprobe-results"', 'id="results-table"',
     ]  # fmt: skip
     body = page[page.index("<body>") :]
@@ -196,15 +196,22 @@ def test_runs_that_stopped_early_still_make_a_page(change: str, tmp_path: Path) 
     assert 'id="results-table"' in page
 
 
+STARTS = (
+    "steady", "cold_starts", "warm_starts",
+    *(f"{kind}_first_call{end}" for kind in ("cold", "warm") for end in ("", "_min", "_max")),
+)  # fmt: skip
+
+
 def test_odd_numbers_do_no_harm(tmp_path: Path) -> None:
     odd = [float("nan"), float("inf"), -1, 0, 1e308, "12", None, True, 10**400]
     outcomes = tuple(
         sample.outcome(
             "bypass", check, "conv", "pass", problem=sample.PROBLEMS[0], direction="fwd",
-            timings={"fwd": value, "fwd_bwd": value, "p10": value}, memory={"peak_bytes": value},
+            timings={"fwd": value, "fwd_bwd": value, "p10": value, **dict.fromkeys(STARTS, value)},
+            memory={"peak_bytes": value},
             numerics={"rms_range": value, "rms_range_limit": value},
         )
-        for value in odd for check in ("throughput", "memory", "convolution")
+        for value in odd for check in ("throughput", "memory", "convolution", "start-up")
     )  # fmt: skip
     page = render(dataclasses.replace(sample.healthy_cpu(), outcomes=outcomes), tmp_path).html
     assert 'id="h-validation"' in page

@@ -271,7 +271,7 @@ class TestSetting:
         ("setting", "line"),
         [
             ("deterministic", "torch.backends.cudnn.deterministic = True"),
-            ("immediate", "cudnn.benchmark, torch.backends.cudnn.deterministic = False, True"),
+            ("find-fast", "torch.backends.cudnn.benchmark = False"),
             ("immediate", "torch.backends.miopen.immediate = True"),
             ("vendor-off", "torch.backends.cudnn.enabled = False"),
             ("cpu", 'sys.argv[1:] else "cpu"'),
@@ -292,7 +292,7 @@ class TestSetting:
         outcome = asked(setting="bypass", check="gemm")
         assert "torch.bmm" in script(results(SETTINGS["bypass"], outcome), outcome)
 
-    @pytest.mark.parametrize("check", ["training-step", "throughput", "memory", "gradients"])
+    @pytest.mark.parametrize("check", ["training-step", "throughput", "memory", "start-up", "gradients"])
     def test_a_check_without_a_script_says_so(self, check: str) -> None:
         outcome = asked(sample.PROBLEMS[0], check=check)
         with pytest.raises(BadInput, match="no stand-alone script"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from runs import PROBLEM, Run, machine_file, run
+from runs import PROBLEM, SMALL, Run, machine_file, run
 
 FP64 = "conv2d-fp64-n1-c4-i8x8-k4-f3x3"
 GROUPED_AND_DILATED = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-d2-g2"
@@ -51,6 +52,33 @@ def test_a_rocblas_fault_meets_vendor_off_and_the_bypass_too(tmp_path: Path) -> 
     for outcome in broken.outcomes.values():
         states[outcome.setting].add(outcome.state)
     assert states == {"default": {"pass"}, **{name: {"error"} for name in SETTINGS.split(",")}}
+
+
+def test_the_control_in_fp64_meets_no_fault_of_miopen_but_those_of_rocblas(tmp_path: Path) -> None:
+    for library, expected in (("miopen", "pass"), ("rocblas", "error")):
+        (tmp_path / library).mkdir()
+        machine = machine_file(
+            tmp_path / library / "machine.toml",
+            {"library": library, "effect": "raise", "message": "it failed"},
+        )
+        arguments = ("--only", "convolution", "--problem", PROBLEM, "--settings", "float64")
+        broken = run(tmp_path / library, "--simulate", machine, *arguments)
+        assert broken.of("float64", FP64).state == expected
+
+
+def test_the_evidence_of_a_failure_holds_miopen_s_own_command_line(tmp_path: Path) -> None:
+    command = "./bin/MIOpenDriver conv -n 1 -c 4 -H 8 -W 8 -k 4 -y 3 -x 3 -p 0 -q 0 -F 1 -t 1"
+    fault = {
+        "library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError",
+        "stderr": {"fwd": f"MIOpen(HIP): Command [LogCmdFindConvolution] {command}"},
+    }  # fmt: skip
+    machine = machine_file(tmp_path / "machine.toml")
+    # A table in TOML, which the helper does not write.
+    text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in fault.items() if name != "stderr")
+    stderr = json.dumps(fault["stderr"]["fwd"])
+    machine.write_text(f"{machine.read_text()}[[faults]]\n{text}\n[faults.stderr]\nfwd = {stderr}\n")
+    broken = run(tmp_path / "out", "--simulate", machine, *SMALL)
+    assert command.partition("./bin/")[2] in broken.of("default").evidence
 
 
 def test_gemm_blocks_what_stands_on_it(tmp_path: Path) -> None:

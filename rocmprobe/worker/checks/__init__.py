@@ -9,7 +9,7 @@ from rocmprobe.worker.checks.convolution import convolution
 from rocmprobe.worker.checks.gradients import gradients
 from rocmprobe.worker.checks.ladder import copy, elementwise, gemm, im2col
 from rocmprobe.worker.checks.layers import batch_norm, training_step
-from rocmprobe.worker.checks.measure import memory, throughput
+from rocmprobe.worker.checks.measure import memory, start_up, throughput
 
 ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
     "copy": copy,
@@ -20,6 +20,7 @@ ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
     "gradients": gradients,
     "memory": memory,
     "throughput": throughput,
+    "start-up": start_up,
     "batch-norm": batch_norm,
     "training-step": training_step,
 }

@@ -13,6 +13,8 @@ from rocmprobe.worker.tensors import Tensors, run, uniform
 
 #: Allocators round sizes up; a peak above this multiple of what was predicted is a wrong prediction.
 PEAK_TOLERANCE = 1.2
+#: Seconds of steady calls after a first one: there are several first ones, so each may be short.
+STEADY_SECONDS = 0.2
 
 
 def _placed(ask: Ask) -> Tensors:
@@ -93,18 +95,46 @@ def throughput(ask: Ask) -> Answer:
     for name, call in (("fwd", forward), ("fwd_bwd", forward_and_backward)):
         ask.first_call(call)
         with ask.tested():
-            seconds = _repeat(ask, call)
-        answer.timings[name] = statistics.median(seconds)
-        deciles = statistics.quantiles(seconds, n=10, method="inclusive")
-        answer.timings[f"{name}_p10"], answer.timings[f"{name}_p90"] = deciles[0], deciles[-1]
-        answer.timings[f"{name}_repeats"] = len(seconds)
+            seconds = _repeat(ask, call, ask.seconds)
+        answer.timings.update(_steady(name, seconds))
     return answer
 
 
-def _repeat(ask: Ask, call: Callable[[], None]) -> list[float]:
-    """Seconds of each of at least 5 runs, for ``ask.seconds`` in all."""
+def start_up(ask: Ask) -> Answer:
+    """Seconds of this process's first call of a problem (search, compilation, loading), and of those that
+    follow: all directions one after the other, or the one that is asked about.
+
+    Whether the process finds databases and caches empty or filled is the controller's to arrange.
+    """
+    import torch
+
+    problem, operands = ask.the_problem, _placed(ask)
+    directions = DIRECTIONS if ask.direction is None else (ask.direction,)
+
+    def call() -> None:
+        for direction in directions:
+            run(problem, direction, operands)
+
+    # The runtime starts here, so that it is no part of the first convolution.
+    ask.first_call(lambda: torch.ones(8, device=ask.device) * 2)
+    _, seconds = ask.first_call(call)
+    with ask.tested():
+        repeated = _repeat(ask, call, min(ask.seconds, STEADY_SECONDS))
+    return Answer(timings={"first_call": seconds, **_steady("steady", repeated)})
+
+
+def _steady(name: str, seconds: list[float]) -> dict[str, float]:
+    deciles = statistics.quantiles(seconds, n=10, method="inclusive")
+    return {
+        name: statistics.median(seconds), f"{name}_p10": deciles[0], f"{name}_p90": deciles[-1],
+        f"{name}_repeats": len(seconds),
+    }  # fmt: skip
+
+
+def _repeat(ask: Ask, call: Callable[[], None], at_least: float) -> list[float]:
+    """Seconds of each of at least 5 runs, for ``at_least`` seconds in all."""
     seconds: list[float] = []
-    ends = time.perf_counter() + ask.seconds
+    ends = time.perf_counter() + at_least
     while len(seconds) < 5 or time.perf_counter() < ends:
         started = time.perf_counter()
         call()

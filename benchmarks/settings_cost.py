@@ -1,0 +1,141 @@
+"""What each setting of oneDNN costs on this CPU: throughput and first call, as ratios to ``default``.
+
+The settings take turns, each round in new children without tracing and with one thread; the best time of
+all rounds is what other programs disturbed least. Then the tables of ``docs/settings.md``::
+
+    python benchmarks/settings_cost.py --rounds 8 -o benchmarks/results/settings_cost.json
+    python benchmarks/settings_cost.py --document docs/settings.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from figures import publish
+
+from rocmprobe.cases import Case
+from rocmprobe.detect import detect
+from rocmprobe.model import Setting, to_json
+from rocmprobe.problems import problems
+from rocmprobe.report.settings_table import BEGIN, END, generated
+from rocmprobe.runner.child import Child
+from rocmprobe.runner.environment import environment, must_spawn
+from rocmprobe.settings import settings_for
+
+RESULTS = Path(__file__).with_name("results") / "settings_cost.json"
+#: Seconds that a measurement takes at least.
+SECONDS = 0.1
+#: What is left out: the user's own environment, and what is no way to run the same convolutions.
+LEFT_OUT = ("as-found", "float64")
+
+
+def timings(setting: Setting, texts: Sequence[str], folder: Path) -> dict[str, dict[str, float]]:
+    """The timings of each problem, by its text, and of a first call ("first"), from one new child."""
+    environ = environment(setting, folder, {}, os.environ)
+    child = Child(environ, folder, spawn=must_spawn(setting))
+    spec = {"device": "cpu", "backend": "onednn", "setting": to_json(setting), "seconds": SECONDS}
+    child.send({**spec, "environ": environ})
+    if answer(child, "ready") is None:
+        raise SystemExit(f"{setting.name}: the child did not come up")
+    found = {}
+    for name, check, text in [
+        ("first", "start-up", texts[0]),
+        *((text, "throughput", text) for text in texts),
+    ]:
+        own = f"{text}-nhwc" if setting.channels_last else text
+        child.send(to_json(Case("cpu", "torch", setting.name, check, "float32", own)))
+        attempt = answer(child, "answer")["attempts"][-1]
+        if attempt["state"] != "pass":
+            raise SystemExit(f"{setting.name}, {text}: {attempt['state']} {attempt['message']}")
+        found[name] = attempt["timings"]
+    child.close(30)
+    return found
+
+
+def answer(child: Child, wanted: str) -> Any:
+    while event := child.event(600):
+        if event["event"] == wanted:
+            return event
+    return None
+
+
+#: Seconds by setting, problem and what was timed.
+Round = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+def ratio(rounds: Sequence[Round], name: str, key: str) -> float:
+    """Geometric mean over the problems of a setting's best time over that of ``default``."""
+    problems_timed = [text for text, times in rounds[0][name].items() if key in times]
+    return statistics.geometric_mean(
+        [best(rounds, name, text, key) / best(rounds, "default", text, key) for text in problems_timed]
+    )
+
+
+def best(rounds: Sequence[Round], name: str, text: str, key: str) -> float:
+    return min(each[name][text][key] for each in rounds)
+
+
+def cost(rounds: Sequence[Round], name: str, key: str) -> dict[str, float]:
+    """The ratio over all rounds, and what it is over either half of them: how far to trust it."""
+    halves = sorted(round(ratio(half, name, key), 2) for half in (rounds[::2], rounds[1::2]))
+    return {"ratio": round(ratio(rounds, name, key), 2), "halves": halves}
+
+
+def measured(rounds_wanted: int) -> dict[str, Any]:
+    # Read when the fork server imports torch. Threads that wait for each other measure the other programs.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    settings = [each for each in settings_for("onednn", "all") if each.name not in LEFT_OUT]
+    texts = [problem.text for problem in problems("quick", "throughput")]
+    load = [os.getloadavg()[0]]
+    rounds: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        timings(settings[0], texts[:1], Path(folder))  # starts the server
+        for number in range(rounds_wanted):
+            turn = settings if number % 2 == 0 else settings[::-1]
+            rounds.append({each.name: timings(each, texts, Path(folder)) for each in turn})
+            print(f"round {number + 1} of {rounds_wanted}", flush=True)
+            load.append(os.getloadavg()[0])
+    keys = {"fwd": "fwd_p10", "fwd_bwd": "fwd_bwd_p10", "first_call": "first_call"}
+    machine = detect()
+    return {
+        "what": "best time (the least p10 of the rounds; of first calls the least) over that of default, "
+        "geometric mean over the problems; halves: the same of every other round; one thread",
+        "settings": {
+            each.name: {key: cost(rounds, each.name, timed) for key, timed in keys.items()}
+            for each in settings
+        },
+        "rounds": rounds_wanted, "problems": texts, "seconds": SECONDS, "threads": 1,
+        "torch": machine.value("torch.version"), "cpu": machine.value("cpu.name"), "cpus": os.cpu_count(),
+        "load_average": [round(min(load), 1), round(max(load), 1)],
+    }  # fmt: skip
+
+
+def documented(text: str, costs: Mapping[str, Any]) -> str:
+    """``text`` with what stands between the marks made anew."""
+    head, _, rest = text.partition(BEGIN)
+    return head + generated(costs) + rest.partition(END)[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--document", type=Path, help="measure nothing; make the tables in this file anew")
+    options = parser.parse_args()
+    if options.document:
+        costs = json.loads(RESULTS.read_text("utf-8"))
+        text = options.document.read_text("utf-8")
+        options.document.write_text(documented(text, costs), "utf-8")
+    else:
+        publish(measured(options.rounds), options.output)
+
+
+if __name__ == "__main__":
+    main()
