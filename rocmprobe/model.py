@@ -132,7 +132,8 @@ class Setting:
     ``torch`` maps the flags of ``worker.setting`` to values; ``vendor_library`` False switches the
     backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
     ``verdict`` is what the recommendation says if this setting is chosen; ``since`` is the first version
-    of the vendor library on which it means anything.
+    of the vendor library on which it means anything. ``derived``: ``env`` is found out on the machine, during
+    the run; ``solver`` is the one that it forces, for settings of the solver sweep.
     """
 
     name: str
@@ -147,6 +148,8 @@ class Setting:
     cost: str = ""
     source: str = ""
     since: str = ""
+    derived: bool = False
+    solver: str = ""
 
 
 @dataclass(frozen=True)

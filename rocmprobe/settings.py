@@ -25,7 +25,7 @@ def _verdict(row: dict[str, Any]) -> str:
         return "bypass"
     if not row.get("vendor_library", True):
         return "vendor-off"
-    if row.get("env") or row.get("torch"):
+    if row.get("env") or row.get("torch") or row.get("derived"):
         return "native-with-settings"
     return "native"
 

@@ -9,6 +9,7 @@ from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.convolution import native_convolution, other_dtypes
 from rocmprobe.judge.evidence import by_severity, failed, quoted
 from rocmprobe.judge.machine import MACHINE_RULES
+from rocmprobe.judge.sweep import faulty_solvers
 from rocmprobe.model import Finding, Outcome, Results
 
 #: What a rung below convolution carries; copy and elementwise carry everything.
@@ -23,7 +24,7 @@ _CARRIES = {
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
-        *MACHINE_RULES, _ladder, native_convolution, other_dtypes, _batch_norm,
+        *MACHINE_RULES, _ladder, native_convolution, other_dtypes, faulty_solvers, _batch_norm,
         _training_step, _as_found, _bypass, _fallback, _aborted, _wedged, _probe_errors, _teardown, _partial,
     )  # fmt: skip
     return by_severity(finding for rule in rules for finding in rule(results))

@@ -10,14 +10,16 @@ from rocmprobe.model import DIRECTIONS, Setting
 from rocmprobe.problems import Problem, parse_problem, problems
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
+from rocmprobe.solvers import by_name
 
 _DRIVER = "torch"
 
 
 @dataclass(frozen=True)
 class Question:
-    """What ``@pytest.mark.asks`` says: a check, for which settings ("every" or names), and either
-    dtypes or a set of problems (a key of ``data/problems.toml``), with each direction apart or not."""
+    """What ``@pytest.mark.asks`` says: a check, for which settings ("every", names, or "forced" for those
+    that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``),
+    with each direction apart or not."""
 
     check: str
     settings: tuple[str, ...] = ("default",)
@@ -31,6 +33,10 @@ def cases(
 ) -> Iterator[Case]:
     """The cases of ``question`` on one target, in the order in which they should be settled."""
     for setting in settings:
+        if setting.solver:
+            if "forced" in question.settings:
+                yield from _sweep(question, target, setting, options)
+            continue
         if "every" not in question.settings and setting.name not in question.settings:
             continue
         for problem in _problems(question.problems, options) if question.problems else (None,):
@@ -41,6 +47,26 @@ def cases(
                         problem.text if problem else None, direction,
                         _needs(question.check, target.device, setting, options),
                     )  # fmt: skip
+
+
+def _sweep(question: Question, target: Target, setting: Setting, options: RunOptions) -> Iterator[Case]:
+    """The cases of one forced solver: what it may run at all, asked where ``default`` fails or all is asked
+    for. At level quick, of each dtype the first problem alone."""
+    chosen = _problems(question.problems, options)
+    if options.level == "quick":
+        chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
+    solver = by_name()[setting.solver]
+    for problem in chosen:
+        for direction in _directions(options):
+            if not solver.may_run(problem.text, direction, target.effective_isa):
+                continue
+            what = (problem.dtype, problem.text, direction)
+            default = Case(target.device, _DRIVER, "default", "convolution", *what)
+            yield Case(
+                target.device, _DRIVER, setting.name, question.check, *what,
+                _needs("convolution", target.device, setting, options),
+                () if options.settings == "all" else (default.id,),
+            )  # fmt: skip
 
 
 def _directions(options: RunOptions) -> tuple[str, ...]:
