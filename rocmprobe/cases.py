@@ -1,7 +1,8 @@
 """Cases: one question each, with an id that stays the same from run to run.
 
 A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases it stands on;
-where one of them failed, the case is blocked.
+where one of them failed, the case is blocked. ``if_failed`` holds the ids of those that give a reason to ask:
+where none of them failed, the case is skipped.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ CHECKS = {
     "gemm": Check("gemm", "Does matrix multiplication (rocBLAS on AMD) give right numbers?"),
     "im2col": Check("im2col", "Do unfold and fold move every element to its place?"),
     "convolution": Check("conv", "Does convolution give right numbers, each direction apart?"),
+    "solver": Check("conv", "Does this solver alone give right numbers?"),
     "gradients": Check("conv", "Do first and second derivatives agree with finite differences?"),
     "memory": Check("conv", "How much memory does convolution take and keep for backward?", exclusive=True),
     "throughput": Check("conv", "How fast is convolution, forward and with backward?", exclusive=True),
@@ -47,6 +49,7 @@ class Case:
     problem: Optional[str] = None
     direction: Optional[str] = None
     needs: tuple[str, ...] = ()
+    if_failed: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

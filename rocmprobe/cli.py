@@ -15,7 +15,7 @@ from typing import Any, Optional
 import click
 
 from rocmprobe import __version__
-from rocmprobe.model import WORKING_STATES, BadInput, NothingToTest, Results, read_results, to_json
+from rocmprobe.model import WORKING_STATES, BadInput, NothingToTest, Results, Setting, read_results, to_json
 from rocmprobe.problems import LEVELS
 from rocmprobe.runner.journal import CannotWrite
 
@@ -136,7 +136,7 @@ def run_command(
         folder = Path(resume or "reports/latest").resolve()
         run.resume(folder, retry_aborted)
     else:
-        folder = run.begin(_options(expected, options), out).resolve()
+        folder = run.begin(_options(expected, options), out, _derived(expected)).resolve()
     code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
     if code == INTERNAL:
         return code
@@ -167,8 +167,24 @@ def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
     return RunOptions(
         # A comma makes it a list of names: "default" alone is the name of a set.
         ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
-        skip=("throughput", "memory", "start-up"), simulate=simulate, redact=redact,
+        skip=("throughput", "memory", "start-up", "solver"), simulate=simulate, redact=redact,
     )  # fmt: skip
+
+
+def _derived(expected: Optional[Results]) -> Optional[Setting]:
+    """The recommended setting as ``expected`` has it, where its variables were found out on the machine.
+
+    Raises BadInput where they are no switches of solvers: results may come from anywhere.
+    """
+    from rocmprobe.solvers import are_switches
+
+    wanted = expected.recommendation.configuration.setting if expected and expected.recommendation else None
+    found = next((each for each in expected.settings if each.name == wanted), None) if expected else None
+    if found is None or not found.derived:
+        return None
+    if not found.env or not are_switches(found.env):
+        raise BadInput(f"--verify: {found.name} of these results is not a set of solver switches; run again")
+    return found
 
 
 def _verified(expected: Results, results: Results, console: Any) -> int:
@@ -350,7 +366,10 @@ def repro_command(results: Path, case: str) -> int:
 
 @main.command("list")
 @click.argument(
-    "what", type=click.Choice(("settings", "problems", "checks", "machines", "variables", "gpus", "causes"))
+    "what",
+    type=click.Choice(
+        ("settings", "solvers", "problems", "checks", "machines", "variables", "gpus", "causes")
+    ),
 )
 @_answering
 def list_command(what: str) -> int:

@@ -19,6 +19,7 @@ from rocmprobe._toml import tomllib
 from rocmprobe.fault_machines import PHASES
 from rocmprobe.model import DIRECTIONS, BadInput, Fact, Gpu, Machine
 from rocmprobe.problems import DTYPES, parse_problem
+from rocmprobe.solvers import by_name, in_play
 
 LIBRARIES = ("miopen", "rocblas", "hip")
 #: raise: RuntimeError(message); wrong: one output channel doubled; signal: the child dies by ``signal``;
@@ -39,7 +40,8 @@ class Fault:
     fault come and go. ``stderr`` texts, by direction or for "any", are printed as the library would, at the
     file-descriptor level. ``operator`` is a regular expression over the names of PyTorch's operators; without
     one a fault of ``miopen`` is about convolution.
-    A fault that ``poisons`` leaves the device context unusable.
+    A fault that ``poisons`` leaves the device context unusable. One of a ``solver`` strikes where that
+    is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all.
 
     ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
     the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
@@ -60,6 +62,12 @@ class Fault:
     chance: float = 1.0
     poisons: bool = False
     source: str = ""
+    solver: tuple[str, ...] = ()
+
+    @property
+    def in_call(self) -> bool:
+        """Whether it strikes inside a library."""
+        return self.phase in ("first-call", "steady")
 
     def matches(
         self, setting: str, problem: str, dtype: str, direction: str, environ: Mapping[str, str]
@@ -78,7 +86,7 @@ class SimulatedMachine:
     """A machine that is not there: its facts, and what goes wrong on it. ``budgets`` (by name) stand in
     for those of the level (``runner/budgets.py``), so that a machine that hangs need not be waited for in
     full. ``problems`` are asked about where the user names none; with ``fresh`` every case has a child of
-    its own."""
+    its own. ``solvers`` are those that its MIOpen has, empty for all that ``data/solvers.toml`` lets pass."""
 
     name: str
     summary: str
@@ -88,6 +96,18 @@ class SimulatedMachine:
     budgets: Mapping[str, float]
     problems: tuple[str, ...] = ()
     fresh: bool = False
+    solvers: tuple[str, ...] = ()
+
+    def in_play(
+        self, problem: str, direction: str, device: str, environ: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        """The solvers that MIOpen tries for a problem (its text) and direction on ``device`` ("cuda:0"), the
+        one that it takes first."""
+        gpus, number = self.machine.amd_gpus, int(device.partition(":")[2] or 0)
+        isa = gpus[number].effective_isa.value if number < len(gpus) else None
+        version = str(self.machine.value("miopen.version") or "")
+        tried = (solver.name for solver in in_play(problem, direction, isa, version, environ))
+        return tuple(name for name in tried if not self.solvers or name in self.solvers)
 
 
 def machine_names() -> tuple[str, ...]:
@@ -126,7 +146,10 @@ def load_machine(name: str) -> SimulatedMachine:
 
 
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
-    known = ("summary", "source", "gpus", "facts", "variables", "faults", "budgets", "problems", "fresh")
+    known = (
+        "summary", "source", "gpus", "facts", "variables", "faults", "budgets", "problems", "fresh",
+        "solvers",
+    )  # fmt: skip
     for key in data:
         if key not in known:
             raise ValueError(f"{key!r} is not one of {', '.join(known)}")
@@ -147,9 +170,20 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     fresh = data.get("fresh", False)
     if not isinstance(fresh, bool):
         raise ValueError("'fresh' must be true or false")
+    offered = data.get("solvers", [])
+    if not isinstance(offered, list):
+        raise ValueError("'solvers' must be an array of names")
+    _known("solvers", "solver", tuple(offered), tuple(by_name()))
     return SimulatedMachine(
-        name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh
-    )
+        name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
+        tuple(offered),
+    )  # fmt: skip
+
+
+def _known(where: str, what: str, values: tuple[Any, ...], known: tuple[str, ...]) -> None:
+    for value in values:
+        if value not in known:
+            raise ValueError(f"{where}: {what} {value!r} is not one of {', '.join(known)}")
 
 
 def _problems(data: Mapping[str, Any]) -> tuple[str, ...]:
@@ -207,12 +241,13 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         ("dtype", fault.dtypes, tuple(DTYPES.values())),
         ("direction", fault.directions, DIRECTIONS),
         ("signal", (fault.signal,), tuple(signal.Signals.__members__)),
+        ("solver", fault.solver, tuple(by_name())),
     ):
-        for value in values:
-            if value not in known:
-                raise ValueError(f"fault: {what} {value!r} is not one of {', '.join(known)}")
-    if fault.effect == "wrong" and fault.phase not in ("first-call", "steady"):
+        _known("fault", what, values, known)
+    if fault.effect == "wrong" and not fault.in_call:
         raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
+    if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
+        raise ValueError("fault: a solver runs in calls of miopen's convolution alone")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
     for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):
@@ -225,7 +260,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 
 #: TOML types of the fields of a fault that are not plain text.
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
-    "settings": (list,), "dtypes": (list,), "directions": (list,),
+    "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
 }  # fmt: skip
 

@@ -135,7 +135,8 @@ class Setting:
     first and the last version of the vendor library on which it means anything, ``torch_since`` and
     ``torch_until`` those of PyTorch. ``search`` says how PyTorch asks MIOpen for a solver ("find",
     "immediate" or "exhaustive"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
-    ``channels_last`` ask the same problems in another dtype or memory format.
+    ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
+    out on the machine, during the run; ``solver`` is the one that it forces, for settings of the solver sweep.
     """
 
     name: str
@@ -156,6 +157,8 @@ class Setting:
     search: str = ""
     dtype: Optional[str] = None
     channels_last: bool = False
+    derived: bool = False
+    solver: str = ""
 
     @property
     def changes_problems(self) -> bool:

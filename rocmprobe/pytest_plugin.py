@@ -219,12 +219,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
     checks = list(CHECKS)
 
-    def order(item: pytest.Item) -> tuple[bool, int, int]:
-        """`default`, which all else stands on, then the other trials; each up its ladder."""
+    def order(item: pytest.Item) -> tuple[int, int, int]:
+        """`default`, which all else stands on, then the solvers alone, which a setting is made from, then the
+        other trials; each up its ladder."""
         case = _case(item)
         if case is None:
-            return False, -1, -1
-        return case.setting != "default", trials[case.trial_key], checks.index(case.check)
+            return -1, -1, -1
+        rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
+        return rank, trials[case.trial_key], checks.index(case.check)
 
     items.sort(key=order)
 

@@ -60,7 +60,7 @@ def _verdict(row: dict[str, Any]) -> str:
         return "bypass"
     if not row.get("vendor_library", True):
         return "vendor-off"
-    changes = ("env", "torch", "search", "dtype", "channels_last")
+    changes = ("env", "torch", "search", "dtype", "channels_last", "derived")
     return "native-with-settings" if any(row.get(name) for name in changes) else "native"
 
 

@@ -39,10 +39,16 @@ def machine_file(path: Path, *faults: Mapping[str, Any], **budgets: float) -> Pa
     """Write a simulated machine that has ``faults``; budgets in seconds, generous unless given."""
     lines = [_FACTS, "[budgets]", *(f"{name} = {seconds}" for name, seconds in budgets.items())]
     for fault in faults:
-        # JSON's texts, numbers and arrays are TOML, too.
-        lines += ["[[faults]]", *(f"{name} = {json.dumps(value)}" for name, value in fault.items())]
+        lines += ["[[faults]]", *(f"{name} = {_toml(value)}" for name, value in fault.items())]
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return path
+
+
+def _toml(value: Any) -> str:
+    """JSON's texts, numbers and arrays are TOML, too; its objects are not."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{name} = {json.dumps(inner)}' for name, inner in value.items())} }}"
+    return json.dumps(value)
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -8,7 +8,8 @@ import pytest
 
 from rocmprobe.gpus import gfx_of, isa_of_override, marketing_name
 from rocmprobe.machines import EFFECTS, Fault, SimulatedMachine, load_machine, machine_names, torch_version
-from rocmprobe.model import BadInput, Machine, from_json, to_json
+from rocmprobe.model import DIRECTIONS, BadInput, Machine, from_json, to_json
+from rocmprobe.problems import LEVELS, problems
 from rocmprobe.settings import all_settings
 
 WINOGRAD_OFF = {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
@@ -40,6 +41,18 @@ class TestShipped:
     def test_its_faults_name_settings_that_exist(self, name):
         for fault in load_machine(name).faults:
             assert set(fault.settings) <= SETTINGS
+
+    def test_its_faulty_solvers_are_tried_somewhere(self, name):
+        machine = load_machine(name)
+        tried = {
+            solver
+            for problem in problems(LEVELS[-1], "native")
+            for direction in DIRECTIONS
+            for solver in machine.in_play(problem.text, direction, "cuda:0", {})
+        }
+        for fault in machine.faults:
+            one_by_one = {"GemmFwd1x1_0_2", "GemmBwd1x1_stride2"}  # strided 1x1 is no native problem
+            assert set(fault.solver) - one_by_one <= tried
 
     def test_it_reaches_a_child_process_whole(self, name):
         found = load_machine(name)
@@ -78,9 +91,11 @@ class TestMatching:
         assert fault.matches("default", PROBLEM, "float16", "fwd", {"MIOPEN_DEBUG_CONV_WINOGRAD": "1"})
 
     def test_the_machine_with_broken_fp16(self):
-        (fault,) = load_machine("rdna1-fp16-broken").faults
+        machine = load_machine("rdna1-fp16-broken")
+        (fault,) = machine.faults
         assert fault.matches("default", PROBLEM, "float16", "fwd", {})
-        assert not fault.matches("no-winograd", PROBLEM, "float16", "fwd", WINOGRAD_OFF)
+        assert set(fault.solver) & set(machine.in_play(PROBLEM, "fwd", "cuda:0", {}))
+        assert not set(fault.solver) & set(machine.in_play(PROBLEM, "fwd", "cuda:0", WINOGRAD_OFF))
         assert not fault.matches("default", PROBLEM.replace("fp16", "fp32"), "float32", "fwd", {})
 
 
@@ -148,6 +163,13 @@ class TestBadFiles:
             (HEAD + "problems = 'conv2d'", "problems"),
             (HEAD + "problems = ['conv2d']", "conv2d"),
             (HEAD + "fresh = 1", "fresh"),
+            (HEAD + "solvers = 'fft'", "solvers"),
+            (HEAD + "solvers = ['fft', 'dft']", "'dft'"),
+            (FAULT + "solver = 'fft'", "solver"),
+            (FAULT + "solver = ['dft']", "'dft'"),
+            (FAULT + "solver = ['fft']\nphase = 'teardown'", "a solver runs in calls"),
+            (FAULT + "solver = ['fft']\noperator = 'batch_norm'", "a solver runs in calls"),
+            (FAULT.replace("miopen", "rocblas") + "solver = ['fft']", "a solver runs in calls"),
             (FAULT + "chance = 'often'", "chance"),
             (FAULT + "chance = true", "chance"),
             (FAULT + "chance = 1.5", "chance"),
@@ -158,6 +180,13 @@ class TestBadFiles:
         path = tmp_path / "machine.toml"
         path.write_text(text)
         assert named in self.refused(path)
+
+
+def test_its_own_choice_of_solvers(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('solvers = ["fft", "GemmFwdRest", "GemmBwdRest"]\n' + HEAD)
+    text = PROBLEM.replace("fp16", "fp32")
+    assert load_machine(str(path)).in_play(text, "fwd", "cuda:0", {}) == ("GemmFwdRest", "fft")
 
 
 def test_a_file_of_one_s_own(tmp_path):

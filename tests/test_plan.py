@@ -10,6 +10,7 @@ from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.targets import Target
 from rocmprobe.settings import settings_for
+from rocmprobe.solvers import by_name, forced_setting, solvers
 
 GPU = Target("cuda:0", "miopen")
 SETTINGS = settings_for("miopen")
@@ -23,6 +24,8 @@ LADDER = (
     Question("batch-norm", ("default", "vendor-off")),
     Question("training-step", ("every",)),
 )
+SWEEP = Question("solver", ("forced",), problems="native", directions=True)
+FORCED = tuple(map(forced_setting, solvers()))
 EVERYTHING = (
     *LADDER,
     NATIVE,
@@ -126,6 +129,43 @@ class TestNeeds:
         needs = one(LADDER[-1], setting).needs
         assert f"cuda:0/torch/{batch_norm}/batch-norm/float32" in needs
         assert any(need.startswith(f"cuda:0/torch/{setting}/convolution/") for need in needs)
+
+
+class TestSweep:
+    def swept(self, options=RunOptions()):  # noqa: B008 - frozen
+        return planned(SWEEP, options, (*SETTINGS, *FORCED))
+
+    def test_each_solver_that_may_run_is_a_setting_of_its_own(self):
+        found = self.swept()
+        assert {case.check for case in found} == {"solver"}
+        for case in found:
+            solver = by_name()[case.setting.removeprefix("only-")]
+            assert solver.may_run(case.problem, case.direction, None)
+        assert len({case.trial_key for case in found}) > 20
+
+    def test_at_level_quick_the_first_problem_of_each_dtype(self):
+        first = {problem.dtype: problem.text for problem in reversed(problems("quick", "native"))}
+        assert {case.problem for case in self.swept()} == set(first.values())
+        more = {case.problem for case in self.swept(RunOptions(level="standard"))}
+        assert more == {problem.text for problem in problems("standard", "native")}
+
+    def test_inference_asks_forward_alone(self):
+        assert {case.direction for case in self.swept(RunOptions(purpose="inference"))} == {"fwd"}
+
+    def test_it_is_asked_where_default_fails_at_the_same(self):
+        asked = {case.id for case in planned(NATIVE)}
+        for case in self.swept():
+            (reason,) = case.if_failed
+            assert reason == f"cuda:0/torch/default/convolution/{case.problem}/{case.direction}"
+            assert reason in asked
+            assert set(case.needs) == {"cuda:0/torch/default/elementwise/float32"}
+
+    def test_all_settings_ask_for_it_anyway(self):
+        assert {case.if_failed for case in self.swept(RunOptions(settings="all"))} == {()}
+
+    def test_no_other_suite_asks_under_a_forced_solver(self):
+        for question in EVERYTHING:
+            assert planned(question, settings=(*SETTINGS, *FORCED)) == planned(question)
 
 
 def test_only_and_skip():

@@ -55,8 +55,9 @@ MACHINES = (
         (FP32, FP16),
     ),
     Expected(
-        "winograd-wrong", "no-winograd", "native-convolution", ("wrong-results-solver", "miopen-exec"),
-        "no-winograd",
+        "winograd-wrong", "no-faulty-solvers,no-winograd", "native-convolution",
+        ("wrong-results-solver", "miopen-exec"), "no-faulty-solvers",
+        checks=("convolution", "*/only-ConvBinWinograd*/solver/*", "*/only-GemmFwdRest/solver/*"),
     ),
     Expected(
         "bn-dead", "vendor-off", "batch-norm", ("miopen-kernel-compile-failure", "miopen-compile"),

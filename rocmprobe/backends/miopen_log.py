@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
+from rocmprobe.backends.base import Reading
+from rocmprobe.solvers import FORCE, names_by_id
+
 #: ``miopenStatus_t`` of MIOpen's public header.
 STATUSES = (
     "miopenStatusSuccess", "miopenStatusNotInitialized", "miopenStatusInvalidValue", "miopenStatusBadParm",
@@ -29,25 +32,8 @@ _FAMILIES = (
     ("DirectNaive", "naive"), ("Wino", "Winograd"), ("ImplicitGemm", "ImplicitGEMM"),
     ("Igemm", "ImplicitGEMM"), ("Gemm", "GEMM"), ("fft", "FFT"), ("ConvAsm", "Direct"),
     ("ConvOcl", "Direct"), ("ConvDirect", "Direct"), ("ConvHipDirect", "Direct"),
+    ("ConvHipBwd", "Direct"),
 )  # fmt: skip
-
-#: Solvers by id (src/solver.cpp: an id is never given twice), for a log that has only the number.
-_SOLVERS = {
-    1: "ConvAsm3x3U", 2: "ConvAsm1x1U", 3: "ConvAsm1x1UV2", 5: "ConvAsm5x10u2v2f1", 6: "ConvAsm5x10u2v2b1",
-    7: "ConvAsm7x7c3h224w224k64u2v2p3q3f1", 8: "ConvOclDirectFwd11x11", 9: "ConvOclDirectFwdGen",
-    11: "ConvOclDirectFwd", 13: "ConvOclDirectFwd1x1", 14: "ConvBinWinograd3x3U", 15: "ConvBinWinogradRxS",
-    16: "ConvAsmBwdWrW3x3", 17: "ConvAsmBwdWrW1x1", 18: "ConvOclBwdWrW2<1>", 19: "ConvOclBwdWrW2<2>",
-    20: "ConvOclBwdWrW2<4>", 21: "ConvOclBwdWrW2<8>", 22: "ConvOclBwdWrW2<16>",
-    23: "ConvOclBwdWrW2NonTunable", 24: "ConvOclBwdWrW53", 25: "ConvOclBwdWrW1x1",
-    26: "ConvHipImplicitGemmV4R1Fwd", 31: "ConvHipImplicitGemmV4R1WrW", 34: "fft",
-    37: "ConvBinWinogradRxSf3x2", 53: "ConvBinWinogradRxSf2x3", 54: "ConvHipImplicitGemmV4R4Fwd",
-    55: "ConvHipImplicitGemmBwdDataV1R1", 56: "ConvHipImplicitGemmBwdDataV4R1",
-    61: "ConvHipImplicitGemmV4R4WrW", 84: "ConvBinWinogradRxSf2x3g1", 85: "ConvDirectNaiveConvFwd",
-    86: "ConvDirectNaiveConvBwd", 87: "ConvDirectNaiveConvWrw", 88: "GemmFwd1x1_0_1", 90: "GemmFwd1x1_0_2",
-    91: "GemmFwdRest", 95: "GemmBwd1x1_stride2", 96: "GemmBwd1x1_stride1", 97: "GemmBwdRest",
-    101: "GemmWrw1x1_stride1", 102: "GemmWrwUniversal", 114: "ConvCkIgemmFwdV6r1DlopsNchw",
-    127: "ConvAsmImplicitGemmGTCDynamicFwdDlopsNCHWC", 139: "ConvWinoFuryRxS<2-3>",
-}  # fmt: skip
 
 _LEVELS = "Fatal|Error|Warning|Info2|Info|Trace|Command"
 # No pattern may scan a line more than once, however often its beginning recurs there: hence "[^][]".
@@ -86,6 +72,8 @@ _SOURCES = (
     re.compile(r"^Failed cmd: .* (\S+) -o "),
     re.compile(r"Cant find file: (\S+)\.o$"),
 )
+#: What Find says where no solver is left that may do the problem; by version.
+_NO_SOLVER = re.compile("No suitable algorithm was found|cannot be executed due to incorrect params")
 #: Said of every run where no assembler is installed; the run goes on without such kernels.
 _HARMLESS = "Path to assembler is not provided"
 
@@ -155,6 +143,20 @@ class MiopenLog:
 def family(solver: str) -> Optional[str]:
     """The algorithm family of a solver's name, or None for a name of another kind."""
     return next((name for part, name in _FAMILIES if part in solver), None)
+
+
+def forced_in_vain(solver: str, state: str, told: Reading) -> Optional[str]:
+    """Why a question that forced ``solver`` says nothing of it, or None where its ``state`` does.
+
+    Where something else went wrong as well, the search for a solver ended because of that.
+    """
+    if state == "error" and any(f"Invalid value of {FORCE}" in line for line in told.errors):
+        return f"this MIOpen does not know {solver}"
+    if state == "error" and told.errors and all(_NO_SOLVER.search(line) for line in told.errors):
+        return f"{solver} does not apply to this problem"
+    if state in ("pass", "wrong") and told.implementation not in (None, solver):
+        return f"MIOpen ran {told.implementation} in its place"
+    return None
 
 
 def parse(text: str) -> MiopenLog:
@@ -260,7 +262,7 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
 
 
 def _named(solver: str) -> str:
-    return _SOLVERS.get(_bytes(solver) or 0, solver) if solver.isdecimal() else solver
+    return names_by_id().get(_bytes(solver) or 0, solver) if solver.isdecimal() else solver
 
 
 def _chosen(

@@ -10,6 +10,7 @@ from rocmprobe.judge.convolution import native_convolution, other_dtypes
 from rocmprobe.judge.evidence import MEASUREMENTS, by_severity, failed, quoted
 from rocmprobe.judge.machine import MACHINE_RULES
 from rocmprobe.judge.start_up import slow_first_calls
+from rocmprobe.judge.sweep import faulty_solvers
 from rocmprobe.model import Finding, Outcome, Results
 
 #: What a rung below convolution carries; copy and elementwise carry everything.
@@ -24,7 +25,7 @@ _CARRIES = {
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
-        *MACHINE_RULES, _ladder, native_convolution, other_dtypes, _batch_norm,
+        *MACHINE_RULES, _ladder, native_convolution, other_dtypes, faulty_solvers, _batch_norm,
         _training_step, _as_found, _bypass, _fallback, slow_first_calls,
         _aborted, _wedged, _probe_errors, _teardown, _partial,
     )  # fmt: skip

@@ -152,12 +152,19 @@ def _sentence(results: Results, best: Optional[Standing], ranked: list[Standing]
     texts = {
         "native": f"Native convolution works: {name} is right on all {dtype} problems checked. "
         "Change nothing.",
-        "native-with-settings": f"{name} is right with the setting “{best.setting.name}”.",
+        "native-with-settings": _with_settings(name, best.setting),
         "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
         "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
         "cpu": f"Use the CPU: of all that was tried, it alone was right on all {dtype} problems checked.",
     }
     return fails + texts[best.setting.verdict] + faster
+
+
+def _with_settings(name: str, setting: Setting) -> str:
+    if not (setting.derived and setting.env):
+        return f"{name} is right with the setting “{setting.name}”."
+    switches = " ".join(f"{variable}={value}" for variable, value in setting.env.items())
+    return f"{name} is right with its faulty solvers switched off: {switches}."
 
 
 def _other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:

@@ -198,7 +198,7 @@ def _question(outcome: Outcome, setting: Setting) -> _Question:
             f"{name}: this setting needs rocmprobe (`rocmprobe run --settings {one_line(setting.name)}`); "
             "a script without it reproduces the native settings"
         )
-    if outcome.check == "convolution":
+    if outcome.check in ("convolution", "solver"):
         return _convolution(outcome)
     if outcome.check == "gemm":
         return _gemm(outcome)

@@ -15,6 +15,7 @@ from rocmprobe.causes import causes
 from rocmprobe.machines import load_machine, machine_names
 from rocmprobe.problems import LEVELS, PURPOSES, problems
 from rocmprobe.report import settings_table
+from rocmprobe.solvers import solvers
 from rocmprobe.variables import KINDS, Variable, variables
 
 
@@ -65,6 +66,22 @@ def _checks() -> Table:
 
 def _machines() -> Table:
     return _table(("machine", "what it is"), ((name, load_machine(name).summary) for name in machine_names()))
+
+
+def _solvers() -> Table:
+    # One column, as for variables, whose long names these are switched off by.
+    table = Table("solver", box=None, pad_edge=False, header_style="bold")
+    for solver in solvers():
+        words = (solver.family, ", ".join(solver.directions), ", ".join(solver.dtypes))
+        off = "\n".join(f"{name}=0" for name in solver.off)
+        table.add_row(
+            Group(
+                Text(solver.name, overflow="fold"),
+                Padding(Text("; ".join(words)), (0, 0, 0, 2)),
+                Padding(Text(off, "dim", overflow="fold"), (0, 0, 0, 2)),
+            )
+        )
+    return table
 
 
 def _causes() -> Table:
@@ -123,6 +140,6 @@ def _versions(row: Variable) -> str:
 
 
 TABLES: dict[str, Callable[[], Table]] = {
-    "settings": _settings, "problems": _problems, "checks": _checks, "machines": _machines, "gpus": _gpus,
-    "causes": _causes, "variables": _variables,
+    "settings": _settings, "solvers": _solvers, "problems": _problems, "checks": _checks,
+    "machines": _machines, "gpus": _gpus, "causes": _causes, "variables": _variables,
 }  # fmt: skip

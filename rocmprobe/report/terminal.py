@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from rocmprobe.judge.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model import Finding, Results
 from rocmprobe.report import text, view
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS
@@ -46,6 +47,9 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         if recommendation.verify:
             console.print(styled(("Check it again: ", "dim"), (recommendation.verify, "")), soft_wrap=True)
     print_findings(results.findings, console)
+    sweep = summary(results)
+    if sweep and not any(found.id == FAULTY_SOLVERS for found in results.findings):
+        console.print(styled(("\nSolvers alone: ", "dim"), (f"{sweep}.", "")))
     _print_counts(results, console)
     for name, path in paths.items():
         console.print(styled((f"{name:>12}  ", "dim"), (str(path), "")), soft_wrap=True)

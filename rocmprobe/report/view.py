@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
-from rocmprobe.report import matrix, measures, text
+from rocmprobe.report import matrix, measures, solvers, text
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -101,6 +101,7 @@ def build(results: Results) -> dict[str, Any]:
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
         "unlearned": matrix.unlearned(results),
         "settings": results.settings,
+        "sweep": solvers.build(results),
         "trials": results.trials,
     }
 

@@ -17,6 +17,7 @@ from typing import Any
 from rocmprobe.cases import Case
 from rocmprobe.model import BadInput, Outcome, from_json, to_json
 from rocmprobe.redact import redacted
+from rocmprobe.solvers import Cure
 
 NAME = "journal.jsonl"
 
@@ -55,6 +56,7 @@ class Journal:
         self._outcomes: dict[str, Outcome] = {}
         self._intents: set[str] = set()
         self._wedged: set[str] = set()
+        self._derived: dict[tuple[str, str, str], Cure] = {}
 
     def append(self, record: str, **content: Any) -> None:
         """Write one record and have it on disk before going on. Raises CannotWrite."""
@@ -103,6 +105,26 @@ class Journal:
             for outcome in self._outcomes.values()
         )
 
+    def count_check(self, state: str, case: Case) -> int:
+        """How many cases of the same device, driver and check ended in ``state``."""
+        self._refresh()
+        same = (case.device, case.driver, case.check)
+        return sum(
+            outcome.state == state and (outcome.device, outcome.driver, outcome.check) == same
+            for outcome in self._outcomes.values()
+        )
+
+    def derive(self, case: Case, cure: Cure) -> None:
+        """Write down what the derived setting of a case is."""
+        self.append(
+            "setting", device=case.device, driver=case.driver, setting=case.setting, cure=to_json(cure)
+        )
+
+    def derived(self, case: Case) -> Cure | None:
+        """What the derived setting of a case is, if any process has found it out."""
+        self._refresh()
+        return self._derived.get((case.device, case.driver, case.setting))
+
     def wedged(self, device: str) -> bool:
         """Whether the canary gave the device up."""
         self._refresh()
@@ -124,6 +146,9 @@ class Journal:
                 self._outcomes = unblocked(self._outcomes)
             elif record["record"] == "wedged":
                 self._wedged.add(record["device"])
+            elif record["record"] == "setting":
+                key = (record["device"], record["driver"], record["setting"])
+                self._derived.setdefault(key, from_json(Cure, record["cure"]))
 
 
 def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:

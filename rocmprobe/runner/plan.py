@@ -11,14 +11,16 @@ from rocmprobe.model import DIRECTIONS, Setting
 from rocmprobe.problems import Problem, parse_problem, problems
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
+from rocmprobe.solvers import by_name
 
 _DRIVER = "torch"
 
 
 @dataclass(frozen=True)
 class Question:
-    """What ``@pytest.mark.asks`` says: a check, for which settings ("every" or names), and either
-    dtypes or a set of problems (a key of ``data/problems.toml``), with each direction apart or not."""
+    """What ``@pytest.mark.asks`` says: a check, for which settings ("every", names, or "forced" for those
+    that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``),
+    with each direction apart or not."""
 
     check: str
     settings: tuple[str, ...] = ("default",)
@@ -32,6 +34,10 @@ def cases(
 ) -> Iterator[Case]:
     """The cases of ``question`` on one target, in the order in which they should be settled."""
     for setting in settings:
+        if setting.solver:
+            if "forced" in question.settings:
+                yield from _sweep(question, target, setting, options)
+            continue
         if not _concerns(question, setting):
             continue
         for problem in _problems(question.problems, options, setting) if question.problems else (None,):
@@ -54,6 +60,26 @@ def _concerns(question: Question, setting: Setting) -> bool:
     if setting.dtype and question.check != "convolution":
         return False
     return not (setting.inherit_environment and question.check == "start-up")
+
+
+def _sweep(question: Question, target: Target, setting: Setting, options: RunOptions) -> Iterator[Case]:
+    """The cases of one forced solver: what it may run at all, asked where ``default`` fails or all is asked
+    for. At level quick, of each dtype the first problem alone."""
+    chosen = _problems(question.problems, options, setting)
+    if options.level == "quick":
+        chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
+    solver = by_name()[setting.solver]
+    for problem in chosen:
+        for direction in _directions(options):
+            if not solver.may_run(problem.text, direction, target.effective_isa):
+                continue
+            what = (problem.dtype, problem.text, direction)
+            default = Case(target.device, _DRIVER, "default", "convolution", *what)
+            yield Case(
+                target.device, _DRIVER, setting.name, question.check, *what,
+                _needs("convolution", target.device, setting, options),
+                () if options.settings == "all" else (default.id,),
+            )  # fmt: skip
 
 
 def _directions(options: RunOptions) -> tuple[str, ...]:

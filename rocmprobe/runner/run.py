@@ -35,12 +35,15 @@ from rocmprobe.runner.locks import hold_for_good
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.session import unasked
 from rocmprobe.runner.targets import Target, find_targets
-from rocmprobe.settings import settings_for
+from rocmprobe.settings import search_flags, settings_for
+from rocmprobe.solvers import forced_setting, solvers
 
 
-def begin(options: RunOptions, out: Optional[Path]) -> Path:
+def begin(options: RunOptions, out: Optional[Path], verified: Optional[Setting] = None) -> Path:
     """Look at the machine, make the run's folder and write its first record. Returns the folder.
 
+    ``verified`` is a setting that an earlier run derived: it is asked with the variables that it had there,
+    and no solver is run alone.
     Raises BadInput for an unknown option value or a folder that cannot be written or holds a run
     already, NothingToTest where the machine lacks the device or torch.
     """
@@ -54,7 +57,7 @@ def begin(options: RunOptions, out: Optional[Path]) -> Path:
         machine = _simulated(simulation.machine, machine)
     targets = find_targets(options.device, machine)
     torch = machine.value("torch.version")
-    settings = {target.device: settings_for(target.backend, options.settings, torch) for target in targets}
+    settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
     started = _now()
     folder = out or Path("reports") / f"{re.sub('[:-]', '', started)}-{_label(targets)}"
     try:
@@ -83,6 +86,20 @@ def begin(options: RunOptions, out: Optional[Path]) -> Path:
     if out is None:
         _point_latest_at(folder)
     return folder
+
+
+def _settings(
+    target: Target, wanted: str, torch: Optional[str], verified: Optional[Setting]
+) -> tuple[Setting, ...]:
+    """The settings that users name, and for MIOpen those that force one solver each (only Find obeys)."""
+    rows = settings_for(target.backend, wanted, torch)
+    if verified:
+        return tuple(verified if row.name == verified.name else row for row in rows)
+    if target.backend != "miopen":
+        return rows
+    flags = search_flags("find", torch)
+    forced = (replace(forced_setting(solver), search="find", torch=flags) for solver in solvers())
+    return (*rows, *forced)
 
 
 def resume(folder: Path, retry_aborted: bool) -> None:
@@ -162,6 +179,7 @@ def results(folder: Path) -> Results:
     outcomes: dict[str, Outcome] = {}
     trials: list[Trial] = []
     expected: set[str] = set()
+    derived: dict[str, Mapping[str, Any]] = {}
     finished = None
     for record in found:
         kind = record["record"]
@@ -172,6 +190,9 @@ def results(folder: Path) -> Results:
             outcomes.pop(record["case"], None)
         elif kind == "trial":
             trials.append(from_json(Trial, record["trial"]))
+        elif kind == "setting" and record["cure"]["env"] is not None:
+            # Of several devices the first counts: the recommendation is about that.
+            derived.setdefault(record["setting"], record["cure"])
         elif kind == "plan":
             expected |= set(record["cases"])
         elif kind == "resumed":
@@ -180,6 +201,9 @@ def results(folder: Path) -> Results:
             finished = record["at"]
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row["name"]: from_json(Setting, row) for rows in run["settings"].values() for row in rows}
+    for name, cure in derived.items():
+        settings[name] = replace(settings[name], env=cure["env"], reason=cure["reason"])
+    asked = {outcome.setting for outcome in outcomes.values() if outcome.state not in ("skipped", "blocked")}
     return Results(
         schema_version=SCHEMA_VERSION,
         rocmprobe=run["rocmprobe"],
@@ -193,7 +217,7 @@ def results(folder: Path) -> Results:
             "targets": [_named(target) for target in run["targets"]],
         },
         machine=machine,
-        settings=tuple(settings.values()),
+        settings=tuple(each for each in settings.values() if not each.solver or each.name in asked),
         problems=tuple(parse_problem(text).as_json() for text in texts),
         trials=tuple(trials),
         outcomes=tuple(outcomes.values()),

@@ -11,16 +11,19 @@ from typing import Optional
 
 from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
-from rocmprobe.model import UNLEARNED_STATES, WORKING_STATES, Outcome, Setting, from_json
+from rocmprobe.model import FAILING_STATES, UNLEARNED_STATES, WORKING_STATES, Outcome, Setting, from_json
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import CannotWrite, Journal, header
 from rocmprobe.runner.locks import device_lock
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
 from rocmprobe.runner.trial import Trials
+from rocmprobe.solvers import cure
 
 #: States of a gate that let pass what stands on it: it holds, or nothing was learned of it.
 _OPEN = WORKING_STATES | (UNLEARNED_STATES - {"blocked"})
+#: As many times the hangs of one setting may the solvers hang that are run alone.
+_SWEEP_PATIENCE = 3
 
 
 class Session:
@@ -72,7 +75,8 @@ class Session:
         return self.journal.find(case.id) or forbidden
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
-        """A ``blocked`` outcome if the device is gone or something the case stands on does not hold."""
+        """The outcome without asking: ``blocked`` if the device is gone or something the case stands on does
+        not hold, ``skipped`` if nothing gives a reason to ask, ``n/a`` if there is nothing to ask with."""
         setting = next(each for each in self.settings[case.device] if each.name == case.setting)
         if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
@@ -84,6 +88,8 @@ class Session:
             if self.journal.count(state, case) >= limit:
                 told = f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
                 return self._blocked(case, told, cause)
+        if setting.solver and self._hanging_solvers(case):
+            return self._blocked(case, "solvers that ran alone hung; the rest is not asked", "many-hangs")
         for need in case.needs:
             gate = self._gate(need)
             if gate is None or gate.state in _OPEN or gate.cause == "run-died":
@@ -91,6 +97,50 @@ class Session:
             why = gate.evidence[0] if gate.evidence else gate.state
             reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
             return self._blocked(case, reason, f"rung:{gate.rung}")
+        return self._needless(case) or (self._uncured(case) if setting.derived and not setting.env else None)
+
+    def _hanging_solvers(self, case: Case) -> bool:
+        """Whether enough solvers hung: this one, which needs no second proof, or any."""
+        own, all_of_them = self.journal.count("hang", case), self.journal.count_check("hang", case)
+        return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
+
+    def _needless(self, case: Case) -> Optional[Outcome]:
+        """``skipped`` where none of the cases failed that give a reason to ask. One that is no part of the
+        run gives a reason, too: then this was asked for by name."""
+        reasons = [self._gate(each) for each in case.if_failed]
+        if not reasons or None in reasons:
+            return None
+        gates = [gate for gate in reasons if gate is not None]
+        if any(gate.state in FAILING_STATES and gate.cause != "run-died" for gate in gates):
+            return None
+        for gate in gates:
+            if gate.state == "blocked":
+                return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
+            if gate.state not in WORKING_STATES:
+                return self._unasked(case, "skipped", None, f"{gate.id} is {gate.state}")
+        return self._unasked(case, "skipped", None, "default is right here: no solver needs to be found out")
+
+    def _uncured(self, case: Case) -> Optional[Outcome]:
+        """Find out what the case's setting is, once all that it is made from is settled; the outcome where it
+        comes to nothing."""
+        found = self.journal.derived(case)
+        if found is None:
+            same = (case.device, case.driver)
+            sweep = [
+                each
+                for each in self._cases.values()
+                if each.check == "solver" and (each.device, each.driver) == same
+            ]
+            outcomes = [gate for gate in map(self._gate, [each.id for each in sweep]) if gate]
+            if self.journal.wedged(case.device):
+                return self._blocked(case, "the device stopped answering", "gpu-wedged")
+            self.journal.derive(case, cure(outcomes))
+            # The first record counts, whoever wrote it.
+            found = self.journal.derived(case)
+        assert found is not None, "it was written a moment ago"
+        if found.env is None:
+            return self._unasked(case, found.state, None, found.reason)
+        self._trials.derive(case, found.env)
         return None
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
@@ -127,8 +177,11 @@ class Session:
             lines = traceback.format_exc().splitlines()
             return unasked(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
 
-    def _blocked(self, case: Case, reason: str, cause: str) -> Outcome:
-        return unasked(case, self._target(case), "blocked", cause, reason)
+    def _blocked(self, case: Case, reason: str, cause: Optional[str]) -> Outcome:
+        return self._unasked(case, "blocked", cause, reason)
+
+    def _unasked(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
+        return unasked(case, self._target(case), state, cause, reason)
 
     def _target(self, case: Case) -> Target:
         return next(target for target in self.targets if target.device == case.device)

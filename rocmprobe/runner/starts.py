@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,14 @@ ROUNDS = 3
 def folder(base: Path, case: Case) -> Path:
     """Where the databases and caches of the child for ``case`` lie. Those of a setting are shared by its
     trials; a start-up has its own, which a cold start finds empty."""
-    shared = base / "_".join((case.device.replace(":", ""), case.driver, case.setting))
-    return shared.with_name(f"{shared.name}_{case.problem}") if case.check == "start-up" else shared
+    words = [
+        case.device,
+        case.driver,
+        case.setting,
+        *([str(case.problem)] if case.check == "start-up" else []),
+    ]
+    # Compilers are started with these paths, some through a shell: solvers have names like "A<2-3>".
+    return base / "_".join(re.sub(r"[^\w+.-]", "", word) for word in words)
 
 
 def merged(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:

@@ -9,11 +9,12 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import Reading
+from rocmprobe.backends.miopen_log import forced_in_vain
 from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
@@ -85,6 +86,7 @@ class Trials:
     ) -> None:
         self._targets = targets
         self._settings = settings
+        self._derived: dict[tuple[str, str, str], Setting] = {}
         self._budgets = budgets
         self._simulated = to_json(simulated) if simulated else None
         self._fresh = simulated is not None and simulated.fresh
@@ -92,6 +94,15 @@ class Trials:
         self._live: Optional[_Live] = None
         self._folder = own_folder()
         self._guardian = Guardian(self._folder, server.folder())
+
+    def derive(self, case: Case, env: Mapping[str, str]) -> None:
+        """Let the derived setting of ``case`` have these variables from now on."""
+        setting = self._settings[case.device][case.setting]
+        self._derived[case.device, case.driver, case.setting] = replace(setting, env=env)
+
+    def _setting(self, case: Case) -> Setting:
+        derived = self._derived.get((case.device, case.driver, case.setting))
+        return derived or self._settings[case.device][case.setting]
 
     def close(self, at_once: bool) -> None:
         """End the child, ``at_once`` or in its own way, and remove the run's databases and caches."""
@@ -140,10 +151,10 @@ class Trials:
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
-        """One hang under a setting is proven by a second; the next ones are believed."""
-        if state == "hang" and self._journal.count(state, case):
-            return 1
-        return TRIES.get(state, 1)
+        """One hang under a setting, or in the sweep over solvers, is proven by a second; the next ones are
+        believed."""
+        count = self._journal.count_check if case.check == "solver" else self._journal.count
+        return 1 if state == "hang" and count(state, case) else TRIES.get(state, 1)
 
     def _reply(self, case: Case) -> _Reply:
         if self._live is None or self._live.key != case.trial_key or self._fresh:
@@ -164,12 +175,12 @@ class Trials:
 
     def _backend(self, case: Case) -> Backend:
         """The library that answers: the target's, or the CPU's where the setting goes there."""
-        on_cpu = self._settings[case.device][case.setting].device == "cpu"
+        on_cpu = self._setting(case).device == "cpu"
         return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
     def _started(self, case: Case) -> Child:
         """A child for the case's trial, told what it is for; it has yet to say that it is ready."""
-        target, setting = self._targets[case.device], self._settings[case.device][case.setting]
+        target, setting = self._targets[case.device], self._setting(case)
         folder = starts.folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
@@ -309,9 +320,14 @@ class Trials:
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
         target, backend = self._targets[case.device], self._backend(case)
         told = backend.read(reply.log)
-        ran = told if case.check == "convolution" else Reading()
-        solver = ran.implementation
-        if state == "pass" and solver and backend.is_fallback(solver):
+        ran = told if case.check in ("convolution", "solver") else Reading()
+        solver, cause = ran.implementation, last["cause"]
+        forced = self._setting(case).solver
+        if forced:
+            absent = forced_in_vain(forced, state, told)
+            if absent:
+                state, message, cause = "n/a", absent, None
+        elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []
         if state not in ("pass", "n/a"):
@@ -331,7 +347,7 @@ class Trials:
             id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
             rung=case.rung, state=state, trial=trials[-1], native_isa=target.native_isa,
             effective_isa=target.effective_isa, problem=case.problem, direction=case.direction,
-            dtype=case.dtype, phase=reply.phase, activity=reply.activity, cause=last["cause"],
+            dtype=case.dtype, phase=reply.phase, activity=reply.activity, cause=cause,
             attempts=tuple(
                 Attempt(answer["state"], trial, answer["message"], answer["timings"].get("seconds", 0.0))
                 for answer, trial in zip(answers, trials)

@@ -75,7 +75,7 @@ class Worker:
             from rocmprobe.worker.simulated import SimulatedMiopen, faults
 
             self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
-            self.below = faults(spec.simulated, spec.setting.name, breaking)
+            self.below = faults(spec.simulated, spec.setting.name, breaking, spec.device)
 
     def library_version(self) -> Optional[str]:
         """What torch says of the vendor library; asking a broken one may raise anything."""

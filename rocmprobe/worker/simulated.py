@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Meter, Miopen
@@ -22,6 +23,15 @@ from rocmprobe.problems import Problem
 from rocmprobe.worker.breaking import Breaking
 
 _CPU = BACKENDS["onednn"]
+#: By direction: who names the choice and how, and where and how it says that there is none (MIOpen 2.17).
+_CALLS = {
+    "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
+    "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
+    "bwd-weights": ("FindConvBwdWeightsAlgorithm", "BWrW", 1107, "Backward Weights"),
+}
+_TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
+_NO_SOLVER = "No suitable algorithm was found to execute the required convolution"
+_LEVEL_OF_CHOICE = 5
 #: PyTorch gives MIOpen tensors of at most this many dimensions (MIOPEN_DIM_MAX).
 _MIOPEN_DIMENSIONS = 5
 
@@ -50,13 +60,15 @@ class SimulatedMiopen(Miopen):
 
 
 def faults(
-    machine: SimulatedMachine, setting: str, breaking: Breaking
+    machine: SimulatedMachine, setting: str, breaking: Breaking, device: str = "cuda:0"
 ) -> Callable[[], AbstractContextManager[None]]:
-    """A context factory in which the faults of ``machine`` in libraries are in place under ``setting``."""
+    """A context factory in which the faults of ``machine`` in libraries are in place under ``setting``, for
+    one ``device`` of it."""
+    tried = lru_cache(maxsize=None)(partial(_tried, machine, device))
 
     @contextmanager
     def context() -> Iterator[None]:
-        layers: list[shim.Layer] = [_FaultLayer(machine, setting, breaking)]
+        layers: list[shim.Layer] = [_FaultLayer(machine, setting, breaking, tried)]
         watch = _watched_operators(machine, setting, breaking)
         if watch:
             layers.append(_WithinConvolutions(watch))
@@ -71,15 +83,28 @@ def faults(
     return context
 
 
+def _tried(machine: SimulatedMachine, device: str, problem: str, direction: str) -> tuple[str, ...]:
+    return machine.in_play(problem, direction, device, os.environ)
+
+
 class _FaultLayer(shim.Layer):
     name = "faults"
     rank = shim.RANK_FAULTS
 
-    def __init__(self, machine: SimulatedMachine, setting: str, breaking: Breaking) -> None:
+    def __init__(
+        self,
+        machine: SimulatedMachine,
+        setting: str,
+        breaking: Breaking,
+        tried: Callable[[str, str], tuple[str, ...]],
+    ) -> None:
+        self._tried = tried
         self._faults = tuple(fault for fault in machine.faults if not fault.operator)
         self._breaking = breaking
         self._setting = setting
         self._version = torch_version(machine.machine) or (99, 0)
+        # In 2.x it still blamed the parameters.
+        self._says_no_solver = not str(machine.machine.value("miopen.version") or "3").startswith("2.")
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
         fault = self._meet(call, call.bias is not None, ("fwd",))
@@ -113,12 +138,37 @@ class _FaultLayer(shim.Layer):
         dtype = str(call.input.dtype).rpartition(".")[2]
         library = "miopen" if self._enters_miopen(call, bias) else "rocblas"
         text = _problem(call, dtype, bias).text
+        tried = {d: self._tried(text, d) if library == "miopen" else () for d in directions}
         for fault in filter(self._breaking.in_library, self._faults):
-            met = [d for d in directions if fault.matches(self._setting, text, dtype, d, os.environ)]
+            met = tuple(
+                d
+                for d in directions
+                if fault.matches(self._setting, text, dtype, d, os.environ)
+                and (not fault.solver or set(fault.solver) & set(tried[d]))
+            )
             if fault.library == library and met and self._breaking.befalls(fault):
-                self._breaking.strike(fault, tuple(met))
-                return fault if fault.effect == "wrong" else None
+                wrong = fault.effect == "wrong"
+                if wrong and library == "miopen" and not fault.stderr:
+                    self._say(text, {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in met})
+                self._breaking.strike(fault, met)
+                return fault if wrong else None
+        if library == "miopen":
+            self._say(text, tried)
         return None
+
+    def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
+        """What MIOpen prints of its choice, or of having none, which it then raises."""
+        for direction, names in tried.items():
+            asked = _TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
+            function, word, line, failing = _CALLS[asked]
+            if names and int(os.environ.get("MIOPEN_LOG_LEVEL", "0")) >= _LEVEL_OF_CHOICE:
+                message = f"MIOpen(HIP): Info [{function}] {word} Chosen Algorithm: {names[0]} , 0, 0.02"
+                os.write(2, f"{message}\n".encode())
+            if not names:
+                place = f"MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:{line}: "
+                words = f"{failing} Convolution cannot be executed due to incorrect params"
+                os.write(2, f"{place}{_NO_SOLVER if self._says_no_solver else words}\n".encode())
+                raise RuntimeError("miopenStatusUnknownError")
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall, bias: bool) -> bool:
         """PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""

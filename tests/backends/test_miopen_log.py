@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocmprobe.backends import Miopen
-from rocmprobe.backends.miopen_log import STATUSES, Choice, Status, Tuning, family, parse
+from rocmprobe.backends.miopen_log import (
+    STATUSES,
+    Choice,
+    Status,
+    Tuning,
+    family,
+    forced_in_vain,
+    parse,
+)  # fmt: skip
 
 SHARED = Path(__file__).parents[3] / "shared"
 RUNS = SHARED / "fixtures" / "miopen-runs"
@@ -394,3 +402,33 @@ def test_a_megabyte_of_one_beginning_is_read(head, beginning):
     """What scanned it again from each beginning would take hours."""
     told = parse(head.strip("\n") + beginning * (1_000_000 // len(beginning)))
     assert len(told.messages) <= 1
+
+
+class TestForced:
+    """What a question says of the one solver that was forced."""
+
+    @needs_runs
+    @pytest.mark.parametrize(
+        ("log", "solver", "state", "told"),
+        [
+            ("FIND_ONLY_SOLVER_Bogus", "Bogus", "error", "this MIOpen does not know Bogus"),
+            ("FIND_ONLY_SOLVER_GemmFwdRest", GEMM, "pass", None),
+            ("FIND_ONLY_SOLVER_GemmFwdRest", GEMM, "wrong", None),
+            ("FIND_ONLY_SOLVER_GemmFwdRest", NAIVE, "pass", f"MIOpen ran {GEMM} in its place"),
+            ("FIND_ONLY_SOLVER_ConvDirectNaiveConvFwd", NAIVE, "pass", None),
+            ("CONV_DIRECT_0_MIOPEN_DEBUG_CONV_GEMM_0", "fft", "error", "fft does not apply to this problem"),
+        ],
+    )
+    def test_in_recorded_runs(self, log, solver, state, told):
+        text = (RUNS / "matrix" / f"v-MIOPEN_DEBUG_{log}.log").read_text("utf-8")
+        assert forced_in_vain(solver, state, Miopen().read(text)) == told
+
+    @pytest.mark.parametrize("state", ["error", "crash"])
+    def test_a_kernel_that_does_not_compile_is_its_own_failure(self, state):
+        text = (
+            "MIOpen(HIP): Error [BuildHip] HIPRTC status = HIPRTC_ERROR_COMPILATION (6), source file: a.cpp\n"
+            "MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:276: No suitable algorithm was found to "
+            "execute the required convolution\n"
+        )
+        assert forced_in_vain(GEMM, state, Miopen().read(text)) is None
+        assert forced_in_vain(GEMM, state, Miopen().read("")) is None

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Optional, Union
 
 from rocmprobe.cases import CHECKS, Case
-from rocmprobe.model import DIRECTIONS, SCHEMA_VERSION, Fact, Gpu, Machine, Outcome, Results
+from rocmprobe.model import DIRECTIONS, SCHEMA_VERSION, Fact, Gpu, Machine, Outcome, Results, Setting
 from rocmprobe.problems import parse_problem
 from rocmprobe.settings import settings_for
 
@@ -41,9 +41,14 @@ def card(native: Optional[str] = "gfx1010", effective: Optional[str] = "gfx1030"
     return Machine((gpu,), facts, {"HSA_OVERRIDE_GFX_VERSION": Fact("10.3.0", "environment")})
 
 
+def _settings(backend: str, wanted: str) -> tuple[Setting, ...]:
+    """Without those of which a run alone finds out what they are."""
+    return tuple(setting for setting in settings_for(backend, wanted, TORCH) if not setting.derived)
+
+
 def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
     """What the suites ask, in short."""
-    settings, device = settings_for(backend, wanted, TORCH), DEVICES[backend]
+    settings, device = _settings(backend, wanted), DEVICES[backend]
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     found = [
         Case(device, "torch", "default", check, dtype)
@@ -100,7 +105,7 @@ def run(
         schema_version=SCHEMA_VERSION, rocmprobe="0.1.0", started="2026-11-20T14:03:11+00:00",
         finished="2026-11-20T14:04:09+00:00", partial=False, simulated=None,
         options={"purpose": purpose, "targets": [{"device": DEVICES[backend], "backend": backend}]},
-        machine=machine, settings=settings_for(backend, wanted, TORCH), problems=(), trials=(),
+        machine=machine, settings=_settings(backend, wanted), problems=(), trials=(),
         outcomes=tuple(outcomes),
     )  # fmt: skip
     return dataclasses.replace(results, **fields)

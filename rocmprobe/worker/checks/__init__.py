@@ -17,6 +17,7 @@ ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
     "gemm": gemm,
     "im2col": im2col,
     "convolution": convolution,
+    "solver": convolution,
     "gradients": gradients,
     "memory": memory,
     "throughput": throughput,

@@ -1,0 +1,149 @@
+"""What is said of solvers that ran alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from synthetic import FP32, run
+
+from rocmprobe.judge.diagnose import diagnose
+from rocmprobe.judge.recommend import recommend
+from rocmprobe.judge.sweep import solver_class, summary
+from rocmprobe.model import Finding, Outcome, Results, Setting
+
+SOURCE = "MIOpen Error: /MIOpen/src/hipoc/hipoc_program.cpp:304: Code object build failed. Source: a.cpp"
+DEFAULT_WRONG = {"default/convolution/*": "wrong"}
+CURED = Setting(
+    "no-faulty-solvers",
+    "found here",
+    "native-with-settings",
+    env={"MIOPEN_DEBUG_CONV_FFT": "0"},
+    derived=True,
+)
+
+
+def alone(solver: str, state: str, *evidence: str, direction: str = "fwd", **fields: Any) -> Outcome:
+    name = f"only-{solver}"
+    return Outcome(
+        f"cuda:0/torch/{name}/solver/{FP32}/{direction}", "cuda:0", "torch", name, "solver", "conv", state,
+        problem=FP32, direction=direction, evidence=evidence, **fields,
+    )  # fmt: skip
+
+
+def swept(*outcomes: Outcome, results: Results | None = None, cured: str = "") -> Results:
+    """A run with these outcomes of the sweep; ``cured``: the state of the derived setting, if it has one."""
+    results = results or run(DEFAULT_WRONG)
+    if cured:
+        convolutions = [each for each in results.outcomes if each.setting == "no-winograd"]
+        held = [
+            dataclasses.replace(
+                each, id=each.id.replace(each.setting, CURED.name), setting=CURED.name, state=cured
+            )
+            for each in convolutions
+        ]
+        first, *others = results.settings
+        results = dataclasses.replace(
+            results, outcomes=(*results.outcomes, *held), settings=(first, CURED, *others)
+        )
+    return dataclasses.replace(results, outcomes=(*results.outcomes, *outcomes))
+
+
+def finding(results: Results) -> Finding | None:
+    return next((found for found in diagnose(results) if found.id == "faulty-solvers"), None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (alone("fft", "pass"), "ok"),
+        (alone("fft", "slow"), "ok"),
+        (alone("fft", "n/a"), "does not apply"),
+        (alone("fft", "error", "it failed"), "error"),
+        (alone("fft", "error", "it failed", SOURCE), "compile error"),
+        (alone("fft", "crash", "SIGABRT", SOURCE), "compile error"),
+        (alone("fft", "wrong", SOURCE), "wrong"),
+        (alone("fft", "hang"), "hang"),
+        (alone("fft", "skipped"), "skipped"),
+    ],
+)
+def test_classes(outcome: Outcome, expected: str) -> None:
+    assert solver_class(outcome) == expected
+
+
+def test_nothing_is_said_where_nothing_was_asked() -> None:
+    results = swept(alone("fft", "skipped"), alone("GemmFwdRest", "n/a"))
+    assert summary(results) == ""
+    assert finding(results) is None
+
+
+def test_all_right() -> None:
+    results = swept(alone("fft", "pass"), alone("GemmFwdRest", "pass"))
+    assert summary(results) == "MIOpen's 2 solvers that apply are right, each alone"
+    assert finding(results) is None
+
+
+def test_the_gravest_of_what_a_solver_does() -> None:
+    results = swept(alone("fft", "wrong"), alone("fft", "crash", direction="bwd-data"))
+    assert summary(results) == "1 of MIOpen's 1 solvers that apply fails: fft crashes"
+
+
+def test_many_are_counted() -> None:
+    names = ("fft", "GemmFwdRest", "ConvAsm3x3U", "ConvAsm1x1U", "ConvOclDirectFwd", "ConvOclDirectFwdGen")
+    assert summary(swept(*(alone(name, "wrong") for name in names))).endswith(" and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "cause"),
+    [
+        ((alone("fft", "wrong"),), "wrong-results-solver"),
+        ((alone("fft", "crash", "SIGSEGV"),), "miopen-solver-bug"),
+        ((alone("fft", "error", "status", SOURCE),), "miopen-kernel-compile-failure"),
+    ],
+)
+def test_cause(outcomes: tuple[Outcome, ...], cause: str) -> None:
+    found = finding(swept(*outcomes))
+    assert found is not None
+    assert (found.cause, found.severity) == (cause, "warning")
+
+
+def test_where_default_is_right_it_is_worth_knowing_only() -> None:
+    found = finding(swept(alone("fft", "wrong"), results=run()))
+    assert found is not None
+    assert found.severity == "info"
+
+
+@pytest.mark.parametrize(
+    ("cured", "advice"),
+    [
+        ("", "Ask with --settings no-faulty-solvers"),
+        (
+            "pass",
+            "MIOPEN_DEBUG_CONV_FFT=0 switches it off, and every convolution that was then asked is right.",
+        ),
+        ("wrong", "fails all the same"),
+        ("n/a", "was not learned"),
+    ],
+)
+def test_advice(cured: str, advice: str) -> None:
+    found = finding(swept(alone("fft", "wrong"), cured=cured))
+    assert found is not None
+    assert advice in found.advice
+
+
+def test_of_equals_what_was_found_on_the_machine_is_recommended() -> None:
+    found = recommend(swept(alone("fft", "wrong"), cured="pass"))
+    assert found is not None
+    assert found.configuration.setting == "no-faulty-solvers"
+    assert "MIOpen is right with its faulty solvers switched off: MIOPEN_DEBUG_CONV_FFT=0." in found.sentence
+
+
+def test_a_forced_solver_is_never_recommended() -> None:
+    forced = Setting("only-fft", "alone", "native-with-settings", solver="fft")
+    results = run({"*/convolution/*": "wrong", "*/training-step/*": "blocked"})
+    results = swept(alone("fft", "pass"), results=results)
+    found = recommend(dataclasses.replace(results, settings=(*results.settings, forced)))
+    assert found is not None
+    assert found.verdict == "none"
+    assert "only-fft" not in {each["setting"] for each in found.alternatives}

@@ -1,0 +1,288 @@
+"""The solver sweep on simulated machines: which solver is faulty, and that what switches it off holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import PROBLEM, Background, Run, journal, machine_file, rocmprobe, run
+
+from rocmprobe.judge.sweep import of_sweep, solver_class
+from rocmprobe.model import Outcome
+from rocmprobe.solvers import solver_of
+
+pytest.importorskip("torch")
+
+GEMM, NAIVE, OCL = "GemmFwdRest", "ConvDirectNaiveConvFwd", "ConvOclDirectFwd"
+WINOGRAD, CK = "ConvBinWinogradRxSf3x2", "ConvCkIgemmFwdV6r1DlopsNchw"
+OFF = {
+    OCL: "MIOPEN_DEBUG_CONV_DIRECT_OCL_FWD",
+    WINOGRAD: "MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F3X2",
+    CK: "MIOPEN_DEBUG_CONV_CK_IGEMM_FWD_V6R1_DLOPS_NCHW",
+    GEMM: "MIOPEN_DEBUG_CONV_GEMM",
+}
+WRONG = {"library": "miopen", "effect": "wrong", "solver": [WINOGRAD]}
+CRASH = {"library": "miopen", "effect": "signal", "signal": "SIGABRT", "solver": [OCL]}
+HANG = {"library": "miopen", "effect": "hang", "solver": [OCL]}
+STATUS = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
+#: Nothing hangs by itself, however busy the machine that runs the tests is.
+PATIENT = {"server": 120, "start": 120, "teardown": 60}
+
+
+def offering(path: Path, offered: tuple[str, ...], *faults: Mapping[str, Any], **budgets: float) -> Path:
+    """A machine of the tests whose MIOpen has these solvers."""
+    machine_file(path, *faults, **{**PATIENT, **budgets})
+    path.write_text(f"solvers = {json.dumps(offered)}\n{path.read_text('utf-8')}", "utf-8")
+    return path
+
+
+def asking(*solvers: str, settings: str = "no-faulty-solvers,") -> list[str]:
+    """One direction of one problem, under ``default`` and ``settings``, and of these solvers alone."""
+    sweep = [argument for name in solvers for argument in ("--only", f"*/only-{name}/solver/*")]
+    return [
+        "--only", "convolution", *sweep, "--settings", settings, "--problem", PROBLEM,
+        "--purpose", "inference",
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the solvers come to, the switches found, and the state of the setting that has them."""
+
+    classes: Mapping[str, str]
+    off: tuple[str, ...]
+    cured: str = "pass"
+
+
+MACHINES: dict[str, tuple[tuple[Mapping[str, Any], ...], Expected]] = {
+    "wrong": ((WRONG,), Expected({GEMM: "ok", NAIVE: "ok", WINOGRAD: "wrong"}, (WINOGRAD,))),
+    "crash": ((CRASH,), Expected({GEMM: "ok", OCL: "crash"}, (OCL,))),
+    "hang": ((HANG,), Expected({GEMM: "ok", OCL: "hang"}, (OCL,))),
+    "two families": (
+        (WRONG, CRASH), Expected({GEMM: "ok", OCL: "crash", WINOGRAD: "wrong"}, (OCL, WINOGRAD)),
+    ),
+    "none left": (
+        ({**STATUS, "solver": [GEMM, OCL]},), Expected({GEMM: "error", OCL: "error"}, (), "n/a"),
+    ),
+    "all the same": (
+        (WRONG, {**STATUS, "settings": ["default", "no-faulty-solvers"]}),
+        Expected({GEMM: "ok", WINOGRAD: "wrong"}, (WINOGRAD,), "error"),
+    ),
+    "in vain": (
+        (
+            {**STATUS, "settings": ["default"]},
+            {
+                **STATUS, "settings": [f"only-{OCL}"],
+                "stderr": {"any": "MIOpen Error: src/find_controls.cpp:143: Invalid value of "
+                                  f"MIOPEN_DEBUG_FIND_ONLY_SOLVER: {OCL}"},
+            },
+            {
+                "library": "miopen", "effect": "print", "settings": [f"only-{GEMM}"],
+                "stderr": {"any": "MIOpen(HIP): Info [FindConvFwdAlgorithm] FW Chosen Algorithm: fft , 0, 1"},
+            },
+        ),
+        Expected(dict.fromkeys((GEMM, OCL, "fft"), "does not apply"), (), "skipped"),
+    ),
+}  # fmt: skip
+
+
+def _run(folder: Path, name: str) -> Run:
+    faults, expected = MACHINES[name]
+    offered = tuple(solver for solver in expected.classes if solver != "fft")
+    path = folder / f"{name.replace(' ', '-')}.toml"
+    budgets = {"first_call": 5, "steady": 5} if name == "hang" else {"first_call": 120, "steady": 120}
+    machine = offering(path, offered, *faults, **budgets)
+    return run(path.with_suffix(""), "--simulate", machine, *asking(*expected.classes))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """All of them, two at a time."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(MACHINES, pool.map(lambda name: _run(folder, name), MACHINES)))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+class TestSweep:
+    def test_every_solver_has_its_class(self, runs: dict[str, Run], name: str) -> None:
+        made = runs[name]
+        assert made.ended.returncode in (0, 1), made.ended.stdout + made.ended.stderr
+        assert classes(made) == MACHINES[name][1].classes
+
+    def test_the_switches_that_were_found_hold(self, runs: dict[str, Run], name: str) -> None:
+        expected = MACHINES[name][1]
+        derived = next(each for each in runs[name].results.settings if each.derived)
+        assert derived.env == {OFF[solver]: "0" for solver in expected.off}
+        assert runs[name].of("no-faulty-solvers").state == expected.cured
+
+    def test_they_are_recommended_where_they_hold(self, runs: dict[str, Run], name: str) -> None:
+        found = runs[name].results.recommendation
+        assert found is not None
+        expected = MACHINES[name][1]
+        wanted = "no-faulty-solvers" if expected.cured == "pass" else None
+        assert found.configuration.setting == wanted
+        if wanted:
+            assert found.configuration.env == {OFF[solver]: "0" for solver in expected.off}
+            assert all(f"{OFF[solver]}=0" in found.sentence for solver in expected.off)
+
+
+def classes(made: Run) -> dict[str, str]:
+    return {str(solver_of(outcome)): solver_class(outcome) for outcome in of_sweep(made.results)}
+
+
+def of_solver(made: Run, name: str) -> Outcome:
+    return next(outcome for outcome in of_sweep(made.results) if solver_of(outcome) == name)
+
+
+def finding(made: Run, name: str) -> Any:
+    return next((found for found in made.results.findings if found.id == name), None)
+
+
+def test_each_solver_has_a_process_and_folders_of_its_own(runs: dict[str, Run]) -> None:
+    trials = [trial for trial in runs["wrong"].results.trials if trial.setting.startswith("only-")]
+    assert {trial.setting for trial in trials} == {f"only-{name}" for name in (GEMM, NAIVE, WINOGRAD)}
+    assert len(trials) == 3
+
+
+def test_a_naive_kernel_that_was_forced_is_right_and_not_slow(runs: dict[str, Run]) -> None:
+    outcome = of_solver(runs["wrong"], NAIVE)
+    assert (outcome.state, outcome.solver) == ("pass", NAIVE)
+
+
+def test_the_first_hang_is_proven_by_a_second_and_the_sweep_ends_after_a_few(tmp_path: Path) -> None:
+    solvers = (GEMM, OCL, "fft")
+    hang = {"library": "miopen", "effect": "hang", "settings": [f"only-{name}" for name in solvers]}
+    faults = ({**STATUS, "settings": ["default"]}, hang)
+    # Three times as many in the sweep as under one setting: two.
+    machine = offering(tmp_path / "m.toml", solvers, *faults, first_call=3, hangs=0.5)
+    made = run(tmp_path / "out", "--simulate", machine, *asking(*solvers))
+    assert classes(made) == {GEMM: "hang", OCL: "hang", "fft": "blocked"}
+    assert [len(of_solver(made, name).attempts) for name in solvers] == [2, 1, 0]
+    assert of_solver(made, "fft").cause == "many-hangs"
+    assert made.of("no-faulty-solvers").state == "n/a"
+
+
+def test_why_a_solver_tells_nothing(runs: dict[str, Run]) -> None:
+    reasons = {str(solver_of(each)): each.evidence[0] for each in of_sweep(runs["in vain"].results)}
+    assert reasons == {
+        GEMM: "MIOpen ran fft in its place",
+        OCL: f"this MIOpen does not know {OCL}",
+        "fft": "fft does not apply to this problem",
+    }
+
+
+def test_one_finding_names_the_faulty_ones(runs: dict[str, Run]) -> None:
+    found = finding(runs["two families"], "faulty-solvers")
+    assert found.title == (
+        f"2 of MIOpen's 3 solvers that apply fail: {WINOGRAD} computes wrong numbers, {OCL} crashes"
+    )
+    assert found.severity == "warning"
+    assert "every convolution that was then asked is right" in found.advice
+    assert "something else is at fault" in finding(runs["all the same"], "faulty-solvers").advice
+    assert "No set of switches" in finding(runs["none left"], "faulty-solvers").advice
+    assert finding(runs["in vain"], "faulty-solvers") is None
+
+
+def test_page_and_terminal_show_them(runs: dict[str, Run]) -> None:
+    made = runs["two families"]
+    page = (made.folder / "report.html").read_text("utf-8")
+    section = page.partition('id="h-solvers"')[2].partition("</section>")[0]
+    assert section.count("<tr>") == 1 + 3
+    assert "computes wrong numbers" in section
+    assert "2 of MIOpen's 3 solvers that apply fail" in made.ended.stdout.replace("\n", " ")
+
+
+def test_the_variables_are_printed_for_a_shell(runs: dict[str, Run]) -> None:
+    told = rocmprobe("env", runs["crash"].folder / "results.json")
+    assert told.stdout.strip() == f"export {OFF[OCL]}=0"
+
+
+def test_verify_asks_with_the_variables_of_the_results(runs: dict[str, Run], tmp_path: Path) -> None:
+    results = runs["crash"].folder / "results.json"
+    narrow = ("--", "-k", "test_convolution")
+    same = rocmprobe("run", "--verify", results, "--out", tmp_path / "same", *narrow)
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert "no-faulty-solvers holds" in same.stdout
+    again = Run(tmp_path / "same", same)
+    assert of_sweep(again.results) == ()
+    assert next(each for each in again.results.settings if each.derived).env == {OFF[OCL]: "0"}
+    twice = rocmprobe("run", "--verify", again.folder / "results.json", "--out", tmp_path / "twice", *narrow)
+    assert twice.returncode == 0, twice.stdout + twice.stderr
+
+
+def test_verify_takes_no_other_variables_from_results(runs: dict[str, Run], tmp_path: Path) -> None:
+    data = json.loads((runs["crash"].folder / "results.json").read_text("utf-8"))
+    derived = next(setting for setting in data["settings"] if setting["derived"])
+    derived["env"] = {"LD_PRELOAD": "/tmp/x.so"}
+    (tmp_path / "results.json").write_text(json.dumps(data), "utf-8")
+    refused = rocmprobe("run", "--verify", tmp_path / "results.json", "--out", tmp_path / "out")
+    assert refused.returncode == 2
+    assert "is not a set of solver switches" in refused.stderr
+
+
+def test_a_kernel_that_does_not_compile(tmp_path: Path) -> None:
+    made = run(tmp_path / "out", "--simulate", "igemm-compile-failure", *asking(CK, GEMM))
+    assert classes(made) == {CK: "compile error", GEMM: "ok"}
+    found = made.results.recommendation
+    assert found is not None
+    assert found.configuration.env == {OFF[CK]: "0"}
+    assert f"{CK} does not compile" in finding(made, "faulty-solvers").title
+
+
+class TestHealthy:
+    def test_nothing_is_asked_where_default_is_right(self, tmp_path: Path) -> None:
+        machine = machine_file(tmp_path / "machine.toml", **PATIENT)
+        arguments = ("--only", "solver", *asking())
+        made = run(tmp_path / "out", "--simulate", machine, *arguments)
+        assert made.ended.returncode == 0, made.ended.stdout + made.ended.stderr
+        swept = of_sweep(made.results)
+        assert len(swept) > 5
+        assert {outcome.state for outcome in swept} == {"skipped"}
+        assert {outcome.evidence[0] for outcome in swept} == {
+            "default is right here: no solver needs to be found out"
+        }
+        cured = made.of("no-faulty-solvers")
+        assert (cured.state, cured.evidence[0]) == (
+            "skipped", "default is right: no solver needs to be switched off",
+        )  # fmt: skip
+        assert {trial.setting for trial in made.results.trials} == {"default"}
+        assert made.of("default").solver == WINOGRAD
+        page = (made.folder / "report.html").read_text("utf-8")
+        assert "No solver was run alone" in page
+
+    def test_all_settings_ask_all_the_same(self, tmp_path: Path) -> None:
+        machine = machine_file(tmp_path / "machine.toml", **PATIENT)
+        arguments = ("--skip", "*/convolution/*", *asking(GEMM, NAIVE, settings="all"))
+        made = run(tmp_path / "out", "--simulate", machine, *arguments)
+        assert classes(made) == {GEMM: "ok", NAIVE: "ok"}
+        assert "Solvers alone: MIOpen's 2 solvers that apply are right" in made.ended.stdout
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path, workers: int) -> None:
+    machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE, WINOGRAD), WRONG, first_call=120, steady=120)
+    folder = tmp_path / "out"
+    victim = Background(folder, "--simulate", machine, *asking(GEMM, NAIVE, WINOGRAD), "-n", workers)
+
+    def in_the_sweep() -> bool:
+        return any(
+            record["record"] == "outcome" and record["outcome"]["check"] == "solver"
+            for record in journal(folder)
+        )
+
+    assert victim.reaches(in_the_sweep)
+    victim.kill()
+    resumed = Run(folder, rocmprobe("run", "--resume", folder, "--retry-aborted"))
+    assert resumed.ended.returncode == 1, resumed.ended.stdout + resumed.ended.stderr
+    assert not resumed.results.partial
+    assert classes(resumed) == {GEMM: "ok", NAIVE: "ok", WINOGRAD: "wrong"}
+    assert resumed.of("no-faulty-solvers").state == "pass"
+    found = resumed.results.recommendation
+    assert found is not None
+    assert found.configuration.env == {OFF[WINOGRAD]: "0"}

@@ -1,0 +1,274 @@
+"""MIOpen's solvers: the table, which may run a problem, and the smallest set of switches."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocmprobe import cli
+from rocmprobe.backends.miopen_log import family
+from rocmprobe.model import DIRECTIONS, Outcome
+from rocmprobe.problems import LEVELS, parse_problem, problems
+from rocmprobe.solvers import (
+    FORCE,
+    are_switches,
+    by_name,
+    cure,
+    forced_setting,
+    in_play,
+    names_by_id,
+    smallest_switches,
+    solvers,
+    swept,
+)
+from rocmprobe.variables import variables
+
+RUNS = Path(__file__).parents[2] / "shared" / "fixtures" / "miopen-runs"
+ROWS = solvers()
+FP32 = "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1"
+FP16 = FP32.replace("fp32", "fp16")
+ONE = "conv2d-fp32-n2-c64-i14x14-k64-f1x1"
+WINOGRAD = {"ConvBinWinogradRxSf3x2", "ConvBinWinogradRxSf2x3", "ConvBinWinogradRxSf2x3g1"}
+
+
+def names(problem, direction="fwd", isa="gfx1010", version="", environ=None):
+    return [solver.name for solver in in_play(problem, direction, isa, version, environ or {})]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+class TestEveryRow:
+    def test_says_where_it_is_known_from(self, row):
+        assert row.source
+        assert re.fullmatch(r"(\d+\.\d+\.\d+)?", row.since)
+        assert set(row.directions) <= set(DIRECTIONS)
+        assert row.directions
+
+    def test_its_switches_are_variables_that_mean_something(self, row):
+        known = {variable.name: variable for variable in variables()}
+        assert row.off
+        assert len(set(row.off)) == len(row.off)
+        for name in row.off:
+            assert known[name].of == "miopen"
+            assert known[name].values == "miopen-bool"
+
+    def test_its_family_is_what_its_name_says(self, row):
+        assert row.family == family(row.name)
+
+    def test_its_patterns_are_regular_expressions(self, row):
+        re.compile(row.problem)
+        assert set(row.not_on) <= {"any", *row.dtypes}
+        for pattern in row.not_on.values():
+            re.compile(pattern)
+
+    def test_is_forced_by_a_setting_of_its_own(self, row):
+        setting = forced_setting(row)
+        assert setting.name == f"only-{row.name}"
+        assert setting.env[FORCE] == row.name
+        assert setting.solver == row.name
+
+
+def test_names_and_ids_stand_once():
+    assert len(by_name()) == len(ROWS)
+    assert len(names_by_id()) == sum(row.id is not None for row in ROWS)
+
+
+@pytest.mark.skipif(not RUNS.is_dir(), reason="recorded MIOpen runs are not part of the repository")
+def test_every_solver_that_a_recorded_run_chose_is_in_the_table():
+    chosen = {
+        name
+        for path in RUNS.rglob("*.*")
+        if path.is_file()
+        for name in re.findall(r"Chosen Algorithm: ([^\s,]+)", path.read_text("utf-8", "replace"))
+    }
+    assert len(chosen) > 2
+    assert chosen <= set(by_name())
+
+
+class TestWhatMayRun:
+    def test_the_dot_instructions_of_fp16_winograd_are_not_for_gfx1010(self):
+        assert set(names(FP32)) >= WINOGRAD
+        assert set(names(FP16, isa="gfx1030")) >= WINOGRAD
+        assert not WINOGRAD & set(names(FP16))
+
+    def test_implicit_gemm_comes_with_gfx1030(self):
+        assert "ConvCkIgemmFwdV6r1DlopsNchw" in names(FP32, isa="gfx1030")
+        assert not [name for name in names(FP32) if "mplicitGemm" in name or "Igemm" in name]
+
+    def test_what_is_unknown_is_asked(self):
+        assert set(names(FP32, isa=None)) > set(names(FP32))
+        assert names(FP32, isa="gfx1010:xnack-") == names(FP32)
+
+    def test_a_transposed_convolution_runs_forward_as_backward_data(self):
+        transposed = "conv_transpose2d-fp32-n2-c64-i14x14-k32-f2x2-s2-bias"
+        assert "GemmBwdRest" in names(transposed, "fwd")
+        assert "GemmFwdRest" in names(transposed, "bwd-data")
+        assert "GemmWrwUniversal" in names(transposed, "bwd-weights")
+
+    @pytest.mark.parametrize(
+        ("problem", "solver", "runs"),
+        [
+            (ONE, "GemmFwd1x1_0_1", True),
+            (ONE + "-s2", "GemmFwd1x1_0_1", False),
+            (ONE + "-s2", "GemmFwd1x1_0_2", True),
+            (ONE + "-s2-bias", "GemmFwd1x1_0_2", True),
+            (ONE.replace("f1x1", "f1x10"), "GemmFwd1x1_0_1", False),
+            (FP32, "GemmFwd1x1_0_1", False),
+            (FP32 + "-d2", "ConvBinWinogradRxSf3x2", False),
+            (FP32.replace("-p1", "-s2-p1"), "ConvBinWinogradRxSf3x2", True),
+            (FP32.replace("-p1", "-s1x3-p1"), "ConvBinWinogradRxSf3x2", False),
+            (FP32 + "-g2", "ConvBinWinogradRxSf2x3g1", False),
+            (FP32 + "-g2", "fft", False),
+            (FP32, "fft", True),
+            (FP32 + "-nhwc", "ConvBinWinogradRxSf3x2", False),
+            ("conv3d-fp32-n1-c2-i4x5x5-k2-f3x3x3", "ConvOclDirectFwd", False),
+            ("conv3d-fp32-n1-c2-i4x5x5-k2-f3x3x3", "ConvDirectNaiveConvFwd", True),
+            (FP32.replace("fp32", "fp64"), "ConvDirectNaiveConvFwd", False),
+        ],
+    )
+    def test_limits_of_the_problem(self, problem, solver, runs):
+        parse_problem(problem)
+        assert by_name()[solver].may_run(problem, "fwd", "gfx1010") == runs
+
+    @pytest.mark.parametrize("isa", ["gfx1010", "gfx1030", "gfx1100", None])
+    def test_gemm_and_naive_are_there_for_every_problem(self, isa):
+        for problem in problems(LEVELS[-1], "native"):
+            for direction in DIRECTIONS:
+                families = {by_name()[name].family for name in names(problem.text, direction, isa)}
+                assert {"GEMM", "naive"} <= families
+
+
+class TestInPlay:
+    def test_winograd_is_asked_first_and_naive_last(self):
+        found = [by_name()[name].family for name in names(FP32)]
+        assert (found[0], found[-1]) == ("Winograd", "naive")
+
+    def test_a_switch_takes_away_what_it_says(self):
+        off = names(FP32, environ={"MIOPEN_DEBUG_CONV_WINOGRAD": "0"})
+        assert set(names(FP32)) - set(off) == WINOGRAD
+        assert names(FP32, environ={"MIOPEN_DEBUG_CONV_WINOGRAD": "1"}) == names(FP32)
+
+    @pytest.mark.parametrize("value", ["fft", "34", "fft;ConvAsm3x3U"])
+    def test_one_that_is_forced_is_alone(self, value):
+        assert names(FP32, environ={FORCE: value}) == ["fft"]
+
+    def test_an_older_version_lacks_the_newer_ones(self):
+        assert "ConvHipDirectFwd" not in names(FP32, version="3.4.0")
+        assert "ConvHipDirectFwd" in names(FP32, version="3.5.1")
+
+
+NAMES = [row.name for row in ROWS]
+SETS = st.sets(st.sampled_from(NAMES), max_size=4)
+
+
+class TestSmallestSwitches:
+    def test_one_solver_has_its_own_switch(self):
+        assert smallest_switches(["fft"], {("p", "fwd"): {"GemmFwdRest"}}) == ("MIOPEN_DEBUG_CONV_FFT",)
+
+    def test_a_family_takes_one_switch_where_single_ones_take_three(self):
+        assert smallest_switches(WINOGRAD, {("p", "fwd"): {"GemmFwdRest"}}) == ("MIOPEN_DEBUG_CONV_WINOGRAD",)
+
+    def test_of_equals_the_one_that_costs_fewest_sound_solvers(self):
+        naive = ["ConvDirectNaiveConvFwd", "ConvDirectNaiveConvBwd"]
+        sound = {("p", "fwd"): {"GemmFwdRest", "ConvOclDirectFwd"}}
+        assert smallest_switches(naive, sound) == ("MIOPEN_DEBUG_HIP_KERNELS",)
+
+    def test_none_where_no_sound_one_is_left(self):
+        assert smallest_switches(["GemmFwdRest"], {("p", "fwd"): {"GemmFwd1x1_0_1"}}) is None
+        assert smallest_switches(["fft"], {("p", "fwd"): set()}) is None
+        assert smallest_switches(["fft"], {("p", "fwd"): {"fft"}}) is None
+
+    def test_nothing_faulty_needs_no_switch(self):
+        assert smallest_switches([], {("p", "fwd"): {"fft"}}) == ()
+
+    @settings(max_examples=60, deadline=None)
+    @given(SETS, st.lists(SETS, max_size=3))
+    def test_against_every_set_of_variables(self, faulty, sound):
+        questions = {(str(number), "fwd"): found for number, found in enumerate(sound)}
+        wanted = sorted({variable for name in faulty for variable in by_name()[name].off})
+
+        def off(variables):
+            return {row.name for row in ROWS if set(row.off) & set(variables)}
+
+        fits = [
+            chosen
+            for size in range(5)
+            for chosen in itertools.combinations(wanted, size)
+            if faulty <= off(chosen) and all(found - off(chosen) for found in sound)
+        ]
+        found = smallest_switches(faulty, questions)
+        if not fits:
+            assert found is None
+            return
+        fewest = min(map(len, fits))
+        good = set().union(*sound) - faulty if sound else set()
+        assert found is not None
+        assert tuple(sorted(found)) in fits
+        assert len(found) == fewest
+        assert len(good & off(found)) == min(len(good & off(each)) for each in fits if len(each) == fewest)
+
+    def test_all_of_the_table_is_quick(self):
+        assert smallest_switches(NAMES, {}) is not None
+
+
+def outcome(solver, state, direction="fwd", **fields):
+    name = f"only-{solver}"
+    return Outcome(
+        f"cuda:0/torch/{name}/solver/{FP32}/{direction}", "cuda:0", "torch", name, "solver", "conv", state,
+        problem=FP32, direction=direction, **fields,
+    )  # fmt: skip
+
+
+class TestCure:
+    def test_nothing_was_asked(self):
+        assert cure([]).state == "skipped"
+
+    def test_default_was_right(self):
+        found = cure([outcome("fft", "skipped"), outcome("GemmFwdRest", "skipped")])
+        assert (found.env, found.state) == (None, "skipped")
+        assert "default is right" in found.reason
+
+    def test_none_fails_alone(self):
+        assert "no solver fails alone" in cure([outcome("fft", "pass")]).reason
+        assert "could be judged" in cure([outcome("fft", "n/a"), outcome("GemmFwdRest", "blocked")]).reason
+
+    @pytest.mark.parametrize("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
+    def test_one_that_fails_is_switched_off(self, state):
+        found = cure([outcome("fft", state), outcome("GemmFwdRest", "pass")])
+        assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
+        assert "fft" in found.reason
+        assert are_switches(found.env)
+
+    def test_no_switches_leave_one(self):
+        found = cure([outcome("fft", "wrong"), outcome("GemmFwdRest", "n/a")])
+        assert (found.env, found.state) == (None, "n/a")
+
+    def test_one_in_flight_when_somebody_ended_the_run_is_not_faulty(self):
+        died = outcome("fft", "aborted", cause="run-died")
+        assert swept([died, outcome("GemmFwdRest", "pass")]).faulty == frozenset()
+
+    def test_sound_for_one_question_and_faulty_for_another_is_faulty(self):
+        gemm = (outcome("GemmFwdRest", "pass"), outcome("GemmBwdRest", "pass", "bwd-data"))
+        found = cure([outcome("fft", "pass"), outcome("fft", "wrong", "bwd-data"), *gemm])
+        assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"LD_PRELOAD": "x.so"}, {"MIOPEN_DEBUG_CONV_FFT": "1"}, {"MIOPEN_DEBUG_CONV_FFT": "0", "PATH": "0"}],
+)
+def test_other_variables_are_no_switches(env):
+    assert not are_switches(env)
+
+
+def test_list_solvers_prints_every_name_whole():
+    result = CliRunner().invoke(cli.main, ["list", "solvers"], env={"COLUMNS": "80"})
+    assert result.exit_code == 0
+    lines = set(map(str.strip, result.output.splitlines()))
+    assert set(by_name()) <= lines
+    assert {f"{name}=0" for row in ROWS for name in row.off} <= lines
