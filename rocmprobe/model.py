@@ -136,7 +136,7 @@ class Setting:
     ``torch_until`` those of PyTorch. ``search`` says how PyTorch asks MIOpen for a solver ("find",
     "immediate" or "exhaustive"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
     ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
-    out on the machine, during the run; ``solver`` is the one that it forces, for settings of the solver sweep.
+    out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
     """
 
     name: str

@@ -324,6 +324,15 @@ _TOKENS = (
 )  # fmt: skip
 
 _FORMS = (
+    # MIOpen 3.5 puts it before the place of an error.
+    _Rule(
+        (".cpp:", ".hpp:"),
+        re.compile(
+            r"""(?x) (?: (?<=MIOpen[ ]Error:[ ]) | (?<=\][ ]) | (?<=what\(\):[ ][ ]) )
+                (?P<host>[A-Za-z0-9][\w.-]{0,253}):(?=[\w./+<>-]{0,300}/[\w.+-]{1,100}\.[ch]pp:\d)"""
+        ),
+        lambda match: f"{_label('host', match['host'])}:" if _tells(match["host"]) else match[0],
+    ),
     _Rule(
         ("/home/", "/users/"),
         re.compile(

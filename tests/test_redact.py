@@ -121,6 +121,9 @@ def test_own_names_are_replaced(line, expected):
         ('"Serial Number": "692024000810"', '"Serial Number": "<serial-n>"'),
         ("HF_TOKEN=abcd1234 hf_" + "Ab3" * 10, "HF_TOKEN=<token> <token>"),
         ("ghp_" + "a1B2" * 9 + " sk-proj-" + "a1B2" * 5, "<token> <token>"),
+        ("MIOpen Error: rig7:src/hip/a.cpp:157: No", "MIOpen Error: <host-n>:src/hip/a.cpp:157: No"),
+        ("Error [Run] rig7.lan:/a/b.cpp:9: x", "Error [Run] <host-n>:/a/b.cpp:9: x"),
+        ("  what():  rig7:/home/alice/a.cpp:9: x", "  what():  <host-n>:<home-n>/a.cpp:9: x"),
         ("AKIAIOSFODNN7EXAMPLE Bearer abc123def456", "<token> Bearer <token>"),
         ("https://me:pw@host.org/x?token=abcd1234&n=1", "https://<token>@host.org/x?token=<token>&n=1"),
     ],
@@ -286,6 +289,7 @@ def test_json_without_names_is_left_alone(data):
         "a", "0", " ", "-", "1.", "a.", "ab:", "::", "/a", " /a", "/home/", "a@", "a.a@a.", "TOKEN", "A_",
         "://", "serial:  ", "unique id:", "bearer ", "eyJaaaaaaaaaaaaa.", "GPU-", "fd00:", "C:\\Users\\",
         "\\n", "workhorse.a", "-cu1", "1.1.1.1 ", "melinda", "authorization:basic ", "12345678-1234-",
+        "MIOpen Error: aaa:a/.cpp:", "MIOpen Error: ",
     ],
 )  # fmt: skip
 def test_a_long_log_of_anything_is_done_with(piece):
@@ -299,4 +303,5 @@ def test_logs_of_public_issues_lose_identifiers_only():
     for line in CORPUS.read_text("utf-8").splitlines():
         log = json.loads(line)["log"]
         rest = re.sub(r"/home/user\b|C:\\{1,2}Users\\{1,2}\w+", "<home-n>", log)
+        rest = re.sub(r"(?<=MIOpen Error: )[0-9a-f]{12}(?=:/)", "<host-n>", rest)
         assert generic(log) == rest

@@ -42,7 +42,8 @@ _MESSAGE = re.compile(rf"MIOpen\((\w+)\)\s*(?:[\d.]+)?: ({_LEVELS}) \[([^][]*)\]
 _HEADLESS = re.compile(rf"\s*()({_LEVELS}) \[(\w+)\] (.*)")
 _API_ERROR = re.compile(r"MIOpen Error: (.*)")
 _EXCEPTION = re.compile(r"what\(\): +(.*)")
-_PLACE = re.compile(r"(\S+\.[ch]pp:\d+): (.*)")
+#: MIOpen 3.5 puts the name of the machine in front.
+_PLACE = re.compile(r"(?:[\w.-]{2,253}:)?(\S+\.[ch]pp:\d+): (.*)")
 #: What a compiler, an assembler or a shell says of a kernel that it does not build.
 _DIAGNOSTIC = re.compile(r":\d+:\d+: (?:fatal )?error: |^sh: \d+: .*: not found$")
 
@@ -52,6 +53,8 @@ _ALGORITHM = re.compile(r"algo = (\d+)")
 _SOLUTION = re.compile(r"id: \d+, algo: \d+, time: (\S+), ws: (\d+), name: (\S+)")
 #: Find 2.0 lists what it found, the fastest first.
 _FOUND = re.compile(r"Found (?:a )?sol\w+: (\S+) , (\d+), (\S+)")
+#: Or it lists algorithms, and then prepares their solvers in the same order.
+_LISTED = re.compile(r"miopen[A-Za-z]{1,40}?Algo([A-Z][A-Za-z]{1,20})\s(\S+)\s(\d+)$")
 _DRIVER_CHOICE = re.compile(r"MIOpen [\w ]+ Conv\. Algorithm: -?\d+, Solution: \d+/(\S+)")
 _DRIVER_TIME = re.compile(r"GPU Kernel Time .* Conv\. Elapsed: (\S+) ms")
 _FIND_MODE = re.compile(r"MIOPEN_FIND_MODE = (\w+)")
@@ -173,7 +176,7 @@ def parse(text: str) -> MiopenLog:
     commands = [match[0] for line in lines if (match := _COMMAND.search(line))]
     return MiopenLog(
         messages=messages,
-        choice=_choice(messages) or _driver_choice(lines),
+        choice=_choice_of(_choice(messages), _driver_choice(lines)),
         find_mode=modes[-1] if modes else None,
         statuses=_statuses(lines),
         failures=tuple(message.line for message in failures),
@@ -233,6 +236,7 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
     mode: Optional[str] = None
     find_db: Optional[str] = None
     found: Optional[Choice] = None
+    listed: Optional[Choice] = None
     times: dict[str, Optional[float]] = {}
     for message in messages:
         text, function = message.text, message.function or ""
@@ -243,11 +247,16 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
         elif function.startswith("Get") and (match := _SOLUTION.match(text)):
             find_db, times[match[3]] = "hit", _number(match[1])
         elif match := _CHOSEN.search(text):
-            # These modes search wherever the database has no answer, and then say so.
-            if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID"):
-                find_db = "hit"
-            choice = _chosen(match[1], match[2], _number(match[3]), find_db)
-            find_db = found = None
+            choice = _chosen(match[1], match[2], _number(match[3]), _told(find_db, mode))
+            find_db = found = listed = None
+        elif function == "FindConvolution" and (match := _LISTED.match(text)):
+            if listed is None:
+                time = _number(match[2])
+                choice = listed = Choice(None, match[1], _bytes(match[3]), time, _told(find_db, mode))
+        elif listed and function == "FindSolutionImpl" and family(text.partition(" ")[0]):
+            solver = text.partition(" ")[0]
+            choice = replace(listed, solver=solver, algorithm=family(solver))
+            find_db = listed = None
         elif match := _FOUND.match(text):
             time = _number(match[3])
             if found is None or (time or 0.0) < (found.milliseconds or 0.0):
@@ -261,6 +270,11 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
     return choice
 
 
+def _told(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
+    """``find_db`` as the log tells it; HYBRID modes search wherever it has no answer, and then say so."""
+    return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
+
+
 def _named(solver: str) -> str:
     return names_by_id().get(_bytes(solver) or 0, solver) if solver.isdecimal() else solver
 
@@ -270,6 +284,11 @@ def _chosen(
 ) -> Choice:
     name = _named(solver)
     return Choice(name, family(name), _bytes(workspace), milliseconds, find_db)
+
+
+def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optional[Choice]:
+    """MIOpenDriver says which solver it ran, the log says more of it."""
+    return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
 
 
 def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:

@@ -223,6 +223,12 @@ def line(text: str, function: str = "X", level: str = "Info") -> str:
     return f"MIOpen(HIP): {level} [{function}] {text}\n"
 
 
+#: What Find 2.0 of 3.4 and 3.5 says at level 5: the fastest first.
+LISTED = line("miopenConvolutionBwdWeightsAlgoGEMM\t8.5\t6912", "FindConvolution") + line(
+    "miopenConvolutionBwdWeightsAlgoDirect\t12.25\t0", "FindConvolution"
+)
+
+
 class TestChoice:
     @pytest.mark.parametrize(
         ("log", "expected"),
@@ -239,13 +245,24 @@ class TestChoice:
             (line("Found solution: fft , 10, 2.5") + line("Found solution: GemmFwdRest , 20, 1.5"),
              Choice("GemmFwdRest", "GEMM", 20, 1.5)),
             ("Found a solution: GemmFwdRest , 20, 1.5\n", None),
+            (LISTED + line("GemmWrwUniversal (not searchable)", "FindSolutionImpl")
+             + line("ConvDirectNaiveConvWrw (not searchable)", "FindSolutionImpl"),
+             Choice("GemmWrwUniversal", "GEMM", 6912, 8.5)),
+            (LISTED + line("Perf Db: record not found for: fft", "FindSolutionImpl"),
+             Choice(None, "GEMM", 6912, 8.5)),
+            (LISTED + line("FW Chosen Algorithm: fft , 10, 2.5")
+             + line("GemmFwdRest (not searchable)", "FindSolutionImpl"),
+             Choice("fft", "FFT", 10, 2.5)),
+            (LISTED + "MIOpen Forward Conv. Algorithm: 1, Solution: 34/fft\n", Choice("fft", "FFT")),
             (line("FW Chosen Algorithm: fft , lots, soon"), Choice("fft", "FFT")),
             (line(f"FW Chosen Algorithm: fft , {'9' * 5000}, nonsense"), Choice("fft", "FFT")),
             (line("Selected: ConvDirectNaiveConvFwd: naive: 8.0, workspace_sz = 0"), None),
             ("", None),
         ],
         ids=["chosen", "by number", "unknown number", "compiled", "family alone", "family after the solver",
-             "Find 2.0", "not in the log", "no numbers", "too long a number", "of one family", "nothing"],
+             "Find 2.0", "not in the log", "Find 2.0 without the solution", "a list alone",
+             "a list before the choice", "another one in MIOpenDriver",
+             "no numbers", "too long a number", "of one family", "nothing"],
     )  # fmt: skip
     def test_how_it_is_told(self, log, expected):
         assert parse(log).choice == expected
@@ -264,6 +281,20 @@ class TestChoice:
     )
     def test_the_find_database(self, before, find_db):
         assert parse(before + line("FW Chosen Algorithm: fft , 0, 1.5")).choice.find_db == find_db
+
+    @pytest.mark.parametrize(
+        ("before", "find_db"),
+        [("", "hit"), (line("Find-db regenerating.", "TryLoad"), "miss")],
+    )
+    def test_the_find_database_of_find_2(self, before, find_db):
+        one = before + LISTED + line("GemmWrwUniversal (not searchable)", "FindSolutionImpl")
+        log = line("MIOPEN_FIND_MODE = DYNAMIC_HYBRID(5)") + one
+        assert parse(log).choice.find_db == find_db
+        chosen = line("FW Chosen Algorithm: fft , 0, 1.5")
+        assert parse(log.replace(one, before + LISTED + chosen)).choice.find_db == find_db
+        assert parse(log + LISTED + line("fft (not searchable)", "FindSolutionImpl")).choice == Choice(
+            "fft", "FFT", 6912, 8.5, "hit"
+        )
 
     def test_one_convolution_says_nothing_of_the_database_for_the_next(self):
         chosen = line("FW Chosen Algorithm: fft , 0, 1.5")
@@ -309,6 +340,14 @@ class TestFailures:
         assert [(each.level, each.place) for each in told.messages] == [
             ("Fatal", None), ("Error", "/MIOpen/src/hipoc_program.cpp:300"),
         ]  # fmt: skip
+
+    def test_a_place_has_no_host(self):
+        for host in ("", "alices-box:", "box.example.org:"):
+            log = f"MIOpen Error: {host}src/hip/handlehip.cpp:157: No device: no ROCm-capable device\n"
+            (message,) = parse(log).messages
+            assert (message.place, message.text) == (
+                "src/hip/handlehip.cpp:157", "No device: no ROCm-capable device",
+            )  # fmt: skip
 
     @pytest.mark.parametrize(
         ("log", "sources"),
@@ -377,10 +416,11 @@ BEGINNINGS = (
     "Found sol: ", "MIOpen Conv. Algorithm: ", "GPU Kernel Time ", "MIOPEN_FIND_MODE = ", "MIOpenDriver x -",
     "miopenCreate(", "miopenStatusA", 'File is unreadable: "', ":1:1", "sh: 1: : ", "min time so far: 1",
     "Failed cmd: x ", "source file: ", "' a", "Failed to get function: ", "Cant find file: a", ".cpp:1", " ",
-    "terminate called miopen::", "Warning [", "Starting search: ", "9",
+    "miopenAlgoA ", "miopenAlgoAlgo", "terminate called miopen::", "Warning [", "Starting search: ", "9",
 )  # fmt: skip
 SAID = (
     line(""), line("", level="Error"), line("", "ConvolutionForward"), line("", "GetSolutions"),
+    line("", "FindConvolution"),
     "MIOpen Error: \n",
 )  # fmt: skip
 PARTS = [*BEGINNINGS, *(each.strip("\n") for each in SAID), "\n", "] ", "9" * 30]
