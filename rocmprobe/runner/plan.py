@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Optional
 
 from rocmprobe.cases import Case
 from rocmprobe.model import DIRECTIONS, Setting
@@ -39,7 +40,7 @@ def cases(
                     yield Case(
                         target.device, _DRIVER, setting.name, question.check, dtype,
                         problem.text if problem else None, direction,
-                        _needs(question.check, target.device, setting, options),
+                        _needs(question.check, dtype, direction, target.device, setting, options),
                     )  # fmt: skip
 
 
@@ -49,36 +50,105 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 def _problems(purpose: str, options: RunOptions) -> tuple[Problem, ...]:
     """The user's own problems where they are given, else those of the level."""
-    if options.problems and purpose != "gradients":
+    if options.problems and purpose not in ("gradients", "kinds"):
         return tuple(parse_problem(text) for text in options.problems)
     return problems(options.level, purpose)
 
 
-def _needs(check: str, device: str, setting: Setting, options: RunOptions) -> tuple[str, ...]:
-    """The rungs a check stands on. The ``cpu`` setting stands on nothing of the GPU."""
+@dataclass(frozen=True)
+class _Needs:
+    """What a check stands on.
+
+    ``below``: checks in its own dtype under ``default``; ``outside``: such checks, where its setting keeps
+    convolution out of the vendor library; ``beside``: checks in its own dtype under ``default`` or
+    ``vendor-off``, whichever treats other layers as its setting does; ``float32``: checks in float32 under
+    its own setting. ``convolution``: of the first native problem under its own setting, "every" direction,
+    its "own" one, or "fwd".
+    """
+
+    below: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    float32: tuple[str, ...] = ()
+    convolution: str = ""
+
+
+_KERNELS = _Needs(("elementwise",))
+_RECURRENT = _Needs(("elementwise", "gemm"))
+_CONVOLVED = _Needs(convolution="every")
+_FUSED = _Needs(("elementwise",), outside=("gemm",), convolution="fwd")
+_STANDS_ON: Mapping[str, _Needs] = {
+    # A device that does not open is not asked again for every dtype.
+    "copy": _Needs(float32=("copy",)),
+    "elementwise": _Needs(("copy",)),
+    "gemm": _KERNELS,
+    "im2col": _KERNELS,
+    "pooling": _KERNELS,
+    "activation": _KERNELS,
+    "softmax": _KERNELS,
+    "instance-norm": _KERNELS,
+    "local-response-norm": _KERNELS,
+    "convolution": _Needs(("elementwise",), outside=("gemm",)),
+    "gradients": _CONVOLVED,
+    "memory": _CONVOLVED,
+    "throughput": _CONVOLVED,
+    "batch-norm": _KERNELS,
+    "batch-norm-eval": _KERNELS,
+    "convolution-kinds": _Needs(("elementwise",), outside=("gemm",), convolution="own"),
+    "rnn": _RECURRENT,
+    "lstm": _RECURRENT,
+    "gru": _RECURRENT,
+    "ctc-loss": _KERNELS,
+    "convolution-relu": _FUSED,
+    "convolution-add-relu": _FUSED,
+    "training-step": _Needs(("gemm",), beside=("batch-norm",), convolution="every"),
+    "autocast-step": _Needs(
+        ("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"
+    ),
+    "all-reduce": _KERNELS,
+    "data-parallel": _Needs(("all-reduce",), float32=("training-step",)),
+}
+
+
+def _needs(
+    check: str, dtype: str, direction: Optional[str], device: str, setting: Setting, options: RunOptions
+) -> tuple[str, ...]:
+    """The ids of the cases a check stands on. The ``cpu`` setting stands on nothing of the GPU."""
     if setting.device == "cpu":
         return ()
+    needs = _STANDS_ON[check]
 
-    def ladder(name: str) -> str:
-        return Case(device, _DRIVER, "default", name, "float32").id
+    def case(name: str, of: str, its_dtype: str = dtype) -> str:
+        return Case(device, _DRIVER, of, name, its_dtype).id
 
-    if check == "copy":
-        return ()
-    if check == "elementwise":
-        return (ladder("copy"),)
-    if check in ("gemm", "im2col", "batch-norm"):
-        return (ladder("elementwise"),)
-    own_gemm = () if setting.vendor_library and not setting.bypass else (ladder("gemm"),)
-    if check == "convolution":
-        return (ladder("elementwise"), *own_gemm)
-    same_setting = tuple(
-        Case(device, _DRIVER, setting.name, "convolution", problem.dtype, problem.text, direction).id
-        for problem in _problems("native", options)[:1]
-        for direction in _directions(options)
+    outside = needs.outside if setting.bypass or not setting.vendor_library else ()
+    other_layers = "default" if setting.vendor_library else "vendor-off"
+    return (
+        *(_convolutions(needs.convolution, dtype, direction, device, setting, options)),
+        *(case(name, "default") for name in (*needs.below, *outside)),
+        *(case(name, other_layers) for name in needs.beside),
+        *(
+            case(name, setting.name, "float32")
+            for name in needs.float32
+            if (name, dtype) != (check, "float32")
+        ),
     )
-    if check == "training-step":
-        batch_norm = Case(
-            device, _DRIVER, "default" if setting.vendor_library else "vendor-off", "batch-norm", "float32"
-        )
-        return (*same_setting, batch_norm.id, ladder("gemm"))
-    return same_setting
+
+
+def _convolutions(
+    which: str, dtype: str, direction: Optional[str], device: str, setting: Setting, options: RunOptions
+) -> tuple[str, ...]:
+    """The convolutions of ``_Needs.convolution``: of a native problem in the same dtype, or else the first.
+
+    None for another kind in float64, which PyTorch keeps from MIOpen: it may hold where they fail.
+    """
+    native = _problems("native", options)
+    alike = [problem for problem in native if problem.dtype == dtype] or list(native)
+    if not which or (which == "own" and dtype == "float64"):
+        return ()
+    directions = {"own": (direction,), "fwd": DIRECTIONS[:1]}.get(which, _directions(options))
+    return tuple(
+        Case(device, _DRIVER, setting.name, "convolution", problem.dtype, problem.text, each).id
+        for problem in alike[:1]
+        for each in directions
+    )
