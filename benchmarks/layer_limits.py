@@ -1,6 +1,7 @@
-"""How far right fp32 batch norm and training steps stray from fp64: the basis of their limit.
+"""How far right layers and training steps stray from fp64: the basis of their limits.
 
-Runs both checks on this CPU with many seeds and writes the largest deviation of each::
+Runs the checks on this CPU with many seeds and writes the largest deviation of each by dtype, and the share
+of its limit that this is::
 
     python benchmarks/layer_limits.py --seeds 100 -o benchmarks/results/layer_limits.json
 """
@@ -18,8 +19,21 @@ import torch
 from figures import publish
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.worker.ask import Answer, Ask
-from rocmprobe.worker.checks.layers import LAYER_LIMIT, batch_norm, training_step
+from rocmprobe.worker.ask import Ask, NotApplicable
+from rocmprobe.worker.checks import ANSWERED_BY
+from rocmprobe.worker.checks.layer import LAYER_LIMITS
+from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
+
+LAYERS = (
+    "pooling", "activation", "softmax", "instance-norm", "local-response-norm", "batch-norm",
+    "batch-norm-eval", "rnn", "lstm", "gru", "ctc-loss", "convolution-relu", "convolution-add-relu",
+)  # fmt: skip
+#: Checks and the limits that they are held to, by dtype.
+LIMITS = {
+    **dict.fromkeys(LAYERS, LAYER_LIMITS),
+    "training-step": {"float32": LAYER_LIMITS["float32"]},
+    "autocast-step": AUTOCAST_LIMITS,
+}
 
 
 @dataclass
@@ -32,21 +46,25 @@ class Seeded(Ask):
         return self.number
 
 
-def ask(number: int) -> Seeded:
+def ask(dtype: str, number: int) -> Seeded:
     return Seeded(
-        dtype=torch.float32, device="cpu", backend=BACKENDS["onednn"], problem=None, direction=None,
+        dtype=getattr(torch, dtype), device="cpu", backend=BACKENDS["onednn"], problem=None, direction=None,
         under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True, bypass=False,
         number=number,
     )  # fmt: skip
 
 
-def largest(check: Any, key: str, seeds: int) -> float:
-    """The largest ``numerics[key]`` of a check over ``seeds`` seeds, all of which must pass."""
-    answers: list[Answer] = [check(ask(number)) for number in range(seeds)]
-    failed = [number for number, answer in enumerate(answers) if answer.state != "pass"]
-    if failed:
-        raise SystemExit(f"{check.__name__} fails for the seeds {failed[:10]}")
-    return max(float(answer.numerics[key]) for answer in answers)
+def largest(check: str, dtype: str, seeds: int) -> dict[str, Any]:
+    """The largest error of a check over ``seeds`` seeds, with the library and without; all must pass."""
+    errors = []
+    for number in range(seeds):
+        for context in (nullcontext, BACKENDS["onednn"].vendor_library_off):
+            with context():
+                answer = ANSWERED_BY[check](ask(dtype, number))
+            if answer.state != "pass":
+                raise SystemExit(f"{check} in {dtype} fails for the seed {number}: {answer.message}")
+            errors.append(float(answer.numerics["max_error"]))
+    return {"largest_error": max(errors), "limit": LIMITS[check][dtype]}
 
 
 def main() -> None:
@@ -54,11 +72,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    found: dict[str, dict[str, Any]] = {}
+    for check, limits in LIMITS.items():
+        for dtype in limits:
+            try:
+                found.setdefault(check, {})[dtype] = largest(check, dtype, options.seeds)
+            except NotApplicable as reason:
+                found[check][dtype] = str(reason)
     figures = {
         "seeds": options.seeds,
-        "limit": LAYER_LIMIT,
-        "batch_norm_largest_error": largest(batch_norm, "max_error", options.seeds),
-        "training_step_largest_drift": largest(training_step, "max_error", options.seeds),
+        "checks": found,
         "torch": torch.__version__,
         "machine": platform.machine(),
     }

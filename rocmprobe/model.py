@@ -43,7 +43,10 @@ CAUSES = (
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 #: Rungs of the ladder, lowest first; each stands on those before it.
-RUNGS = ("copy", "elementwise", "gemm", "im2col", "conv", "batch-norm", "train")
+RUNGS = (
+    "copy", "elementwise", "gemm", "im2col", "controls", "conv", "batch-norm", "primitives", "train",
+    "multi-gpu",
+)  # fmt: skip
 VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none")
 SEVERITIES = ("info", "warning", "error")
 

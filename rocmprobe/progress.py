@@ -27,6 +27,7 @@ _QUIET = ("blocked", "n/a", "skipped", "xfail")
 #: Seconds: the fork server, a child (some are spawned, and import torch), and what a question takes
 #: besides its measurements. From a run of level quick on a two-core desktop.
 _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
+_WIDEST_CHECK = max(map(len, CHECKS))
 _LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.3, "start-up": 2.5}
 #: Times that a throughput question measures: forward, and with backward.
 _MEASUREMENTS = 2
@@ -158,7 +159,7 @@ class Progress:
     def _say(self, state: str, question: Mapping[str, Any], said: str) -> None:
         style = _STYLES.get(state, "dim" if state in _QUIET else "bold red")
         columns = [
-            question["setting"].ljust(self._widest_setting), question["check"].ljust(13),
+            question["setting"].ljust(self._widest_setting), question["check"].ljust(_WIDEST_CHECK),
             (question["problem"] or question["dtype"]).ljust(36), (question["direction"] or "").ljust(11),
         ]  # fmt: skip
         if self._several_devices:

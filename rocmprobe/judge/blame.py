@@ -20,7 +20,10 @@ _BY_CAUSE = {
     "torch-unusable": ("unknown", "torch-build"),
 }
 #: The layer to blame when a rung below convolution fails on AMD, and nothing in the evidence says more.
-_RUNG_LAYERS = {"copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build"}
+_RUNG_LAYERS = {
+    "copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build",
+    "controls": "torch-build",
+}  # fmt: skip
 
 
 def library(results: Results) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.evidence import Standing, failed
-from rocmprobe.model import Configuration, Results, Setting
+from rocmprobe.judge.primitives import joined, layers_asked, scoped_off
+from rocmprobe.model import WORKING_STATES, Configuration, Outcome, Results, Setting
 
 _OFF = {
     "oneDNN": "torch.backends.mkldnn.enabled = False",
@@ -48,23 +49,35 @@ def _code(results: Results, setting: Setting) -> str:
 
 
 def _layers(results: Results, best: Standing) -> tuple[str, ...]:
+    """What batch norm, RNN and the like need besides, as far as they were asked."""
     name, setting = library(results), best.setting
     if setting.device == "cpu":
         return ()
     if setting.channels_last:
         return ("batch norm and the training step were not checked in channels-last",)
+    asked = layers_asked(results, "default" if setting.vendor_library else "vendor-off")
+    broken = [words for words, outcomes in asked.items() if failed(outcomes)]
+    fail = f"{joined(broken)} {'fails' if len(broken) == 1 else 'fail'}"
     if not setting.vendor_library:
-        return (f"batch norm and RNN leave {name} too: the switch is one for all",)
+        leave = f"batch norm and RNN leave {name} too: the switch is one for all"
+        return (f"{leave}; {fail} without {name} as well" if broken else leave,)
     if not setting.bypass:
-        return ()
+        return (f"{fail} in {name}: run it inside `with {scoped_off(name)}:`",) if broken else ()
     stay = f"batch norm and RNN stay in {name}"
-    batch_norm = [
-        outcome
-        for outcome in results.outcomes
-        if (outcome.check, outcome.setting) == ("batch-norm", "default")
-    ]
-    if failed(batch_norm):
-        return (f"{stay}, where batch norm fails: switch {name} off too, {_OFF[name].partition('  #')[0]}",)
-    if any(outcome.check == "training-step" for outcome in best.counted):
-        return (f"{stay}; the training step checked batch norm, RNN was not checked",)
-    return (f"{stay}, which was not checked here",)
+    if broken:
+        return (f"{stay}, where {fail}: switch {name} off too, {_OFF[name].partition('  #')[0]}",)
+    right = [words for words, outcomes in asked.items() if _works(outcomes)]
+    if "batch norm" not in right and any(each.check == "training-step" for each in best.counted):
+        right.insert(0, "batch norm")
+    if not right:
+        return (f"{stay}, which was not checked here",)
+    others = [words for words in asked if words not in right]
+    return (f"{stay}; {_checked(right)} there" + (f"; {_checked(others, ' not')}" if others else ""),)
+
+
+def _works(outcomes: tuple[Outcome, ...]) -> bool:
+    return any(outcome.state in WORKING_STATES for outcome in outcomes)
+
+
+def _checked(words: list[str], negated: str = "") -> str:
+    return f"{joined(words)} {'was' if len(words) == 1 else 'were'}{negated} checked"

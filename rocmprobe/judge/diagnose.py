@@ -9,6 +9,7 @@ from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.convolution import native_convolution, other_dtypes
 from rocmprobe.judge.evidence import MEASUREMENTS, by_severity, failed, quoted
 from rocmprobe.judge.machine import MACHINE_RULES
+from rocmprobe.judge.primitives import controls, primitives, several_gpus
 from rocmprobe.judge.start_up import slow_first_calls
 from rocmprobe.judge.sweep import faulty_solvers
 from rocmprobe.model import Finding, Outcome, Results
@@ -25,8 +26,8 @@ _CARRIES = {
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
-        *MACHINE_RULES, _ladder, native_convolution, other_dtypes, faulty_solvers, _batch_norm,
-        _training_step, _as_found, _bypass, _fallback, slow_first_calls,
+        *MACHINE_RULES, _ladder, controls, native_convolution, other_dtypes, faulty_solvers, primitives,
+        _training_step, _autocast_step, several_gpus, _as_found, _bypass, _fallback, slow_first_calls,
         _aborted, _wedged, _probe_errors, _teardown, _partial,
     )  # fmt: skip
     return by_severity(finding for rule in rules for finding in rule(results))
@@ -81,23 +82,6 @@ def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outc
     return None
 
 
-def _batch_norm(results: Results) -> Iterator[Finding]:
-    broken = failed(_of_default(results, "batch-norm"))
-    if not broken:
-        return
-    name = library(results)
-    off = [each for each in results.outcomes if (each.check, each.setting) == ("batch-norm", "vendor-off")]
-    if failed(off):
-        title = f"Batch norm fails with {name} and without it: the fault lies below {name}"
-        cause, layer = blamed(broken, rung_layer(results, "elementwise"))
-        advice = "No configuration checked here trains networks with batch norm; see the findings above."
-    else:
-        title = f"Batch norm fails in {name}: training needs {name} off for it"
-        cause, layer = blamed(broken, library_layer(results, broken))
-        advice = f"Use a configuration with {name} off."
-    yield Finding("batch-norm", "error", cause, layer, title, quoted(broken), advice)
-
-
 def _training_step(results: Results) -> Iterator[Finding]:
     """It is asked only where convolution and batch norm hold, so its failure is news."""
     broken = failed(_of_default(results, "training-step"))
@@ -111,6 +95,23 @@ def _training_step(results: Results) -> Iterator[Finding]:
             f"A small network does not train right with {library(results)}, although its parts passed",
             quoted(broken),
             "Use the recommended configuration if there is one; its training step passed.",
+        )
+
+
+def _autocast_step(results: Results) -> Iterator[Finding]:
+    """It is asked only where the same step in float32 holds."""
+    broken = failed(_of_default(results, "autocast-step"))
+    if broken:
+        cause, layer = blamed(broken, library_layer(results, broken))
+        dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
+        yield Finding(
+            "autocast-step",
+            "warning",
+            cause,
+            layer,
+            f"Under autocast to {dtypes} a small network does not train right; in float32 it does",
+            quoted(broken),
+            "Train in float32, or use a configuration whose autocast step passed.",
         )
 
 

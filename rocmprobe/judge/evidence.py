@@ -45,9 +45,10 @@ def device_of(results: Results) -> Optional[str]:
 def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> Standing:
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
-    Inference asks the forward direction alone. Training asks all directions, and whatever the dtype,
-    the training step, which includes batch norm: mixed precision trains in float32 too. What is not
-    applicable does not count, and nothing does where no outcome is of ``dtype`` itself.
+    Inference asks the forward direction alone. Training asks all directions, the step under autocast to
+    ``dtype``, and whatever the dtype, the training step, which includes batch norm: mixed precision trains
+    in float32 too. What is not
+    applicable does not count, and nothing does where no outcome but a training step is of ``dtype``.
     """
     device = device_of(results)
     counted = tuple(
@@ -58,7 +59,7 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
         and outcome.cause != "run-died"
         and _counts(outcome, dtype, purpose)
     )
-    if not any(outcome.dtype == dtype for outcome in counted):
+    if not any(outcome.dtype == dtype and outcome.check != "autocast-step" for outcome in counted):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
     return Standing(setting, counted, against)
@@ -71,7 +72,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
         return outcome.dtype == dtype and outcome.state in FAILING_STATES
     return outcome.check in ("training-step", "gradients") or (
-        outcome.check == "convolution" and outcome.dtype == dtype
+        outcome.check in ("convolution", "autocast-step") and outcome.dtype == dtype
     )
 
 

@@ -1,13 +1,13 @@
-"""Settings against problems, and the evidence behind each cell."""
+"""Settings against problems and against layers, and the evidence behind each cell."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.model import DIRECTIONS, FAILING_STATES, UNLEARNED_STATES, Outcome, Results
+from rocmprobe.model import DIRECTIONS, FAILING_STATES, RUNGS, UNLEARNED_STATES, Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.states import LOOKS, Look, reason, worst
 
@@ -30,9 +30,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """One problem; a row for each direction, a cell (or None) for each column."""
+    """One problem with a row for each direction, or one check with a row for each dtype or problem; a cell
+    (or None) for each column."""
 
-    problem: str
+    name: str
     rows: tuple[tuple[str, tuple[Optional[Cell], ...]], ...]
 
 
@@ -70,8 +71,29 @@ def _positions(results: Results) -> dict[int, int]:
 
 
 def build(results: Results, device: str) -> Optional[Matrix]:
-    convolutions = (o for o in results.outcomes if o.rung == "conv" and o.check == "convolution")
-    mine = [outcome for outcome in convolutions if outcome.device == device]
+    """Settings against problems and directions of convolution."""
+    mine = [o for o in results.outcomes if o.device == device and o.check == "convolution"]
+    return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
+
+
+#: Rungs whose checks are asked with the vendor library and without it, or once.
+_LAYER_RUNGS = tuple(rung for rung in RUNGS if rung not in ("conv", "train"))
+
+
+def layers(results: Results, device: str) -> Optional[Matrix]:
+    """Settings against the other checks of the ladder and their dtypes."""
+    mine = [o for o in results.outcomes if o.device == device and o.rung in _LAYER_RUNGS]
+    return _matrix(results, mine, "check", lambda o: (o.check, _row(o)))
+
+
+def _row(outcome: Outcome) -> str:
+    return f"{outcome.problem} {outcome.direction or ''}".strip() if outcome.problem else outcome.dtype
+
+
+def _matrix(
+    results: Results, mine: list[Outcome], what: str, place: Callable[[Outcome], tuple[str, str]]
+) -> Optional[Matrix]:
+    """``place`` gives the group and the row of an outcome."""
     if not mine:
         return None
     order = {setting.name: position for position, setting in enumerate(results.settings)}
@@ -79,15 +101,15 @@ def build(results: Results, device: str) -> Optional[Matrix]:
     columns = sorted({(o.driver, o.setting) for o in mine}, key=lambda c: (order.get(c[1], len(order)), c))
     drivers = {driver for driver, _ in columns}
     cells: dict[tuple[str, str, str, str], list[Outcome]] = defaultdict(list)
-    problems: dict[str, set[str]] = {}
+    groups: dict[str, dict[str, None]] = {}
     for outcome in mine:
-        problem, direction = outcome.problem or outcome.id, outcome.direction or ""
-        problems.setdefault(problem, set()).add(direction)
-        cells[problem, direction, outcome.driver, outcome.setting].append(outcome)
+        group, row = place(outcome)
+        groups.setdefault(group, {})[row] = None
+        cells[group, row, outcome.driver, outcome.setting].append(outcome)
     positions = _positions(results)
 
-    def cell(problem: str, direction: str, column: tuple[str, str]) -> Optional[Cell]:
-        found = cells.get((problem, direction, *column))
+    def cell(group: str, row: str, column: tuple[str, str]) -> Optional[Cell]:
+        found = cells.get((group, row, *column))
         if not found:
             return None
         culprit = worst(found)
@@ -96,31 +118,31 @@ def build(results: Results, device: str) -> Optional[Matrix]:
         hint = text.one_line(f"{culprit.state}: {why or look.meaning}", 160)
         return Cell(look, hint, f"o{positions[id(culprit)]}")
 
-    groups = tuple(
+    tabled = tuple(
         Group(
-            problem,
+            group,
             tuple(
-                (direction, tuple(cell(problem, direction, column) for column in columns))
-                for direction in sorted(directions, key=_direction_order)
+                (row, tuple(cell(group, row, column) for column in columns))
+                for row in sorted(rows, key=_direction_order)
             ),
         )
-        for problem, directions in problems.items()
+        for group, rows in groups.items()
     )
     labels = tuple(
         Column(setting if len(drivers) == 1 else f"{setting} ({driver})", reasons.get(setting, ""))
         for driver, setting in columns
     )
-    return Matrix(labels, groups, _summary(mine, len(problems), len(columns)))
+    return Matrix(labels, tabled, _summary(mine, text.count(len(groups), what), len(columns)))
 
 
 def _direction_order(direction: str) -> int:
     return DIRECTIONS.index(direction) if direction in DIRECTIONS else len(DIRECTIONS)
 
 
-def _summary(outcomes: Sequence[Outcome], problems: int, columns: int) -> str:
+def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
     counts = Counter(outcome.state for outcome in outcomes)
     states = ", ".join(f"{counts[state]} {state}" for state in LOOKS if counts[state])
-    return f"{text.count(problems, 'problem')} under {text.count(columns, 'setting')}: {states}."
+    return f"{groups} under {text.count(columns, 'setting')}: {states}."
 
 
 def evidence(results: Results) -> list[tuple[str, list[Evidence]]]:

@@ -17,9 +17,12 @@ RUNG_WORDS = {
     "elementwise": "Elementwise",
     "gemm": "GEMM",
     "im2col": "im2col",
+    "controls": "Controls",
     "conv": "Convolution",
     "batch-norm": "Batch norm",
+    "primitives": "Primitives",
     "train": "Training step",
+    "multi-gpu": "Several GPUs",
 }
 #: The identity strip: label, and the facts that may answer, best first.
 _IDENTITY = (
@@ -58,12 +61,13 @@ class Rung:
 
 @dataclass(frozen=True)
 class Device:
-    """Ladder and matrix of one device."""
+    """Ladder and matrices of one device."""
 
     name: str
     isa: str
     rungs: tuple[Rung, ...]
     ladder_caption: str
+    layers: Optional[matrix.Matrix]
     matrix: Optional[matrix.Matrix]
 
 
@@ -229,7 +233,8 @@ def device(results: Results, name: str) -> Device:
     native, effective = mine[0].native_isa, mine[0].effective_isa
     isa = f"{native} as {effective}" if poses(native, effective) else native or ""
     rungs = tuple(rung(results, mine, step) for step in RUNGS)
-    return Device(name, isa, rungs, ladder_caption(rungs), matrix.build(results, name))
+    tables = matrix.layers(results, name), matrix.build(results, name)
+    return Device(name, isa, rungs, ladder_caption(rungs), *tables)
 
 
 def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
@@ -250,8 +255,10 @@ def ladder_caption(rungs: Sequence[Rung]) -> str:
         if step.look and step.look.tone == "bad":
             below = f"everything up to {rungs[position - 1].name} holds; " if position else ""
             return f"Setting “default”: {below}{step.name} is the first rung that breaks."
-    if all(step.look and step.look.tone in ("good", "slow") for step in rungs):
-        return "Setting “default”: every rung holds."
+    applicable = [step for step in rungs if step.look is None or step.look.state != "n/a"]
+    if all(step.look and step.look.tone in ("good", "slow") for step in applicable):
+        that_applies = " that applies" if len(applicable) < len(rungs) else ""
+        return f"Setting “default”: every rung{that_applies} holds."
     return "Setting “default”: no rung breaks, but not every rung was learned."
 
 

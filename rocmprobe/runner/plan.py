@@ -1,4 +1,4 @@
-"""From the questions that suites ask to cases: devices x settings x dtypes or problems x directions."""
+"""From the questions that suites ask to cases: devices x drivers x settings x dtypes or problems x directions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,22 @@ from typing import Optional
 from rocmprobe.cases import Case
 from rocmprobe.model import DIRECTIONS, Setting
 from rocmprobe.problems import Problem, parse_problem, problems
+from rocmprobe.runner.needs import needs
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
+from rocmprobe.settings import drivers_of
 from rocmprobe.solvers import by_name
 
-_DRIVER = "torch"
+#: What the driver capi answers, with the dtypes where a question names them; under every setting where the
+#: answer counts for a setting.
+_DIRECT = {
+    "copy": ("float32",),
+    "elementwise": ("float32",),
+    "gemm": ("float32", "float16", "bfloat16", "float64"),
+    "convolution": (),
+    "solver": (),
+    "batch-norm": ("float32",),
+}
 
 
 @dataclass(frozen=True)
@@ -33,36 +44,33 @@ def cases(
     question: Question, target: Target, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
     """The cases of ``question`` on one target, in the order in which they should be settled."""
-    for setting in settings:
-        if setting.solver:
-            if "forced" in question.settings:
-                yield from _sweep(question, target, setting, options)
-            continue
-        if not _concerns(question, setting):
-            continue
-        for problem in _problems(question.problems, options, setting) if question.problems else (None,):
-            for dtype in (problem.dtype,) if problem else question.dtypes:
-                for direction in _question_directions(question, options):
-                    yield Case(
-                        target.device, _DRIVER, setting.name, question.check, dtype,
-                        problem.text if problem else None, direction,
-                        _needs(question.check, target.device, setting, options),
-                    )  # fmt: skip
+    for driver in target.drivers:
+        asked = _directly(question) if driver == "capi" else question
+        for setting in settings:
+            if driver in drivers_of(setting) and _concerns(asked, setting):
+                for case in _under(asked, Case(target.device, driver, setting.name, asked.check, ""),
+                                   target, setting, options):  # fmt: skip
+                    native = _problems("native", options, setting)
+                    yield replace(case, needs=needs(case, setting, native, _directions(options)))
 
 
-def _concerns(question: Question, setting: Setting) -> bool:
-    """Whether the question is asked under ``setting``. One that changes the problems is asked about problems
-    alone, a control in another dtype about right numbers alone; the user's own databases are never cold."""
-    if "every" not in question.settings and setting.name not in question.settings:
-        return False
-    if setting.changes_problems and not question.problems:
-        return False
-    if setting.dtype and question.check != "convolution":
-        return False
-    return not (setting.inherit_environment and question.check == "start-up")
+def _under(
+    question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
+) -> Iterator[Case]:
+    """The cases of a question under one setting, made from ``form``; what they stand on is left out."""
+    if setting.solver:
+        yield from _sweep(question, form, target, setting, options)
+        return
+    for problem in _problems(question.problems, options, setting) if question.problems else (None,):
+        for dtype in (problem.dtype,) if problem else question.dtypes:
+            for direction in _question_directions(question, options):
+                text = problem.text if problem else None
+                yield replace(form, dtype=dtype, problem=text, direction=direction)
 
 
-def _sweep(question: Question, target: Target, setting: Setting, options: RunOptions) -> Iterator[Case]:
+def _sweep(
+    question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
+) -> Iterator[Case]:
     """The cases of one forced solver: what it may run at all, asked where ``default`` fails or all is asked
     for. At level quick, of each dtype the first problem alone."""
     chosen = _problems(question.problems, options, setting)
@@ -73,13 +81,36 @@ def _sweep(question: Question, target: Target, setting: Setting, options: RunOpt
         for direction in _directions(options):
             if not solver.may_run(problem.text, direction, target.effective_isa):
                 continue
-            what = (problem.dtype, problem.text, direction)
-            default = Case(target.device, _DRIVER, "default", "convolution", *what)
-            yield Case(
-                target.device, _DRIVER, setting.name, question.check, *what,
-                _needs("convolution", target.device, setting, options),
-                () if options.settings == "all" else (default.id,),
-            )  # fmt: skip
+            case = replace(form, dtype=problem.dtype, problem=problem.text, direction=direction)
+            default = replace(case, setting="default", check="convolution")
+            yield replace(case, if_failed=() if options.settings == "all" else (default.id,))
+
+
+def _directly(question: Question) -> Question:
+    """The question as it is put to the driver capi. Batch norm under every setting: without a training step
+    nothing else tells whether a setting can train."""
+    if question.check not in _DIRECT:
+        return replace(question, settings=())
+    every = question.check == "batch-norm" and "default" in question.settings
+    return replace(
+        question,
+        settings=("every",) if every else question.settings,
+        dtypes=_DIRECT[question.check] or question.dtypes,
+    )
+
+
+def _concerns(question: Question, setting: Setting) -> bool:
+    """Whether the question is asked under ``setting``. One that changes the problems is asked about problems
+    alone, a control in another dtype about right numbers alone; the user's own databases are never cold."""
+    if setting.solver:
+        return "forced" in question.settings
+    if "every" not in question.settings and setting.name not in question.settings:
+        return False
+    if setting.changes_problems and not question.problems:
+        return False
+    if setting.dtype and question.check != "convolution":
+        return False
+    return not (setting.inherit_environment and question.check == "start-up")
 
 
 def _directions(options: RunOptions) -> tuple[str, ...]:
@@ -95,7 +126,7 @@ def _question_directions(question: Question, options: RunOptions) -> tuple[Optio
 
 def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
     """The user's own problems where they are given, else those of the level; as ``setting`` has them."""
-    if options.problems and purpose != "gradients":
+    if options.problems and purpose not in ("gradients", "kinds"):
         asked = tuple(parse_problem(text) for text in options.problems)
     else:
         asked = problems(options.level, purpose)
@@ -115,34 +146,3 @@ def _changed(problem: Problem, setting: Setting) -> Optional[Problem]:
         channels_last=setting.channels_last or problem.channels_last,
     )
     return None if changed == problem else changed
-
-
-def _needs(check: str, device: str, setting: Setting, options: RunOptions) -> tuple[str, ...]:
-    """The rungs a check stands on. The ``cpu`` setting stands on nothing of the GPU."""
-    if setting.device == "cpu":
-        return ()
-
-    def ladder(name: str) -> str:
-        return Case(device, _DRIVER, "default", name, "float32").id
-
-    if check == "copy":
-        return ()
-    if check == "elementwise":
-        return (ladder("copy"),)
-    if check in ("gemm", "im2col", "batch-norm"):
-        return (ladder("elementwise"),)
-    in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
-    own_gemm = () if in_library else (ladder("gemm"),)
-    if check == "convolution":
-        return (ladder("elementwise"), *own_gemm)
-    same_setting = tuple(
-        Case(device, _DRIVER, setting.name, "convolution", gate.dtype, gate.text, direction).id
-        for gate in _problems("native", options, setting)[:1]
-        for direction in _directions(options)
-    )
-    if check == "training-step":
-        batch_norm = Case(
-            device, _DRIVER, "default" if setting.vendor_library else "vendor-off", "batch-norm", "float32"
-        )
-        return (*same_setting, batch_norm.id, ladder("gemm"))
-    return same_setting

@@ -18,7 +18,7 @@ from typing import Any, Optional
 from rocmprobe.backends import BACKENDS, Meter, Miopen
 from rocmprobe.bypass import shim
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-from rocmprobe.machines import Fault, SimulatedMachine, torch_version
+from rocmprobe.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
 from rocmprobe.problems import Problem
 from rocmprobe.worker.breaking import Breaking
 
@@ -215,6 +215,13 @@ class _WithinConvolutions(shim.Layer):
             return proceed(call)
 
 
+#: What PyTorch takes apart on a CPU before a kernel is chosen: watched where Python calls it.
+_TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_")
+#: The first torch that may give the CTC loss to MIOpen; 2.7 does not.
+_CTC_SINCE = (2, 8)
+
+
 def _watched_operators(
     machine: SimulatedMachine, setting: str, breaking: Breaking
 ) -> Optional[Callable[[], AbstractContextManager[Any]]]:
@@ -223,11 +230,32 @@ def _watched_operators(
     faults = [fault for fault in machine.faults if fault.library != "miopen" or fault.operator]
     if not faults:
         return None
-    import torch
+    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    names = ("mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_")
-    products = {getattr(torch.ops.aten, name) for name in names}
+    version = torch_version(machine.machine) or (99, 0)
+
+    def met(name: str, args: Any, result: Any, libraries: tuple[str, ...]) -> Any:
+        """``result`` of the operator ``name``, if the process lives to have one."""
+        tensor = _first_tensor(result)
+        dtype = "" if tensor is None else str(tensor.dtype).rpartition(".")[2]
+        entered = {"hip"}
+        if name in _PRODUCTS:
+            entered.add("rocblas")
+        if _enters_miopen(name, args, version):
+            entered.add("miopen")
+        for fault in filter(breaking.in_library, faults):
+            if (
+                fault.library in libraries
+                and fault.library in entered
+                and re.search(fault.operator, name)
+                and fault.matches(setting, "", dtype, "", os.environ)
+                and breaking.befalls(fault)
+            ):
+                breaking.strike(fault, ())
+                if fault.effect == "wrong" and tensor is not None and tensor.dim():
+                    return _with_first(result, tensor)
+        return result
 
     class Watch(TorchDispatchMode):
         @classmethod
@@ -237,21 +265,55 @@ def _watched_operators(
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
-            tensor = isinstance(result, torch.Tensor)
-            dtype = str(result.dtype).rpartition(".")[2] if tensor else ""
-            for fault in filter(breaking.in_library, faults):
-                met = (
-                    fault.library == "hip"
-                    or (fault.library == "rocblas" and func.overloadpacket in products)
-                    or (fault.library == "miopen" and torch.backends.cudnn.enabled)
-                ) and re.search(fault.operator, func.overloadpacket.__name__)
-                if met and fault.matches(setting, "", dtype, "", os.environ) and breaking.befalls(fault):
-                    breaking.strike(fault, ())
-                    if fault.effect == "wrong" and tensor and result.dim():
-                        result.select(0, 0).mul_(2)
-            return result
+            return met(func.overloadpacket.__name__, args, result, LIBRARIES)
 
-    return Watch
+    class WatchCalls(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            name = getattr(func, "__name__", "")
+            return met(name, args, result, ("miopen",)) if name in _TAKEN_APART else result
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        with Watch(), WatchCalls():
+            yield
+
+    return watch
+
+
+def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
+    """PyTorch's rules for what it gives MIOpen besides convolution (aten/src/ATen/native: Normalization.cpp,
+    RNN.cpp, LossCTC.cpp)."""
+    import torch
+
+    if not torch.backends.cudnn.enabled:
+        return False
+    dtypes = [each.dtype if isinstance(each, torch.Tensor) else None for each in args[:3]]
+    if "batch_norm" in name:
+        # Backward has the gradient of the output in front.
+        image, weight = dtypes[1:3] if "backward" in name else dtypes[:2]
+        return image in (torch.float32, torch.float16) and weight == torch.float32
+    if "ctc_loss" in name:
+        return version >= _CTC_SINCE and dtypes[0] == torch.float32
+    if name.startswith("mkldnn"):
+        return False
+    return name not in _TAKEN_APART or dtypes[0] in (torch.float32, torch.float16)
+
+
+def _first_tensor(result: Any) -> Any:
+    import torch
+
+    first = result[0] if isinstance(result, tuple) and result else result
+    return first if isinstance(first, torch.Tensor) else None
+
+
+def _with_first(result: Any, tensor: Any) -> Any:
+    """``result`` with its first tensor spoiled: the first part of it doubled."""
+    if tensor.requires_grad:
+        # Autograd has it; what changes in place must be a copy.
+        tensor = tensor.clone()
+    tensor.select(0, 0).mul_(2)
+    return (tensor, *result[1:]) if isinstance(result, tuple) else tensor
 
 
 def _wide(tensor: Any) -> Any:

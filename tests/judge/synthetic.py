@@ -16,6 +16,12 @@ FP32 = "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias"
 FP16 = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
 TIMED = "conv2d-fp32-n4-c32-i56x56-k64-f3x3-p1"
 TORCH = "1.13.1"
+#: Transposed, depthwise, and plain in a dtype that PyTorch keeps from MIOpen.
+KINDS = (
+    "conv_transpose2d-fp32-n2-c16-i9x9-k8-f2x2-s2-bias",
+    "conv2d-fp32-n2-c16-i14x14-k16-f3x3-p1-g16",
+    "conv2d-fp64-n2-c8-i14x14-k16-f3x3-p1",
+)
 DEVICES = {"miopen": "cuda:0", "cudnn": "cuda:0", "onednn": "cpu"}
 STATUS = {
     "state": "error",
@@ -54,9 +60,22 @@ def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
         Case(device, "torch", "default", check, dtype)
         for check, dtype in (
             ("copy", "float32"), ("elementwise", "float32"), ("elementwise", "float16"),
-            ("gemm", "float32"), ("gemm", "float16"), ("im2col", "float32"), ("batch-norm", "float32"),
+            ("gemm", "float32"), ("gemm", "float16"), ("im2col", "float32"), ("softmax", "float32"),
+            ("softmax", "float16"), ("all-reduce", "float32"), ("data-parallel", "float32"),
         )
     ]  # fmt: skip
+    for setting in ("default", "vendor-off"):
+        found += [
+            Case(device, "torch", setting, check, dtype)
+            for check in ("batch-norm", "batch-norm-eval", "rnn", "lstm", "gru", "convolution-relu")
+            for dtype in ("float32", "float16")
+        ]
+        found += [
+            Case(device, "torch", setting, "convolution-kinds", parse_problem(text).dtype, text, direction)
+            for text in KINDS
+            for direction in directions
+        ]
+        found.append(Case(device, "torch", setting, "ctc-loss", "float32"))
     names = [setting.name for setting in settings]
     found += [
         Case(device, "torch", name, "convolution", parse_problem(text).dtype, text, direction)
@@ -65,6 +84,7 @@ def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
         for direction in directions
     ]
     found += [Case(device, "torch", name, "training-step", "float32") for name in names]
+    found += [Case(device, "torch", name, "autocast-step", "float16") for name in names]
     found += [Case(device, "torch", name, "throughput", "float32", TIMED) for name in names]
     return found
 

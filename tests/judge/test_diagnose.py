@@ -6,11 +6,11 @@ import dataclasses
 from importlib import resources
 
 import pytest
-from synthetic import FP16, FP32, STATUS, blocked_by_convolution, card, natively, run
+from synthetic import FP16, FP32, KINDS, STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe._toml import tomllib
 from rocmprobe.causes import causes, layers
-from rocmprobe.judge import diagnose
+from rocmprobe.judge import diagnose, recommend
 from rocmprobe.judge.blame import blamed, signature
 from rocmprobe.judge.diagnose import act_on
 from rocmprobe.model import Fact, Gpu, Machine, Trial
@@ -206,11 +206,113 @@ class TestLadder:
         assert not [each for each in ids(run({"default/gemm/*": "blocked"})) if each.startswith("rung")]
 
 
+ERROR = {"state": "error", "cause": "miopen-status", "evidence": ("RuntimeError: miopenStatusUnknownError",)}
+COMPILER = {"state": "error", "evidence": ("MIOpen Error: hipoc_program.cpp:299: Code object build failed.",)}
+#: Checks of what else enters the library: the id of the finding, and its first words.
+PRIMITIVES = (
+    ("batch-norm", "batch-norm", "Batch norm"),
+    ("batch-norm-eval", "batch-norm-in-evaluation", "Batch norm in evaluation"),
+    ("rnn", "rnn", "RNN"),
+    ("lstm", "lstm", "LSTM"),
+    ("gru", "gru", "GRU"),
+    ("ctc-loss", "ctc-loss", "CTC loss"),
+    ("convolution-relu", "convolution-with-relu-in-one-operator", "Convolution with ReLU in one operator"),
+)
+TRANSPOSED, DEPTHWISE, DOUBLE = KINDS
+
+
+class TestPrimitives:
+    @pytest.mark.parametrize(("check", "name", "words"), PRIMITIVES)
+    def test_one_that_fails_in_the_library_alone(self, check, name, words):
+        results = healthy(changes={f"default/{check}/*": ERROR})
+        found = finding(results, name)
+        assert found.title == f"{words} fails in MIOpen; it passes with MIOpen off"
+        assert found.layer in ("miopen-exec", "miopen-find")
+        assert found.severity == ("error" if check.startswith("batch-norm") else "warning")
+        assert "enabled=False" in found.advice
+        assert ids(results) == [name]
+
+    @pytest.mark.parametrize(("check", "name", "words"), PRIMITIVES)
+    def test_one_that_fails_without_the_library_too(self, check, name, words):
+        found = finding(healthy(changes={f"*/{check}/*": "error"}), name)
+        assert found.title == f"{words} fails with MIOpen and without it: the fault lies below MIOpen"
+        assert found.layer == "torch-build"
+
+    def test_one_whose_twin_was_not_asked(self):
+        found = finding(healthy(changes={"default/lstm/*": "wrong", "vendor-off/lstm/*": "blocked"}), "lstm")
+        assert (
+            found.title
+            == "LSTM computes wrong numbers in MIOpen; whether it works without MIOpen was not learned"
+        )
+        assert found.cause == "wrong-results-unexplained"
+
+    def test_one_that_fails_in_float16_alone(self):
+        found = finding(healthy(changes={"default/gru/float16": ERROR}), "gru")
+        assert found.title == "GRU fails in MIOpen in float16; it passes with MIOpen off; float32 works"
+        batch_norm = finding(healthy(changes={"default/batch-norm/float16": ERROR}), "batch-norm")
+        assert batch_norm.severity == "warning"
+
+    def test_what_the_evidence_names_is_believed(self):
+        found = finding(healthy(changes={"default/lstm/*": COMPILER}), "lstm")
+        assert (found.cause, found.layer) == ("miopen-kernel-compile-failure", "miopen-compile")
+
+    def test_batch_norm_is_told_once(self):
+        assert ids(healthy(changes={"default/batch-norm*": "error"})) == ["batch-norm"]
+
+    @pytest.mark.parametrize(
+        ("problem", "name"),
+        [(TRANSPOSED, "transposed-2-d-convolution"), (DEPTHWISE, "depthwise-convolution")],
+    )
+    def test_kinds_of_convolution_have_a_finding_each(self, problem, name):
+        results = healthy(changes={f"default/convolution-kinds/{problem}/*": STATUS})
+        assert ids(results) == [name]
+        assert finding(results, name).layer == "miopen-find"
+        assert recommend(results).verdict == "native"
+
+    def test_float64_which_never_enters_miopen_points_below_it(self):
+        found = finding(healthy(changes={f"*/convolution-kinds/{DOUBLE}/*": "wrong"}), "2-d-convolution")
+        assert (found.layer, found.cause) == ("torch-build", "wrong-results-unexplained")
+        assert "in float64 with MIOpen and without it" in found.title
+
+    @pytest.mark.parametrize(("backend", "scope"), [("onednn", "mkldnn"), ("cudnn", "cudnn")])
+    def test_other_libraries(self, backend, scope):
+        found = finding(run({"default/lstm/*": "wrong"}, backend=backend), "lstm")
+        assert found.layer == backend
+        assert f"torch.backends.{scope}.flags(enabled=False)" in found.advice
+
+    @pytest.mark.parametrize("state", ["blocked", "n/a", "skipped", "pass"])
+    def test_what_was_not_asked_or_holds_is_not_told(self, state):
+        assert ids(healthy(changes={f"*/{check}/*": state for check, _, _ in PRIMITIVES})) == []
+
+
+class TestControls:
+    def test_a_control_points_below_the_library(self):
+        found = finding(healthy(changes={"default/softmax/*": "wrong"}), "controls")
+        assert (found.severity, found.layer) == ("error", "torch-build")
+        assert "(softmax)" in found.title
+        assert "below MIOpen" in found.title
+
+    def test_in_float16_alone_it_is_a_warning(self):
+        found = finding(healthy(changes={"default/softmax/float16": "error"}), "controls")
+        assert found.severity == "warning"
+        assert "in float16" in found.title
+
+
+class TestSeveralGpus:
+    @pytest.mark.parametrize(
+        ("check", "words"), [("all-reduce", "one sum"), ("data-parallel", "DataParallel")]
+    )
+    def test_the_first_that_fails_is_told(self, check, words):
+        found = finding(healthy(changes={f"default/{check}/*": "wrong"}), "multi-gpu")
+        assert found.severity == "warning"
+        assert words in found.title
+
+
 class TestOtherLayers:
-    def test_batch_norm(self):
-        found = finding(run({"default/batch-norm/*": STATUS}), "batch-norm")
-        assert found.layer.startswith("miopen")
-        assert "needs MIOpen off" in found.title
+    def test_a_step_under_autocast(self):
+        found = finding(healthy(changes={"default/autocast-step/*": "wrong"}), "autocast-step")
+        assert found.severity == "warning"
+        assert "autocast to float16" in found.title
 
     def test_a_training_step_that_fails_although_its_parts_pass(self):
         results = run({"default/training-step/*": "wrong"})

@@ -221,17 +221,46 @@ class TestConfiguration:
                 torch.backends.cudnn.deterministic,
             ) = flags
 
-    def test_what_batch_norm_needs_besides_is_said_as_it_was_checked(self):
-        checked = recommend(run(DEAD, seconds=SLOW)).configuration.layers
-        assert checked == (
-            "batch norm and RNN stay in MIOpen; the training step checked batch norm, RNN was not checked",
+    #: What stays in MIOpen beside the bypass, and was asked there.
+    OTHERS = ("batch-norm*", "rnn", "lstm", "gru", "ctc-loss")
+
+    def layers(self, changes, **more):
+        return recommend(run({**DEAD, **changes}, seconds=SLOW, **more)).configuration.layers
+
+    def others(self, change, setting="default"):
+        return {f"{setting}/{check}/*": change for check in self.OTHERS}
+
+    def test_what_other_layers_need_besides_is_said_as_it_was_checked(self):
+        assert self.layers({}) == (
+            "batch norm and RNN stay in MIOpen; batch norm, batch norm in evaluation, RNN, LSTM, GRU and "
+            "CTC loss were checked there",
         )
-        unchecked = run({**DEAD, "*/training-step/*": "n/a"}, seconds=SLOW)
-        assert recommend(unchecked).configuration.layers == (
-            "batch norm and RNN stay in MIOpen, which was not checked here",
+        assert self.layers({**self.others("n/a"), "default/lstm/float32": "pass"}) == (
+            "batch norm and RNN stay in MIOpen; batch norm and LSTM were checked there; batch norm in "
+            "evaluation, RNN, GRU and CTC loss were not checked",
         )
-        failing = run({**DEAD, "*/training-step/*": "n/a", "default/batch-norm/*": "error"}, seconds=SLOW)
-        assert "switch MIOpen off too" in recommend(failing).configuration.layers[0]
+        unchecked = {"*/training-step/*": "n/a", **self.others("n/a")}
+        assert self.layers(unchecked) == ("batch norm and RNN stay in MIOpen, which was not checked here",)
+
+    def test_a_layer_that_fails_beside_the_bypass_needs_the_library_off(self):
+        (batch_norm,) = self.layers({"*/training-step/*": "n/a", "default/batch-norm/*": "error"})
+        assert "where batch norm fails: switch MIOpen off too" in batch_norm
+        (both,) = self.layers({"default/lstm/*": "error", "default/gru/*": "wrong"})
+        assert "where LSTM and GRU fail: switch MIOpen off too" in both
+
+    def test_a_layer_that_fails_beside_native_convolution_is_run_without_the_library(self):
+        found = recommend(run({"default/lstm/*": "error"})).configuration
+        assert found.setting == "default"
+        assert found.layers == (
+            "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`",
+        )
+        assert recommend(run({"default/lstm/float16": "error"})).configuration.layers == ()
+
+    def test_with_the_library_off_a_layer_that_fails_there_is_told(self):
+        changes = {"bypass*/convolution/*": "wrong", "*/gru/*": "wrong"}
+        (told,) = self.layers(changes)
+        assert "leave MIOpen too" in told
+        assert told.endswith("; GRU fails without MIOpen as well")
 
     def test_a_clean_environment_that_cures_is_said(self):
         results = run({"as-found/convolution/*": "error"}, wanted="all")

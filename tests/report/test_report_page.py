@@ -292,3 +292,26 @@ def test_devices_get_a_ladder_and_a_matrix_each(tmp_path: Path) -> None:
     assert page.count('<ol class="ladder">') == page.count('<table class="matrix">') == 2
     assert "Ladder on cuda:0" in page
     assert "Ladder on cpu" in page
+
+
+def test_the_checks_of_the_ladder_have_a_folded_table_by_dtype(tmp_path: Path) -> None:
+    lstm = [
+        dataclasses.replace(
+            sample.outcome(setting, "lstm", "primitives", state), id=f"cpu/torch/{setting}/lstm/{dtype}",
+            dtype=dtype, device="cpu",
+        )
+        for setting in ("default", "vendor-off")
+        for dtype, state in (("float32", "pass"), ("float16", "n/a"))
+    ]  # fmt: skip
+    results = sample.healthy_cpu()
+    several = [each for each in results.outcomes if each.rung == "multi-gpu"]
+    rest = [each for each in results.outcomes if each.rung != "multi-gpu"]
+    several = [dataclasses.replace(each, state="n/a") for each in several]
+    page = render(dataclasses.replace(results, outcomes=(*rest, *several, *lstm)), tmp_path / "checks").html
+    table = page[page.index('<table class="checks">') :]
+    table = table[: table.index("</table>")]
+    assert re.search(r'rowspan="2" class="problem">lstm<', table)
+    assert table.index("float32") < table.index("float16")
+    assert 'class="by-layer"' in page
+    # What does not apply to this machine does not keep the ladder from holding.
+    assert "every rung that applies holds" in page

@@ -5,23 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocmprobe.worker.ask import Answer, Ask
+from rocmprobe.worker.checks import controls, fused, ladder, normalization, recurrent, several_gpus, training
 from rocmprobe.worker.checks.convolution import convolution
 from rocmprobe.worker.checks.gradients import gradients
-from rocmprobe.worker.checks.ladder import copy, elementwise, gemm, im2col
-from rocmprobe.worker.checks.layers import batch_norm, training_step
 from rocmprobe.worker.checks.measure import memory, start_up, throughput
 
 ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
-    "copy": copy,
-    "elementwise": elementwise,
-    "gemm": gemm,
-    "im2col": im2col,
+    "copy": ladder.copy,
+    "elementwise": ladder.elementwise,
+    "gemm": ladder.gemm,
+    "im2col": ladder.im2col,
+    "pooling": controls.pooling,
+    "activation": controls.activation,
+    "softmax": controls.softmax,
+    "instance-norm": controls.instance_norm,
+    "local-response-norm": controls.local_response_norm,
     "convolution": convolution,
     "solver": convolution,
     "gradients": gradients,
     "memory": memory,
     "throughput": throughput,
     "start-up": start_up,
-    "batch-norm": batch_norm,
-    "training-step": training_step,
+    "batch-norm": normalization.batch_norm,
+    "batch-norm-eval": normalization.batch_norm_eval,
+    "convolution-kinds": convolution,
+    "rnn": recurrent.rnn,
+    "lstm": recurrent.lstm,
+    "gru": recurrent.gru,
+    "ctc-loss": recurrent.ctc_loss,
+    "convolution-relu": fused.convolution_relu,
+    "convolution-add-relu": fused.convolution_add_relu,
+    "training-step": training.training_step,
+    "autocast-step": training.autocast_step,
+    "all-reduce": several_gpus.all_reduce,
+    "data-parallel": several_gpus.data_parallel,
 }

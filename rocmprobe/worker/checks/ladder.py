@@ -17,7 +17,7 @@ def _generator(ask: Ask) -> Any:
 
 
 def copy(ask: Ask) -> Answer:
-    """4 MiB to the device and back, byte for byte."""
+    """4 MiB of whatever bits to the device and back, byte for byte."""
     import torch
 
     if ask.backend.device_type == "cuda" and not torch.cuda.is_available():
@@ -25,8 +25,8 @@ def copy(ask: Ask) -> Answer:
         kind = "for a CPU only" if built is None else "for a GPU, but sees no device"
         raise DeviceFailure(f"torch {torch.__version__} is built {kind}")
     sent = torch.randint(0, 256, (4 << 20,), generator=_generator(ask), dtype=torch.uint8)
-    back, seconds = ask.first_call(lambda: sent.to(ask.device).clone().cpu())
-    wrong = int((back != sent).sum())
+    back, seconds = ask.first_call(lambda: sent.view(ask.dtype).to(ask.device).clone().cpu())
+    wrong = int((back.view(torch.uint8) != sent).sum())
     return _exactly(wrong, "bytes came back changed", seconds)
 
 

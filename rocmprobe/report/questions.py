@@ -1,0 +1,289 @@
+"""What each check asks, as code for a script without rocmprobe; the same numbers, drawn in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from rocmprobe.model import DIRECTIONS, BadInput, Outcome, Setting
+from rocmprobe.numerics import Errors, exact_fill, judge_float
+from rocmprobe.problems import DTYPES, Problem, parse_problem
+from rocmprobe.report.text import one_line
+from rocmprobe.worker.checks.layer import LAYER_LIMITS
+
+MAX_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Question:
+    """Operands drawn in the order of the run, and a function of them: the lines ``before``, and a ``result``
+    that is a call, its arguments and the end.
+
+    An error is told as a share of the reference's largest value, or of ``least`` where that is smaller; one
+    of a question without a ``max_limit`` is held to the limit of layers for its dtype.
+    """
+
+    names: tuple[str, ...]
+    drawn: tuple[str, ...]
+    draw: tuple[str, ...]
+    result: tuple[str, ...]
+    max_limit: Optional[float] = None
+    rms_limit: Optional[float] = None
+    least: float = 1e-30
+    channels_last: bool = False
+    before: tuple[str, ...] = ()
+
+
+def question(outcome: Outcome, setting: Setting, backend: str) -> Question:
+    """What ``outcome`` answers, under ``setting`` and with the library of ``backend``. Raises BadInput where
+    that takes more than a script."""
+    name = one_line(outcome.id)
+    if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
+        raise BadInput(
+            f"{name}: this setting needs rocmprobe (`rocmprobe run --settings {one_line(setting.name)}`); "
+            "a script without it reproduces the native settings"
+        )
+    if outcome.check in ("convolution", "convolution-kinds", "solver"):
+        return _convolution(outcome)
+    if outcome.check == "gemm":
+        return _gemm(outcome)
+    if outcome.check in _FIXED:
+        fixed = _FIXED[outcome.check]
+        return replace(fixed, max_limit=LAYER_LIMITS[dtype_of(outcome)]) if fixed.max_limit is None else fixed
+    if outcome.check in _FUSED:
+        return _fused(outcome, setting, backend)
+    also = ", ".join(sorted(["convolution", "convolution-kinds", "gemm", *_FIXED, *_FUSED]))
+    raise BadInput(f"{name}: the check {one_line(outcome.check)} has no stand-alone script ({also} have one)")
+
+
+def packed(head: str, parts: Sequence[str], tail: str, indent: int = 0) -> list[str]:
+    """``head``, the parts with commas between them, and ``tail``, in as few lines as they fit into when they
+    are indented by ``indent`` columns."""
+    lines = [head]
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        added = part + (tail if last else ",")
+        gap = "" if lines[-1].endswith(("(", "[", "{")) else " "
+        if len(lines[-1]) + len(gap) + len(added) <= MAX_WIDTH - indent:
+            lines[-1] += gap + added
+        else:
+            lines.append(f"    {added}")
+    return lines
+
+
+#: Kept when a tensor moves to the device.
+CHANNELS_LAST = (
+    "operands = [t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for t in operands]"
+)
+_UNIFORM = "def draw(*shape): return (torch.rand(shape, dtype=torch.float64) * 2 - 1).to(dtype).double()"
+_WHOLE = (
+    "def draw(s, top, fill=1.0):",
+    "    return (torch.randint(1, top + 1, s) * (torch.randint(0, 2, s) * 2 - 1)"
+    " * (torch.rand(s) < fill)).double()",
+)
+
+
+def _convolution(outcome: Outcome) -> Question:
+    """As ``worker.checks.convolution`` asks: each direction by its own operator, not through a forward
+    that may fail first."""
+    problem, direction = problem_of(outcome), outcome.direction or "fwd"
+    if direction not in DIRECTIONS:
+        raise BadInput(f"{one_line(outcome.id)}: {one_line(direction)!r} is no direction")
+    shapes = {"x": problem.input_shape, "w": problem.weight_shape}
+    if problem.bias:
+        shapes = {"b": (problem.out_channels,), **shapes}
+    if direction != "fwd":
+        shapes["dy"] = problem.output_shape
+    drawn = [f"draw({', '.join(map(str, shape))})" for shape in shapes.values()]
+    draw: tuple[str, ...] = (_UNIFORM,)
+    limits: tuple[float, Optional[float]] = _float_limits(problem.dtype)
+    if _exact_tier(outcome):
+        fill = exact_fill(problem.dtype, problem.terms(direction))
+        tops = {"x": fill.input_max}
+        sparse = "dy" if direction == "bwd-data" else "x"
+        drawn = [
+            f"draw({shape}, {tops.get(name, fill.weight_max)}{f', {fill.density}' if name == sparse else ''})"
+            for name, shape in shapes.items()
+        ]
+        draw, limits = _WHOLE, (0.0, None)
+    result = _forward(problem) if direction == "fwd" else _backward(problem, direction)
+    return Question(tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last)
+
+
+def _float_limits(dtype: str) -> tuple[float, float]:
+    """Of the largest error and of the root mean square, as the checks have them."""
+    _, numbers, _ = judge_float(Errors(0, 0.0, 0.0, 0.0, 0.0, 0), dtype)
+    return numbers["max_ratio_limit"], numbers["rms_range_limit"]
+
+
+def _forward(problem: Problem) -> tuple[str, ...]:
+    arguments = ["x", "w", *(["b"] if problem.bias else [])]
+    for name, values, usual in (
+        ("stride", problem.stride, 1), ("padding", problem.padding, 0),
+        ("output_padding", problem.output_padding, 0), ("dilation", problem.dilation, 1),
+    ):  # fmt: skip
+        if set(values) != {usual}:
+            arguments.append(f"{name}={values}")
+    if problem.groups != 1:
+        arguments.append(f"groups={problem.groups}")
+    return (f"[torch.nn.functional.{problem.kind}(", *arguments, ")]")
+
+
+def _backward(problem: Problem, direction: str) -> tuple[str, ...]:
+    data = direction == "bwd-data"
+    bias = problem.bias and not data
+    arguments = [
+        "dy", "x", "w", f"[{problem.out_channels}]" if bias else "None",
+        *(str(list(each)) for each in (problem.stride, problem.padding, problem.dilation)),
+        str(problem.transposed), str(list(problem.output_padding)), str(problem.groups),
+        str([data, not data, bias]),
+    ]  # fmt: skip
+    wanted = "[:1]" if data else "[1:]" if bias else "[1:2]"
+    return ("torch.ops.aten.convolution_backward(", *arguments, f"){wanted}")
+
+
+def _gemm(outcome: Outcome) -> Question:
+    dtype = dtype_of(outcome)
+    if _exact_tier(outcome):
+        fill = exact_fill(dtype, 576)
+        drawn = (
+            f"draw((192, 576), {fill.input_max}, {fill.density})",
+            f"draw((576, 320), {fill.weight_max})",
+        )
+        return Question(("a", "b"), drawn, _WHOLE, ("[", "a @ b", "]"), 0.0)
+    result = ("[", "a[0] @ b[0]", "torch.bmm(a, b)", "]")
+    drawn = ("draw(4, 192, 576)", "draw(4, 576, 320)")
+    return Question(("a", "b"), drawn, (_UNIFORM,), result, *_float_limits(dtype))
+
+
+#: Fused operators, with and without a summand: what each is called by, for each library.
+_FUSED = ("convolution-relu", "convolution-add-relu")
+
+
+def _fused(outcome: Outcome, setting: Setting, backend: str) -> Question:
+    """As ``worker.checks.fused`` asks: by the library's own operator, or with the library off by separate
+    ones, which are the reference as well."""
+    add = outcome.check == "convolution-add-relu"
+    names = ("x", "w", "b", *(["z"] if add else []))
+    drawn = ("draw(2, 4, 8, 8)", "draw(6, 4, 3, 3)", "draw(6)", *(["draw(2, 6, 8, 8)"] if add else []))
+    separate = f"torch.relu(torch.nn.functional.conv2d(x, w, b, padding=1){' + z' if add else ''})"
+    limit = LAYER_LIMITS[dtype_of(outcome)]
+    if not setting.vendor_library:
+        return Question(names, drawn, (_UNIFORM,), ("[", separate, "]"), limit)
+    one = "[1, 1], [1, 1], [1, 1], 1"
+    if backend == "onednn":
+        where, operator = "x.dtype != torch.float64", "torch.ops.mkldnn._convolution_pointwise"
+        arguments = f'x, w, b, {one}, "relu", [], ""'
+        if add:
+            operator += ".binary"
+            arguments = f'x, z, w, b, {one}, "add", 1.0, "relu", [], None'
+    else:
+        where, operator = "x.is_cuda", f"torch.{backend}_convolution_{'add_relu' if add else 'relu'}"
+        arguments = f"x, w, {'z, 1.0, ' if add else ''}b, {one}"
+    before = (f"if {where}:", f"    fused = {operator}", f"    return [fused({arguments})]")
+    return Question(names, drawn, (_UNIFORM,), ("[", separate, "]"), limit, before=before)
+
+
+def _control(*calls: str) -> Question:
+    """As ``worker.checks.controls`` asks: outputs, and the gradient for the output of the other image."""
+    return Question(
+        ("x",), ("draw(2, 6, 9, 10)",), (_UNIFORM,), ("[", "*(y.detach() for y in outputs), *gradients", "]"),
+        least=1.0,
+        before=(
+            "F, x = torch.nn.functional, x.detach().requires_grad_()",
+            *packed("outputs = [", calls, "]", indent=4),
+            "gradients = [torch.autograd.grad(y, x, y.detach().flip(0))[0] for y in outputs]",
+        ),
+    )  # fmt: skip
+
+
+def _recurrent(kind: str, gates: int) -> Question:
+    """As ``worker.checks.recurrent`` asks; each gate has 10 units, with weights for 8 inputs, then for the 10
+    outputs below, for its own 10, and two biases."""
+    weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
+    return Question(
+        ("x", "w", "dy"), ("draw(6, 3, 8)", f"draw({weights})", "draw(6, 3, 10)"), (_UNIFORM,),
+        ("", "results", ""), least=1.0,
+        before=(
+            "x, results = x.detach().requires_grad_(), []",
+            f"for net in (torch.nn.{kind}(8, 10, layers).to(x.device, x.dtype) for layers in (1, 2)):",
+            "    torch.nn.utils.vector_to_parameters(w / 4, net.parameters())",
+            "    results += [(y := net(x)[0]).detach(), *torch.autograd.grad(y, [x, *net.parameters()], dy)]",
+        ),
+    )  # fmt: skip
+
+
+_ABOVE_HALF = (
+    "def draw(*shape): return (torch.rand(shape, dtype=torch.float64) + 0.5).to(dtype).double()",
+    "def wide(t): return t.float() if t.element_size() == 2 else t",
+)
+#: Questions that are the same for every dtype, as ``worker.checks`` asks them.
+_FIXED: Mapping[str, Question] = {
+    "copy": Question(
+        ("sent",), ("torch.randint(0, 256, (4 << 20,), dtype=torch.uint8)",), (),
+        ("[", "sent.clone()", "]"), 0.0,
+    ),
+    "elementwise": Question(
+        ("values",), ("torch.randint(-8, 9, (64, 1024)).double()",), (),
+        ("[", "result, result.float().sum(1)", "]"), 0.0,
+        before=("result = torch.relu(values * 2 + 1)",),
+    ),
+    "im2col": Question(
+        ("image",), ("torch.randint(-8, 9, (2, 5, 17, 19)).double()",), (),
+        ("[", "columns, torch.nn.functional.fold(columns, (17, 19), **geometry)", "]"), 0.0,
+        before=(
+            "geometry = dict(kernel_size=(3, 2), dilation=(1, 2), padding=(1, 1), stride=(2, 1))",
+            "columns = torch.nn.functional.unfold(image, **geometry)",
+        ),
+    ),
+    "batch-norm": Question(
+        ("x", "w", "b", "dy"), ("draw(4, 16, 14, 14)", "draw(16)", "draw(16)", "draw(4, 16, 14, 14)"),
+        _ABOVE_HALF, ("[", "y.detach(), *torch.autograd.grad(y, leaves, dy)", "]"), least=1.0,
+        before=(
+            "leaves = [t.detach().requires_grad_() for t in (x, wide(w), wide(b))]",
+            "y = torch.nn.functional.batch_norm(leaves[0], None, None, *leaves[1:], training=True)",
+        ),
+    ),
+    "batch-norm-eval": Question(
+        ("x", *"mvwb"), ("draw(4, 16, 14, 14)", *["draw(16)"] * 4), _ABOVE_HALF,
+        ("[", "torch.nn.functional.batch_norm(x, *map(wide, (m, v, w, b)))", "]"), least=1.0,
+    ),
+    "pooling": _control("F.max_pool2d(x, 3, 2, 1)", "F.avg_pool2d(x, 3, 2, 1)"),
+    "activation": _control(
+        "torch.relu(x)", "F.leaky_relu(x)", "torch.sigmoid(x)", "torch.tanh(x)", "F.gelu(x)", "F.silu(x)"
+    ),
+    "softmax": _control("F.softmax(x, 1)", "F.log_softmax(x, 1)"),
+    "instance-norm": _control("F.instance_norm(x)"),
+    "local-response-norm": _control("F.local_response_norm(x, 5, 1.0)"),
+    "rnn": _recurrent("RNN", 1),
+    "lstm": _recurrent("LSTM", 4),
+    "gru": _recurrent("GRU", 3),
+    "ctc-loss": Question(
+        ("x", "dy"), ("draw(12, 2, 5)", "draw(2)"), (_UNIFORM,),
+        ("[", "y.detach(), *torch.autograd.grad(y, x, dy)", "]"), least=1.0,
+        before=(
+            "x, targets = x.detach().requires_grad_(), torch.tensor([1, 2, 3, 1], dtype=torch.int32)",
+            "scores = torch.nn.functional.log_softmax(x, 2)",
+            'y = torch.nn.functional.ctc_loss(scores, targets, (12, 12), (3, 1), reduction="none")',
+        ),
+    ),
+}  # fmt: skip
+
+
+def dtype_of(outcome: Outcome) -> str:
+    if outcome.dtype not in DTYPES.values():
+        raise BadInput(f"{one_line(outcome.id)}: {one_line(outcome.dtype)!r} is no dtype")
+    return outcome.dtype
+
+
+def problem_of(outcome: Outcome) -> Problem:
+    if outcome.problem is None:
+        raise BadInput(f"{one_line(outcome.id)}: the results name no problem for it; run again")
+    return parse_problem(outcome.problem)
+
+
+def _exact_tier(outcome: Outcome) -> bool:
+    """Whether the outcome is wrong in the exact tier alone: small integers, where every element counts."""
+    message = next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")
+    return outcome.state == "wrong" and message.startswith("exact tier")

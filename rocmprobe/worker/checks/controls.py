@@ -1,0 +1,66 @@
+"""Layers that PyTorch computes with kernels of its own: where one fails, the vendor library is not it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rocmprobe.worker.ask import Answer, Ask
+from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
+
+_IMAGE = (2, 6, 9, 10)
+#: Size, stride and padding of the pooling windows.
+_WINDOW = (3, 2, 1)
+
+
+def pooling(ask: Ask) -> Answer:
+    """Max and average pooling in 2-d, windows that overlap."""
+    import torch.nn.functional as F
+
+    return _with_gradients(ask, {"max": F.max_pool2d, "average": F.avg_pool2d}, *_WINDOW)
+
+
+def activation(ask: Ask) -> Answer:
+    """ReLU, leaky ReLU, sigmoid, tanh, GELU and SiLU."""
+    import torch
+    import torch.nn.functional as F
+
+    functions = (F.relu, F.leaky_relu, torch.sigmoid, torch.tanh, F.gelu, F.silu)
+    return _with_gradients(ask, {function.__name__: function for function in functions})
+
+
+def softmax(ask: Ask) -> Answer:
+    """Softmax and log softmax over the channels."""
+    import torch.nn.functional as F
+
+    return _with_gradients(ask, {"softmax": F.softmax, "log softmax": F.log_softmax}, 1)
+
+
+def instance_norm(ask: Ask) -> Answer:
+    """Without weights: with weights it would be batch norm, which enters the vendor library."""
+    import torch.nn.functional as F
+
+    return _with_gradients(ask, {"instance norm": F.instance_norm})
+
+
+def local_response_norm(ask: Ask) -> Answer:
+    """Over five channels; by a whole share of them, so that an error in it shows."""
+    import torch.nn.functional as F
+
+    return _with_gradients(ask, {"local response norm": F.local_response_norm}, 5, 1.0)
+
+
+def _with_gradients(ask: Ask, functions: dict[str, Callable[..., Any]], *arguments: Any) -> Answer:
+    """Each function of one image, and its gradient for the output of the other image of the batch: for a
+    plain sum, that of softmax or of a norm would be zero."""
+
+    def call(image: Any) -> dict[str, Any]:
+        found = {}
+        for name, function in functions.items():
+            x = leaf(image)
+            output = function(x, *arguments)
+            for what, tensor in with_gradients(output, {"input": x}, output.detach().flip(0)).items():
+                found[f"{name}: {what}"] = tensor
+        return found
+
+    return compare(ask, uniform(ask, [_IMAGE]), call, UNIT)

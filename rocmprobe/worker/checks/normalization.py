@@ -1,0 +1,50 @@
+"""Batch norm, which enters the vendor library as convolution does: in training, and with the statistics
+that training left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmprobe.worker.ask import Answer, Ask
+from rocmprobe.worker.checks.layer import UNIT, compare, leaf, with_gradients
+
+_IMAGE, _CHANNELS = (4, 16, 14, 14), 16
+
+
+def _drawn(ask: Ask, *shapes: Any) -> list[Any]:
+    """Uniform in [0.5, 1.5): weights and variances far from zero."""
+    import torch
+
+    generator = torch.Generator().manual_seed(ask.seed())
+    drawn = [torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5 for shape in shapes]
+    return [tensor.to(ask.dtype).to(torch.float64) for tensor in drawn]
+
+
+def wide(tensor: Any) -> Any:
+    """Half precision as fp32: as autocast has the weights of batch norm, and as MIOpen wants them."""
+    return tensor.float() if tensor.element_size() == 2 else tensor
+
+
+def batch_norm(ask: Ask) -> Answer:
+    """Training mode, forward and gradients of input, weight and bias."""
+    import torch.nn.functional as F
+
+    def call(image: Any, weight: Any, bias: Any, grad: Any) -> dict[str, Any]:
+        leaves = {"input": leaf(image), "weight": leaf(wide(weight)), "bias": leaf(wide(bias))}
+        x, w, b = leaves.values()
+        return with_gradients(F.batch_norm(x, None, None, w, b, training=True), leaves, grad)
+
+    return compare(ask, _drawn(ask, _IMAGE, _CHANNELS, _CHANNELS, _IMAGE), call, UNIT)
+
+
+def batch_norm_eval(ask: Ask) -> Answer:
+    """With running mean and variance, forward alone: backward enters the library in training only."""
+    import torch
+    import torch.nn.functional as F
+
+    def call(image: Any, *of_channels: Any) -> dict[str, Any]:
+        mean, variance, weight, bias = map(wide, of_channels)
+        with torch.no_grad():
+            return {"output": F.batch_norm(image, mean, variance, weight, bias, training=False)}
+
+    return compare(ask, _drawn(ask, _IMAGE, *[_CHANNELS] * 4), call, UNIT)

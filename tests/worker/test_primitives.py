@@ -1,0 +1,210 @@
+"""Layers besides plain convolution: right on this CPU, and each check notices what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import CHECKOUT, PROBLEM, Run, machine_file, run
+
+from rocmprobe.cases import CHECKS
+from rocmprobe.model import Outcome
+from rocmprobe.worker.checks.layer import LAYER_LIMITS
+from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
+
+pytest.importorskip("torch")
+
+CONTROLS = tuple(name for name, check in CHECKS.items() if check.rung == "controls")
+PRIMITIVES = tuple(name for name, check in CHECKS.items() if check.rung == "primitives")
+RECURRENT = ("rnn", "lstm", "gru")
+BATCH_NORM = ("batch-norm", "batch-norm-eval")
+SEVERAL_GPUS = ("all-reduce", "data-parallel")
+BELOW = ("copy", "elementwise", "gemm", "im2col")
+STATUS = "miopenStatusUnknownError"
+#: What fails in the machine of these tests: operators of PyTorch's own kernels, and what enters MIOpen.
+OWN_KERNELS = "^(max_pool2d_with_indices|gelu|_softmax|avg_pool3d)$"
+IN_MIOPEN = "^(native_batch_norm|rnn_tanh|lstm|gru|ctc_loss)$"
+KIND = "conv1d-fp32-n2-c8-i50-k16-f10-s5"
+
+
+def only(*checks: str) -> list[str]:
+    return [argument for check in checks for argument in ("--only", check)]
+
+
+def of(made: Run, check: str, setting: str = "default") -> list[Outcome]:
+    return [each for each in made.outcomes.values() if (each.check, each.setting) == (check, setting)]
+
+
+def states(made: Run, check: str, setting: str = "default") -> dict[str, str]:
+    return {each.dtype: each.state for each in of(made, check, setting)}
+
+
+def newer(machine: Path) -> Path:
+    """The machine with a torch that may give the CTC loss to MIOpen."""
+    machine.write_text(machine.read_text().replace("2.4.0+rocm6.1", "2.9.0+rocm6.4"))
+    return machine
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    asked = (*BELOW, *CONTROLS, *PRIMITIVES, *BATCH_NORM, *SEVERAL_GPUS, "autocast-step")
+    folder = tmp_path_factory.mktemp("healthy") / "out"
+    return run(folder, "--device", "cpu", "--settings", "vendor-off", *only(*asked))
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A machine on which everything but plain convolution computes wrong numbers."""
+    folder = tmp_path_factory.mktemp("wrong")
+    machine = machine_file(
+        folder / "machine.toml",
+        {"library": "hip", "effect": "wrong", "operator": OWN_KERNELS},
+        {"library": "miopen", "effect": "wrong", "operator": IN_MIOPEN},
+        {"library": "miopen", "effect": "wrong", "problem": f"^{KIND}$"},
+        first_call=60, steady=60,
+    )  # fmt: skip
+    asked = (*CONTROLS, *PRIMITIVES, *BATCH_NORM)
+    return run(folder / "out", "--simulate", newer(machine), "--settings", "vendor-off", *only(*asked))
+
+
+class TestHealthy:
+    @pytest.mark.parametrize("check", [*BELOW, *CONTROLS, *PRIMITIVES, *BATCH_NORM, "autocast-step"])
+    def test_every_check_is_right_on_this_cpu(self, healthy: Run, check: str) -> None:
+        found = of(healthy, check)
+        assert {each.state for each in found} <= {"pass", "n/a"}
+        assert "float32" in {each.dtype for each in found} or check == "autocast-step"
+        for outcome in found:
+            # Only a kernel that this torch or CPU lacks is left out, with the reason.
+            if outcome.state == "n/a":
+                assert outcome.dtype in ("float16", "bfloat16") or check.startswith("convolution-")
+                assert outcome.evidence
+            elif "max_error" in outcome.numerics:
+                assert outcome.numerics["max_error"] <= outcome.numerics["max_error_limit"]
+
+    @pytest.mark.parametrize("check", BELOW)
+    def test_the_lower_rungs_are_asked_in_every_dtype(self, healthy: Run, check: str) -> None:
+        assert set(states(healthy, check)) == {"float32", "float16", "bfloat16", "float64"}
+
+    @pytest.mark.parametrize("check", [*PRIMITIVES, *BATCH_NORM])
+    def test_what_enters_the_library_is_asked_without_it_too(self, healthy: Run, check: str) -> None:
+        with_library = {(each.problem, each.direction, each.dtype) for each in of(healthy, check)}
+        without = {(each.problem, each.direction, each.dtype) for each in of(healthy, check, "vendor-off")}
+        assert with_library == without
+        assert {each.state for each in of(healthy, check, "vendor-off")} <= {"pass", "n/a"}
+
+    def test_kinds_of_convolution_have_each_direction_apart(self, healthy: Run) -> None:
+        asked = [(each.problem or "", each.direction) for each in of(healthy, "convolution-kinds")]
+        kinds = {problem.partition("-")[0] for problem, _ in asked}
+        assert kinds == {"conv1d", "conv2d", "conv3d", "conv_transpose2d"}
+        assert len(asked) == 3 * len({problem for problem, _ in asked})
+
+    @pytest.mark.parametrize("check", SEVERAL_GPUS)
+    def test_several_gpus_are_not_applicable_to_one_cpu(self, healthy: Run, check: str) -> None:
+        [outcome] = of(healthy, check)
+        assert (outcome.state, outcome.evidence) == (
+            "n/a", ("this takes two GPUs, and a CPU answers here",),
+        )  # fmt: skip
+
+    def test_it_is_nothing_to_report(self, healthy: Run) -> None:
+        assert healthy.ended.returncode == 0, healthy.ended.stdout
+        assert healthy.results.findings == ()
+
+
+class TestWrong:
+    @pytest.mark.parametrize("check", [each for each in CONTROLS if each != "instance-norm"])
+    def test_a_control_notices_a_wrong_kernel(self, wrong: Run, check: str) -> None:
+        found = states(wrong, check)
+        assert found["float32"] == "wrong"
+        assert set(found.values()) <= {"wrong", "n/a"}
+
+    def test_instance_norm_without_weights_never_enters_miopen(self, wrong: Run) -> None:
+        assert states(wrong, "instance-norm") == {"float32": "pass", "float16": "pass"}
+
+    @pytest.mark.parametrize("check", [*RECURRENT, *BATCH_NORM, "ctc-loss"])
+    def test_a_layer_notices_a_wrong_library(self, wrong: Run, check: str) -> None:
+        found = states(wrong, check)
+        assert found.pop("float32") == "wrong"
+        # PyTorch keeps these from MIOpen.
+        assert {found[dtype] for dtype in ("float64", "bfloat16") if dtype in found} == {"pass"}
+        assert found.get("float16", "wrong") in ("wrong", "n/a")
+
+    @pytest.mark.parametrize("check", [*RECURRENT, *BATCH_NORM, "ctc-loss"])
+    def test_it_holds_without_the_library(self, wrong: Run, check: str) -> None:
+        assert set(states(wrong, check, "vendor-off").values()) <= {"pass", "n/a"}
+
+    def test_a_kind_of_convolution_notices_it(self, wrong: Run) -> None:
+        found = {each.problem: each.state for each in of(wrong, "convolution-kinds")}
+        bad = {problem for problem, state in found.items() if state == "wrong"}
+        assert bad == {KIND}
+
+    @pytest.mark.parametrize("check", ["convolution-relu", "convolution-add-relu"])
+    def test_what_only_miopen_has_is_not_applicable(self, wrong: Run, check: str) -> None:
+        assert {each.state for each in of(wrong, check)} == {"n/a"}
+        assert "nothing stands in for this operator" in of(wrong, check)[0].evidence[0]
+        assert states(wrong, check, "vendor-off")["float32"] == "pass"
+
+    def test_there_is_one_finding_for_each(self, wrong: Run) -> None:
+        found = {each.id: each.layer for each in wrong.results.findings}
+        assert found == {
+            "controls": "torch-build", "batch-norm": "miopen-exec", "rnn": "miopen-exec",
+            "lstm": "miopen-exec", "gru": "miopen-exec", "ctc-loss": "miopen-exec",
+            "1-d-convolution": "miopen-exec",
+        }  # fmt: skip
+
+
+def test_a_fault_of_lstm_alone_is_judged_right(tmp_path: Path) -> None:
+    fault: Mapping[str, Any] = {
+        "library": "miopen", "operator": "^lstm$", "effect": "raise", "message": STATUS,
+    }  # fmt: skip
+    machine = machine_file(tmp_path / "machine.toml", fault, first_call=60, steady=60)
+    made = run(
+        tmp_path / "out", "--simulate", machine, "--settings", "vendor-off,bypass", "--problem", PROBLEM,
+        *only("convolution", "batch-norm", *RECURRENT, "ctc-loss", "training-step"),
+        "--skip", "*/convolution/*/bwd*",
+    )  # fmt: skip
+    assert states(made, "lstm")["float32"] == "error"
+    assert states(made, "lstm")["float64"] == "pass"
+    assert set(states(made, "lstm", "vendor-off").values()) <= {"pass", "n/a"}
+    for check in ("rnn", "gru", "ctc-loss", "batch-norm"):
+        assert set(states(made, check).values()) <= {"pass", "n/a"}
+    [finding] = made.results.findings
+    assert (finding.id, finding.layer) == ("lstm", "miopen-exec")
+    assert finding.title == "LSTM fails in MIOpen; it passes with MIOpen off"
+    recommendation = made.results.recommendation
+    assert recommendation is not None
+    assert recommendation.verdict == "native"
+    assert recommendation.configuration.layers == (
+        "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`",
+    )
+
+
+def test_a_step_under_autocast_notices_wrong_convolution_in_half_precision(tmp_path: Path) -> None:
+    fault = {"library": "miopen", "effect": "wrong", "dtypes": ["float16", "bfloat16"]}
+    machine = machine_file(tmp_path / "machine.toml", fault)
+    asked = only("training-step", "autocast-step")
+    made = run(tmp_path / "out", "--simulate", machine, "--settings", "vendor-off", *asked)
+    assert states(made, "training-step") == {"float32": "pass"}
+    assert states(made, "autocast-step")["bfloat16"] == "wrong"
+    assert set(states(made, "autocast-step").values()) <= {"wrong", "n/a"}
+    assert set(states(made, "autocast-step", "vendor-off").values()) <= {"pass", "n/a"}
+    assert [finding.id for finding in made.results.findings] == ["autocast-step"]
+
+
+def test_an_older_torch_keeps_the_ctc_loss_from_miopen(tmp_path: Path) -> None:
+    fault = {"library": "miopen", "operator": "ctc_loss", "effect": "raise", "message": STATUS}
+    machine = machine_file(tmp_path / "machine.toml", fault)
+    made = run(tmp_path / "out", "--simulate", machine, "--settings", "default,", *only("ctc-loss"))
+    assert set(states(made, "ctc-loss").values()) == {"pass"}
+
+
+def test_every_limit_is_over_five_times_what_was_measured() -> None:
+    measured = json.loads((CHECKOUT / "benchmarks/results/layer_limits.json").read_text())["checks"]
+    for check, dtypes in measured.items():
+        limits = AUTOCAST_LIMITS if check == "autocast-step" else LAYER_LIMITS
+        for dtype, figures in dtypes.items():
+            if isinstance(figures, dict):
+                assert figures["limit"] == limits[dtype], (check, dtype)
+                assert figures["limit"] > 5 * figures["largest_error"], (check, dtype)
