@@ -132,7 +132,8 @@ class Setting:
     ``torch`` maps the flags of ``worker.setting`` to values; ``vendor_library`` False switches the
     backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
     ``verdict`` is what the recommendation says if this setting is chosen; ``since`` is the first version
-    of the vendor library on which it means anything.
+    of the vendor library on which it means anything. ``interface`` is the one of MIOpen's that the driver
+    ``capi`` uses: "immediate", "find-2.0", or "" for Find.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Setting:
     cost: str = ""
     source: str = ""
     since: str = ""
+    interface: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class Trial:
 
     ``exit`` is "0", an exit code, a signal name, or "killed" when rocmprobe ended it; ``exit_crash``
     says that it died in teardown, after its last result. ``log`` is what it printed (head and tail).
-    ``library`` is the vendor library's version as the child's torch reports it.
+    ``library`` is the vendor library's version as the child's torch, or the library itself, reports it;
+    ``mapped`` holds the files of HIP, rocBLAS and MIOpen that were mapped in it, by library.
     """
 
     id: str
@@ -168,6 +171,7 @@ class Trial:
     log: str = ""
     seconds: float = 0.0
     library: Optional[str] = None
+    mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,8 @@ class Outcome:
     ``after`` (the last event before), ``oom_killed`` (by the kernel, where that can be told).
     ``algorithm`` is the family of the solver, ``workspace_bytes`` what it needs besides the tensors, and
     ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not tell.
-    ``evidence`` lists lines, the most telling first.
+    ``evidence`` lists lines, the most telling first. ``calls`` are those of the driver ``capi`` into the
+    libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
     """
 
     id: str
@@ -218,6 +223,7 @@ class Outcome:
     algorithm: Optional[str] = None
     workspace_bytes: Optional[int] = None
     find_db: Optional[str] = None
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class Progress:
         names = [setting["name"] for settings in run["settings"].values() for setting in settings]
         self._widest_setting = max(map(len, names))
         self._several_devices = len(run["targets"]) > 1
+        self._several_drivers = any(len(target.get("drivers") or ()) > 1 for target in run["targets"])
         self._workers = 1
         self._appended = Appended(folder / NAME)
         self._settled: set[str] = set()
@@ -156,6 +157,8 @@ class Progress:
             question["setting"].ljust(self._widest_setting), question["check"].ljust(13),
             (question["problem"] or question["dtype"]).ljust(36), (question["direction"] or "").ljust(11),
         ]  # fmt: skip
+        if self._several_drivers:
+            columns.insert(0, question["driver"].ljust(5))
         if self._several_devices:
             columns.insert(0, question["device"])
         line = Text(f"[{state}]".ljust(12), style=style).append("  ".join(columns), style="default")

@@ -25,7 +25,7 @@ def _verdict(row: dict[str, Any]) -> str:
         return "bypass"
     if not row.get("vendor_library", True):
         return "vendor-off"
-    if row.get("env") or row.get("torch"):
+    if row.get("env") or row.get("torch") or row.get("interface"):
         return "native-with-settings"
     return "native"
 
@@ -35,13 +35,31 @@ def _setting(row: dict[str, Any]) -> Setting:
     return Setting(verdict=_verdict(row), **fields)
 
 
-def settings_for(backend: str, wanted: str = "default") -> tuple[Setting, ...]:
-    """The settings of ``backend``: the set "default" or "all", or names separated by commas.
+def drivers_of(setting: Setting) -> tuple[str, ...]:
+    """The drivers under which a setting means something: to ``capi`` variables and MIOpen's interfaces do,
+    to ``torch`` all but Find 2.0, which PyTorch does not use."""
+    if setting.interface == "find-2.0":
+        return ("capi",)
+    flags = setting.torch and not setting.interface
+    if setting.bypass or not setting.vendor_library or setting.device or flags:
+        return ("torch",)
+    return ("torch", "capi")
+
+
+def settings_for(
+    backend: str, wanted: str = "default", drivers: Sequence[str] = ("torch", "capi")
+) -> tuple[Setting, ...]:
+    """The settings of ``backend`` that one of ``drivers`` can have: the set "default" or "all", or names
+    separated by commas.
 
     Raises BadInput for a name that the backend does not have. The setting ``default`` is always
     among them: every gate of the ladder stands on it.
     """
-    rows = [row for row in _rows() if backend in row["backends"]]
+    rows = [
+        row
+        for row in _rows()
+        if backend in row["backends"] and not set(drivers).isdisjoint(drivers_of(_setting(row)))
+    ]
     if wanted == "default":
         return tuple(_setting(row) for row in rows if row["set"] == "default")
     if wanted == "all":
@@ -50,7 +68,8 @@ def settings_for(backend: str, wanted: str = "default") -> tuple[Setting, ...]:
     known = [row["name"] for row in rows]
     for name in names:
         if name not in known:
-            raise BadInput(f"--settings: {backend} has no setting {name!r}; it has {', '.join(known)}")
+            by = f" by the driver {drivers[0]}" if len(drivers) == 1 and drivers[0] != "torch" else ""
+            raise BadInput(f"--settings: {backend}{by} has no setting {name!r}; it has {', '.join(known)}")
     return tuple(_setting(row) for row in rows if row["name"] in {"default", *names})
 
 

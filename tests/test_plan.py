@@ -142,3 +142,43 @@ def test_ids_carry_all_that_tells_cases_apart():
     assert case.trial_key == "cuda:0/torch/bypass"
     assert (case.rung, case.exclusive) == ("conv", False)
     assert one(EVERYTHING[-1], "bypass").exclusive
+
+
+class TestWithoutTorch:
+    SETTINGS = settings_for("miopen", "all")
+
+    def planned(self, *drivers):
+        target = Target("cuda:0", "miopen", None, drivers)
+        questions = EVERYTHING
+        return [case for each in questions for case in cases(each, target, self.SETTINGS, RunOptions())]
+
+    def test_only_what_the_libraries_answer_is_asked(self):
+        found = self.planned("capi")
+        assert {case.check for case in found} == {
+            "copy", "elementwise", "gemm", "convolution", "batch-norm",
+        }  # fmt: skip
+        assert {case.driver for case in found} == {"capi"}
+        assert {case.dtype for case in found if case.check == "gemm"} == {
+            "float32", "float16", "bfloat16", "float64",
+        }  # fmt: skip
+        assert {case.problem for case in found if case.problem} == {
+            problem.text for problem in problems("quick", "native")
+        }
+
+    def test_each_driver_stands_on_rungs_of_its_own(self):
+        found = self.planned("torch", "capi")
+        ids = {case.id for case in found}
+        assert len(ids) == len(found)
+        for case in found:
+            assert set(case.needs) <= ids
+            assert {need.split("/")[1] for need in case.needs} <= {case.driver}
+
+    def test_the_other_driver_changes_nothing_for_torch(self):
+        assert [each for each in self.planned("torch", "capi") if each.driver == "torch"] == self.planned(
+            "torch"
+        )
+
+    def test_every_setting_is_asked_whether_it_trains(self):
+        found = self.planned("capi")
+        trained = {case.setting for case in found if case.check == "batch-norm"}
+        assert trained == {case.setting for case in found if case.check == "convolution"}

@@ -8,7 +8,7 @@ import pytest
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.model import VERDICTS, BadInput
-from rocmprobe.settings import all_settings, settings_for
+from rocmprobe.settings import all_settings, drivers_of, settings_for
 
 ROWS = all_settings()
 
@@ -37,7 +37,7 @@ class TestEveryRow:
             expected = "bypass"
         elif not setting.vendor_library:
             expected = "vendor-off"
-        elif setting.env or setting.torch:
+        elif setting.env or setting.torch or setting.interface:
             expected = "native-with-settings"
         assert setting.verdict == expected
         assert setting.verdict in VERDICTS
@@ -104,3 +104,26 @@ def test_an_unknown_name_is_bad_input(backend, wanted):
         settings_for(backend, wanted)
     assert repr(wanted.rpartition(",")[2]) in str(refusal.value)
     assert "vendor-off" in str(refusal.value)
+
+
+class TestDrivers:
+    def test_without_torch_only_variables_and_interfaces_mean_something(self):
+        for setting in settings_for("miopen", "all", ["capi"]):
+            assert not setting.bypass
+            assert setting.vendor_library
+            assert setting.device is None
+            assert setting.interface or not setting.torch
+            assert "capi" in drivers_of(setting)
+
+    def test_find_2_is_asked_without_torch_alone(self):
+        names = {driver: {each.name for each in settings_for("miopen", "all", [driver])}
+                 for driver in ("torch", "capi")}  # fmt: skip
+        assert "find-2.0" in names["capi"] - names["torch"]
+        assert {"bypass", "vendor-off", "cpu", "deterministic"} <= names["torch"] - names["capi"]
+        assert {"default", "immediate", "gemm-only", "as-found"} <= names["capi"] & names["torch"]
+
+    def test_a_name_of_the_other_driver_is_bad_input(self):
+        with pytest.raises(BadInput, match="by the driver capi has no setting 'bypass'"):
+            settings_for("miopen", "bypass", ["capi"])
+        with pytest.raises(BadInput, match=r"miopen has no setting 'find-2\.0'"):
+            settings_for("miopen", "find-2.0", ["torch"])

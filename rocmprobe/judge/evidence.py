@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any, Optional
 
@@ -17,6 +17,7 @@ from rocmprobe.model import (
     Results,
     Setting,
 )  # fmt: skip
+from rocmprobe.settings import drivers_of
 
 #: Settings that still go through the vendor library.
 NATIVE = ("native", "native-with-settings")
@@ -37,6 +38,23 @@ class Standing:
         return bool(self.counted) and not self.against
 
 
+def driver_of(results: Results) -> str:
+    """The driver that findings and recommendation rest on: torch where it was asked, since it is what
+    people use."""
+    drivers = {outcome.driver for outcome in results.outcomes}
+    return "capi" if drivers == {"capi"} else "torch"
+
+
+def of_driver(results: Results) -> Results:
+    """The results with the outcomes of that driver alone, and the settings that it can have."""
+    driver = driver_of(results)
+    return replace(
+        results,
+        outcomes=tuple(outcome for outcome in results.outcomes if outcome.driver == driver),
+        settings=tuple(setting for setting in results.settings if "torch" in drivers_of(setting)),
+    )
+
+
 def device_of(results: Results) -> Optional[str]:
     """The device that the recommendation is about: the first one tested."""
     return results.outcomes[0].device if results.outcomes else None
@@ -46,8 +64,9 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
     Inference asks the forward direction alone. Training asks all directions, and whatever the dtype,
-    the training step, which includes batch norm: mixed precision trains in float32 too. What is not
-    applicable does not count, and nothing does where no outcome is of ``dtype`` itself.
+    the training step, which includes batch norm (without PyTorch, batch norm itself): mixed precision
+    trains in float32 too. What is not applicable does not count, and nothing does where no outcome is of
+    ``dtype`` itself.
     """
     device = device_of(results)
     counted = tuple(
@@ -70,8 +89,12 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
         return outcome.dtype == dtype and outcome.state in FAILING_STATES
-    return outcome.check in ("training-step", "gradients") or (
-        outcome.check == "convolution" and outcome.dtype == dtype
+    # Without PyTorch there is no training step; batch norm, which fails on its own, is asked for itself.
+    alone = outcome.driver == "capi" and outcome.check == "batch-norm"
+    return (
+        alone
+        or outcome.check in ("training-step", "gradients")
+        or (outcome.check == "convolution" and outcome.dtype == dtype)
     )
 
 

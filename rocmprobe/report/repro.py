@@ -401,10 +401,12 @@ def _driver_line(results: Results, outcome: Outcome) -> str:
         why = "under this setting nothing enters MIOpen"
     elif outcome.check == "batch-norm":
         line, why = batch_norm_line(outcome.dtype)
+    elif setting.interface == "find-2.0":
+        why = "the driver does not use Find 2.0"
     elif outcome.problem is None:
         why = "this check enters no MIOpen"
     else:
-        version = torch_version(results.machine) or (99, 0)
+        version = (torch_version(results.machine) or (99, 0)) if outcome.driver == "torch" else None
         immediate = bool(setting.torch.get("miopen.immediate"))
         line, why = convolution_line(_problem(outcome), outcome.direction or "fwd", version, immediate)
     if why:

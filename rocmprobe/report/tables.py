@@ -14,7 +14,7 @@ from rocmprobe.cases import CHECKS
 from rocmprobe.causes import causes
 from rocmprobe.machines import load_machine, machine_names
 from rocmprobe.problems import LEVELS, PURPOSES, problems
-from rocmprobe.settings import all_settings
+from rocmprobe.settings import all_settings, drivers_of
 from rocmprobe.variables import KINDS, Variable, variables
 
 
@@ -27,10 +27,14 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 
 def _settings() -> Table:
     rows = (
-        (setting.name, ", ".join(backends), chosen, _switches(setting.env, setting.torch), setting.reason)
+        (
+            setting.name, ", ".join(backends),
+            ", ".join(drivers_of(setting)) if "miopen" in backends else "torch",
+            chosen, _switches(setting.env, setting.torch), setting.reason,
+        )
         for setting, backends, chosen in all_settings()
-    )
-    return _table(("setting", "backends", "set", "switches", "reason"), rows)
+    )  # fmt: skip
+    return _table(("setting", "backends", "drivers", "set", "switches", "reason"), rows)
 
 
 def _switches(*groups: object) -> str:

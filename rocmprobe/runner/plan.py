@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rocmprobe.cases import Case
 from rocmprobe.model import DIRECTIONS, Setting
 from rocmprobe.problems import Problem, parse_problem, problems
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
+from rocmprobe.settings import drivers_of
 
-_DRIVER = "torch"
+#: What the driver capi answers, with the dtypes where a question names them; under every setting where the
+#: answer counts for a setting.
+_DIRECT = {
+    "copy": ("float32",),
+    "elementwise": ("float32",),
+    "gemm": ("float32", "float16", "bfloat16", "float64"),
+    "convolution": (),
+    "batch-norm": ("float32",),
+}
 
 
 @dataclass(frozen=True)
@@ -30,17 +39,33 @@ def cases(
     question: Question, target: Target, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
     """The cases of ``question`` on one target, in the order in which they should be settled."""
-    for setting in settings:
-        if "every" not in question.settings and setting.name not in question.settings:
-            continue
-        for problem in _problems(question.problems, options) if question.problems else (None,):
-            for dtype in (problem.dtype,) if problem else question.dtypes:
-                for direction in _directions(options) if question.directions else (None,):
-                    yield Case(
-                        target.device, _DRIVER, setting.name, question.check, dtype,
-                        problem.text if problem else None, direction,
-                        _needs(question.check, target.device, setting, options),
-                    )  # fmt: skip
+    for driver in target.drivers:
+        asked = _directly(question) if driver == "capi" else question
+        for setting in settings:
+            named = "every" in asked.settings or setting.name in asked.settings
+            if not named or driver not in drivers_of(setting):
+                continue
+            for problem in _problems(asked.problems, options) if asked.problems else (None,):
+                for dtype in (problem.dtype,) if problem else asked.dtypes:
+                    for direction in _directions(options) if asked.directions else (None,):
+                        yield Case(
+                            target.device, driver, setting.name, asked.check, dtype,
+                            problem.text if problem else None, direction,
+                            _needs(asked.check, target.device, driver, setting, options),
+                        )  # fmt: skip
+
+
+def _directly(question: Question) -> Question:
+    """The question as it is put to the driver capi. Batch norm under every setting: without a training step
+    nothing else tells whether a setting can train."""
+    if question.check not in _DIRECT:
+        return replace(question, settings=())
+    every = question.check == "batch-norm" and "default" in question.settings
+    return replace(
+        question,
+        settings=("every",) if every else question.settings,
+        dtypes=_DIRECT[question.check] or question.dtypes,
+    )
 
 
 def _directions(options: RunOptions) -> tuple[str, ...]:
@@ -54,13 +79,13 @@ def _problems(purpose: str, options: RunOptions) -> tuple[Problem, ...]:
     return problems(options.level, purpose)
 
 
-def _needs(check: str, device: str, setting: Setting, options: RunOptions) -> tuple[str, ...]:
+def _needs(check: str, device: str, driver: str, setting: Setting, options: RunOptions) -> tuple[str, ...]:
     """The rungs a check stands on. The ``cpu`` setting stands on nothing of the GPU."""
     if setting.device == "cpu":
         return ()
 
     def ladder(name: str) -> str:
-        return Case(device, _DRIVER, "default", name, "float32").id
+        return Case(device, driver, "default", name, "float32").id
 
     if check == "copy":
         return ()
@@ -72,13 +97,13 @@ def _needs(check: str, device: str, setting: Setting, options: RunOptions) -> tu
     if check == "convolution":
         return (ladder("elementwise"), *own_gemm)
     same_setting = tuple(
-        Case(device, _DRIVER, setting.name, "convolution", problem.dtype, problem.text, direction).id
+        Case(device, driver, setting.name, "convolution", problem.dtype, problem.text, direction).id
         for problem in _problems("native", options)[:1]
         for direction in _directions(options)
     )
     if check == "training-step":
         batch_norm = Case(
-            device, _DRIVER, "default" if setting.vendor_library else "vendor-off", "batch-norm", "float32"
+            device, driver, "default" if setting.vendor_library else "vendor-off", "batch-norm", "float32"
         )
         return (*same_setting, batch_norm.id, ladder("gemm"))
     return same_setting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, Optional
 
 from rocmprobe.backends import Backend
 from rocmprobe.model import Setting
@@ -40,11 +40,10 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[None]:
             setattr(module, attribute, value)
 
 
-def _refuse_before(since: str, backend: Backend) -> None:
-    """Raises NotApplicable where the running library is older than ``since``; an unknown version may do."""
-    version = backend.library_version() if since else None
-    if version and _numbers(version) < _numbers(since):
-        raise NotApplicable(f"{backend.library} {version} does not know this; {since} is the first that does")
+def refuse_before(since: str, library: str, version: Optional[str]) -> None:
+    """Raises NotApplicable where ``version`` of ``library`` is known and older than ``since``."""
+    if since and version and _numbers(version) < _numbers(since):
+        raise NotApplicable(f"{library} {version} does not know this; {since} is the first that does")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -76,7 +75,8 @@ def holding(
     def context() -> Iterator[None]:
         from rocmprobe import bypass
 
-        _refuse_before(setting.since, backend)
+        if setting.since:
+            refuse_before(setting.since, backend.library, backend.library_version())
         with ExitStack() as stack:
             if backend.device_type == "cuda":
                 stack.enter_context(_plain_float32())
