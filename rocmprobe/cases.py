@@ -23,7 +23,7 @@ class Check:
 
 CHECKS = {
     "copy": Check("copy", "Does the device open, and do bytes come back as they went?"),
-    "elementwise": Check("elementwise", "Do PyTorch's own kernels run and give exact results?"),
+    "elementwise": Check("elementwise", "Do PyTorch's own kernels, or HIP's, run and give exact results?"),
     "gemm": Check("gemm", "Does matrix multiplication (rocBLAS on AMD) give right numbers?"),
     "im2col": Check("im2col", "Do unfold and fold move every element to its place?"),
     "pooling": Check("controls", "Are max and average pooling, PyTorch's own kernels, right?"),

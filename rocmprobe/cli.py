@@ -15,6 +15,7 @@ from typing import Any, Optional
 import click
 
 from rocmprobe import __version__
+from rocmprobe.cases import CHECKS
 from rocmprobe.model import WORKING_STATES, BadInput, NothingToTest, Results, Setting, read_results, to_json
 from rocmprobe.problems import LEVELS
 from rocmprobe.runner.journal import CannotWrite
@@ -74,6 +75,19 @@ def main() -> None:
 )
 @click.option("--settings", default="default", help="default, all, or names separated by commas.")
 @click.option(
+    "--driver",
+    type=click.Choice(("auto", "torch", "capi")),
+    default="auto",
+    show_default=True,
+    help="Who calls the libraries: torch, rocmprobe itself, or both where both can (docs/drivers.md).",
+)
+@click.option(
+    "--libraries",
+    default="",
+    metavar="PLACE",
+    help="Which copy capi calls: environment, rocm, distribution, torch, or a folder.",
+)
+@click.option(
     "--problem", "problems", multiple=True, metavar="TEXT", help="Ask about this convolution instead."
 )
 @click.option("--only", multiple=True, metavar="ID", help="Only these checks, or case ids by pattern.")
@@ -120,6 +134,7 @@ def run_command(
       rocmprobe run --level standard
       rocmprobe run --simulate rdna1-rocm52-conv-dead
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
+      rocmprobe run --driver capi --libraries /opt/rocm
     """
     from rich.console import Console
 
@@ -134,7 +149,7 @@ def run_command(
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        run.resume(folder, retry_aborted)
+        run.resume(folder, retry_aborted, options["libraries"])
     else:
         folder = run.begin(_options(expected, options), out, _derived(expected)).resolve()
     code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
@@ -153,10 +168,17 @@ def run_command(
 
 def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
     """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
+    from rocmprobe.judge.evidence import driver_of
     from rocmprobe.runner.options import RunOptions
 
     redact = not options.pop("no_redact")
     asked = RunOptions(**options, redact=redact)
+    for option, words in (("--only", asked.only), ("--skip", asked.skip)):
+        for word in words:
+            if word not in CHECKS and not set(word) & set("/*?["):
+                raise BadInput(
+                    f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
+                )
     if expected is None:
         return asked
     setting = expected.recommendation.configuration.setting if expected.recommendation else None
@@ -168,6 +190,7 @@ def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
         # A comma makes it a list of names: "default" alone is the name of a set.
         ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
         skip=("throughput", "memory", "start-up", "solver"), simulate=simulate, redact=redact,
+        driver=driver_of(expected), libraries=options["libraries"],
     )  # fmt: skip
 
 
@@ -188,9 +211,15 @@ def _derived(expected: Optional[Results]) -> Optional[Setting]:
 
 
 def _verified(expected: Results, results: Results, console: Any) -> int:
+    from rocmprobe.judge.evidence import of_driver
+
     assert expected.recommendation is not None
     setting = expected.recommendation.configuration.setting
-    asked = [outcome for outcome in results.outcomes if outcome.setting == setting and outcome.state != "n/a"]
+    asked = [
+        outcome
+        for outcome in of_driver(results).outcomes
+        if outcome.setting == setting and outcome.state != "n/a"
+    ]
     primary = [outcome for outcome in asked if outcome.dtype in ("float32", "float64")]
     failed = [outcome.id for outcome in primary if outcome.state not in WORKING_STATES]
     if not primary or failed:

@@ -136,8 +136,8 @@ class Setting:
     backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
     ``verdict`` is what the recommendation says if this setting is chosen. ``since`` and ``until`` are the
     first and the last version of the vendor library on which it means anything, ``torch_since`` and
-    ``torch_until`` those of PyTorch. ``search`` says how PyTorch asks MIOpen for a solver ("find",
-    "immediate" or "exhaustive"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
+    ``torch_until`` those of PyTorch. ``search`` says how MIOpen is asked for a solver ("find",
+    "immediate", "exhaustive", "find-2.0"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
     ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
     out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
     """
@@ -175,7 +175,8 @@ class Trial:
 
     ``exit`` is "0", an exit code, a signal name, or "killed" when rocmprobe ended it; ``exit_crash``
     says that it died in teardown, after its last result. ``log`` is what it printed (head and tail).
-    ``library`` is the vendor library's version as the child's torch reports it.
+    ``library`` is the vendor library's version as the child's torch, or the library itself, reports it;
+    ``mapped`` holds the files of HIP, rocBLAS and MIOpen that were mapped in it, by library.
     """
 
     id: str
@@ -188,6 +189,7 @@ class Trial:
     log: str = ""
     seconds: float = 0.0
     library: Optional[str] = None
+    mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,8 @@ class Outcome:
     ``after`` (the last event before), ``oom_killed`` (by the kernel, where that can be told).
     ``algorithm`` is the family of the solver, ``workspace_bytes`` what it needs besides the tensors, and
     ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not tell.
-    ``evidence`` lists lines, the most telling first.
+    ``evidence`` lists lines, the most telling first. ``calls`` are those of the driver ``capi`` into the
+    libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
     """
 
     id: str
@@ -238,6 +241,7 @@ class Outcome:
     algorithm: Optional[str] = None
     workspace_bytes: Optional[int] = None
     find_db: Optional[str] = None
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

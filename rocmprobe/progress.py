@@ -72,6 +72,7 @@ class Progress:
         self._every_solver = run["options"]["settings"] == "all"
         self._widest_setting = max(map(len, names))
         self._several_devices = len(run["targets"]) > 1
+        self._several_drivers = any(len(target.get("drivers") or ()) > 1 for target in run["targets"])
         self._workers = 1
         self._appended = Appended(folder / NAME)
         self._settled: set[str] = set()
@@ -162,6 +163,8 @@ class Progress:
             question["setting"].ljust(self._widest_setting), question["check"].ljust(_WIDEST_CHECK),
             (question["problem"] or question["dtype"]).ljust(36), (question["direction"] or "").ljust(11),
         ]  # fmt: skip
+        if self._several_drivers:
+            columns.insert(0, question["driver"].ljust(5))
         if self._several_devices:
             columns.insert(0, question["device"])
         line = Text(f"[{state}]".ljust(12), style=style).append("  ".join(columns), style="default")

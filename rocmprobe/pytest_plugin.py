@@ -28,6 +28,7 @@ from rocmprobe.runner.leftovers import remove_leftovers
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.session import Session
+from rocmprobe.runner.targets import DRIVERS
 from rocmprobe.worker.main import die_with_parent
 
 _RUN = pytest.StashKey[Path]()
@@ -57,6 +58,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="which directions count",
     )
     add("--rocmprobe-settings", default="default", metavar="SETTINGS", help="default, all, or NAME,..")
+    add(
+        "--rocmprobe-driver",
+        default="auto",
+        choices=("auto", *DRIVERS),
+        help="who calls the libraries",
+    )
+    add(
+        "--rocmprobe-libraries",
+        default="",
+        metavar="PLACE",
+        help="which copy capi calls: environment, rocm, distribution, torch, or a folder",
+    )
     add(
         "--rocmprobe-problem",
         action="append",
@@ -171,6 +184,7 @@ def _options(config: pytest.Config) -> RunOptions:
     return RunOptions(
         option.rocmprobe_device, option.rocmprobe_level, option.rocmprobe_purpose, option.rocmprobe_settings,
         tuple(option.rocmprobe_problem), simulate=option.rocmprobe_simulate,
+        driver=option.rocmprobe_driver, libraries=option.rocmprobe_libraries,
     )  # fmt: skip
 
 

@@ -84,14 +84,36 @@ def searches() -> Sequence[Search]:
     return [Search(**row) for row in _tables()["search"]]
 
 
-def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = None) -> tuple[Setting, ...]:
-    """The settings of ``backend``: the set "default" or "all", or names separated by commas.
+def drivers_of(setting: Setting) -> tuple[str, ...]:
+    """The drivers under which a setting means something: to ``capi`` variables and how MIOpen is asked do,
+    to ``torch`` all but Find 2.0, which PyTorch does not use."""
+    if setting.search == "find-2.0":
+        return ("capi",)
+    flags = setting.torch and setting.search not in ("find", "immediate")
+    by_torch = setting.bypass or not setting.vendor_library or setting.device or setting.changes_problems
+    if flags or by_torch:
+        return ("torch",)
+    return ("torch", "capi")
+
+
+def settings_for(
+    backend: str,
+    wanted: str = "default",
+    torch: Optional[str] = None,
+    drivers: Sequence[str] = ("torch", "capi"),
+) -> tuple[Setting, ...]:
+    """The settings of ``backend`` that one of ``drivers`` can have: the set "default" or "all", or names
+    separated by commas.
 
     ``torch`` is the version whose flags they hold, None for the newest. Raises BadInput for a name that
     the backend does not have. The setting ``default`` is always among them: every gate of the ladder
     stands on it.
     """
-    rows = [row for row in _rows() if backend in row["backends"]]
+    rows = [
+        row
+        for row in _rows()
+        if backend in row["backends"] and not set(drivers).isdisjoint(drivers_of(_setting(row, torch)))
+    ]
     if wanted == "default":
         return tuple(_setting(row, torch) for row in rows if row["set"] == "default")
     if wanted == "all":
@@ -100,7 +122,8 @@ def settings_for(backend: str, wanted: str = "default", torch: Optional[str] = N
     known = [row["name"] for row in rows]
     for name in names:
         if name not in known:
-            raise BadInput(f"--settings: {backend} has no setting {name!r}; it has {', '.join(known)}")
+            by = f" by the driver {drivers[0]}" if len(drivers) == 1 and drivers[0] != "torch" else ""
+            raise BadInput(f"--settings: {backend}{by} has no setting {name!r}; it has {', '.join(known)}")
     return tuple(_setting(row, torch) for row in rows if row["name"] in {"default", *names})
 
 

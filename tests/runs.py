@@ -58,10 +58,13 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def rocmprobe(
-    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    python: Path | str = sys.executable,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
-    command = [sys.executable, "-m", "rocmprobe", *map(str, arguments)]
+    command = [str(python), "-m", "rocmprobe", *map(str, arguments)]
     return subprocess.run(
         command, cwd=cwd, env=environment(env), capture_output=True, text=True, timeout=300, check=False
     )

@@ -126,7 +126,7 @@ class TestNeeds:
             assert needs[check] == ("cuda:0/torch/default/elementwise/float32",)
 
     def test_every_check_has_its_needs(self):
-        assert {case.check for case in everything()} == set(CHECKS)
+        assert {case.check for case in everything()} | {"solver"} == set(CHECKS)
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_a_dtype_stands_on_itself(self, dtype):
@@ -206,7 +206,7 @@ class TestSweep:
             (reason,) = case.if_failed
             assert reason == f"cuda:0/torch/default/convolution/{case.problem}/{case.direction}"
             assert reason in asked
-            assert set(case.needs) == {"cuda:0/torch/default/elementwise/float32"}
+            assert set(case.needs) == {f"cuda:0/torch/default/elementwise/{case.dtype}"}
 
     def test_all_settings_ask_for_it_anyway(self):
         assert {case.if_failed for case in self.swept(RunOptions(settings="all"))} == {()}
@@ -277,7 +277,7 @@ class TestSettingsThatChangeTheProblems:
         timed = next(case for case in self.of("channels-last") if case.check == "throughput")
         assert timed.needs
         assert set(timed.needs) <= ids
-        assert "cuda:0/torch/default/gemm/float32" in self.of("float64")[0].needs
+        assert "cuda:0/torch/default/gemm/float64" in self.of("float64")[0].needs
 
 
 class TestStartUp:
@@ -302,3 +302,43 @@ class TestStartUp:
 
     def test_few_problems(self):
         assert len(problems("quick", "start-up")) <= 2
+
+
+class TestWithoutTorch:
+    SETTINGS = settings_for("miopen", "all")
+
+    def planned(self, *drivers):
+        target = Target("cuda:0", "miopen", None, drivers)
+        questions = EVERYTHING
+        return [case for each in questions for case in cases(each, target, self.SETTINGS, RunOptions())]
+
+    def test_only_what_the_libraries_answer_is_asked(self):
+        found = self.planned("capi")
+        assert {case.check for case in found} == {
+            "copy", "elementwise", "gemm", "convolution", "batch-norm",
+        }  # fmt: skip
+        assert {case.driver for case in found} == {"capi"}
+        assert {case.dtype for case in found if case.check == "gemm"} == {
+            "float32", "float16", "bfloat16", "float64",
+        }  # fmt: skip
+        assert {case.problem for case in found if case.problem} == {
+            problem.text for problem in problems("quick", "native")
+        }
+
+    def test_each_driver_stands_on_rungs_of_its_own(self):
+        found = self.planned("torch", "capi")
+        ids = {case.id for case in found}
+        assert len(ids) == len(found)
+        for case in found:
+            assert set(case.needs) <= ids
+            assert {need.split("/")[1] for need in case.needs} <= {case.driver}
+
+    def test_the_other_driver_changes_nothing_for_torch(self):
+        assert [each for each in self.planned("torch", "capi") if each.driver == "torch"] == self.planned(
+            "torch"
+        )
+
+    def test_every_setting_is_asked_whether_it_trains(self):
+        found = self.planned("capi")
+        trained = {case.setting for case in found if case.check == "batch-norm"}
+        assert trained == {case.setting for case in found if case.check == "convolution"}

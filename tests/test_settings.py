@@ -14,7 +14,7 @@ from rocmprobe.backends import BACKENDS
 from rocmprobe.model import VERDICTS, BadInput
 from rocmprobe.report import settings_table
 from rocmprobe.report.tables import TABLES
-from rocmprobe.settings import Versions, all_settings, meaningless, search_flags, settings_for
+from rocmprobe.settings import Versions, all_settings, drivers_of, meaningless, search_flags, settings_for
 
 ROWS = all_settings()
 OLD = Versions("MIOpen", "2.17.0", "1.13.1+rocm5.2", "5.2.21151-afdc89f8")
@@ -47,7 +47,7 @@ class TestEveryRow:
             expected = "bypass"
         elif not setting.vendor_library:
             expected = "vendor-off"
-        elif setting.env or setting.torch or setting.changes_problems or setting.derived:
+        elif setting.env or setting.torch or setting.search or setting.changes_problems or setting.derived:
             expected = "native-with-settings"
         assert setting.verdict == expected
         assert setting.verdict in VERDICTS
@@ -60,7 +60,7 @@ class TestEveryRow:
         setting = row[0]
         for text in (setting.since, setting.until, setting.torch_since, setting.torch_until):
             assert re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", text)
-        assert setting.search in ("", "find", "immediate", "exhaustive")
+        assert setting.search in ("", "find", "immediate", "exhaustive", "find-2.0")
 
     def test_find_mode_goes_with_find(self, row):
         # In immediate mode it does nothing, and under benchmark newer torches override it.
@@ -75,6 +75,8 @@ class TestEveryRow:
 
     @pytest.mark.parametrize("versions", KNOWN, ids=lambda each: f"ROCm {each.rocm}")
     def test_a_version_within_its_ranges_accepts_every_value(self, row, versions):
+        if "torch" not in drivers_of(row[0]):
+            versions = dataclasses.replace(versions, torch=None)
         why = meaningless(row[0], versions)
         assert why is None or "does not know this" in why
 
@@ -217,7 +219,7 @@ class TestMeaningless:
         ids=["torch 1.13.1", "torch 2.7", "torch 2.10"],
     )
     def test_settings_of_miopen_by_version(self, versions, names):
-        settings = settings_for("miopen", "all", versions.torch)
+        settings = settings_for("miopen", "all", versions.torch, ["torch"])
         assert {each.name for each in settings if meaningless(each, versions)} == names
 
     def test_what_is_not_known_forbids_nothing(self):
@@ -253,3 +255,26 @@ def test_channels_last_reaches_miopen_by_its_variable():
     assert all(row.channels_last for row in rows.values())
     assert rows["miopen"].env == {"PYTORCH_MIOPEN_SUGGEST_NHWC": "1"}
     assert rows["cudnn"].env == rows["onednn"].env == {}
+
+
+class TestDrivers:
+    def test_without_torch_only_variables_and_interfaces_mean_something(self):
+        for setting in settings_for("miopen", "all", drivers=["capi"]):
+            assert not setting.bypass
+            assert setting.vendor_library
+            assert setting.device is None
+            assert setting.search in ("find", "immediate", "find-2.0") or not setting.torch
+            assert "capi" in drivers_of(setting)
+
+    def test_find_2_is_asked_without_torch_alone(self):
+        names = {driver: {each.name for each in settings_for("miopen", "all", drivers=[driver])}
+                 for driver in ("torch", "capi")}  # fmt: skip
+        assert "find-2.0" in names["capi"] - names["torch"]
+        assert {"bypass", "vendor-off", "cpu", "channels-last"} <= names["torch"] - names["capi"]
+        assert {"default", "immediate", "gemm-only", "as-found"} <= names["capi"] & names["torch"]
+
+    def test_a_name_of_the_other_driver_is_bad_input(self):
+        with pytest.raises(BadInput, match="by the driver capi has no setting 'bypass'"):
+            settings_for("miopen", "bypass", drivers=["capi"])
+        with pytest.raises(BadInput, match=r"miopen has no setting 'find-2\.0'"):
+            settings_for("miopen", "find-2.0", drivers=["torch"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Optional, Union
 
 from rocmprobe.backends.base import Reading
 from rocmprobe.solvers import FORCE, names_by_id
@@ -262,7 +262,7 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
             if found is None or (time or 0.0) < (found.milliseconds or 0.0):
                 choice = found = _chosen(match[1], match[2], time, find_db)
         elif match := _SOLVER_ID.match(text):
-            solver = _named(match[1])
+            solver = solver_name(match[1])
             choice = _chosen(solver, match[2], times.get(solver), find_db)
         elif choice is None and function.startswith("Convolution") and (match := _ALGORITHM.match(text)):
             # The search was made before, out of this log: the family is all that is said.
@@ -275,14 +275,16 @@ def _told(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
     return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
 
 
-def _named(solver: str) -> str:
-    return names_by_id().get(_bytes(solver) or 0, solver) if solver.isdecimal() else solver
+def solver_name(solver: Union[str, int]) -> str:
+    """The name of a solver that may be told by its number; a number that is not known here stays one."""
+    text = str(solver)
+    return names_by_id().get(_bytes(text) or 0, text) if text.isdecimal() else text
 
 
 def _chosen(
     solver: str, workspace: Optional[str], milliseconds: Optional[float], find_db: Optional[str]
 ) -> Choice:
-    name = _named(solver)
+    name = solver_name(solver)
     return Choice(name, family(name), _bytes(workspace), milliseconds, find_db)
 
 

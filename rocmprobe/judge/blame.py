@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Optional
 
 from rocmprobe._toml import tomllib
+from rocmprobe.judge.evidence import driver_of
 from rocmprobe.model import Outcome, Results
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
@@ -56,6 +57,8 @@ def blamed(outcomes: tuple[Outcome, ...], layer: str, cured: bool = False) -> tu
     ``cured`` says that the same work is right another way.
     """
     named = signature(outcomes)
+    if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
+        return "arch-not-in-rocm-lib", layer
     if named:
         return named[0], named[1] or layer
     causes = {outcome.cause for outcome in outcomes}
@@ -79,4 +82,6 @@ def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
 
 def rung_layer(results: Results, rung: str) -> str:
     """The layer under a rung below convolution. Off AMD, all of it comes with torch."""
+    if rung == "elementwise" and driver_of(results) == "capi":
+        return _RUNG_LAYERS["copy"]
     return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 from rocmprobe import gpus
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
-from rocmprobe.judge.evidence import Standing, broken, dtypes, native, quoted, sound, without_library
+from rocmprobe.judge.evidence import (
+    Standing,
+    broken,
+    driver_of,
+    dtypes,
+    native,
+    quoted,
+    sound,
+    without_library,
+)
 from rocmprobe.model import Finding, Outcome, Results, Setting
 
 
@@ -91,7 +100,9 @@ def _alone(results: Results, dtype: str, settings: list[Standing], default: Stan
         "native-convolution", "error", cause, layer,
         f"{_failure(dtype, name, settings)}; whether it works without {name} was not learned",
         _evidence(default),
-        "Run with the default set of settings, and look at the lower rungs.",
+        "Install a ROCm build of torch and run again: what leaves the library is tried with it alone."
+        if driver_of(results) == "capi"
+        else "Run with the default set of settings, and look at the lower rungs.",
     )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ from typing import Optional
 
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.convolution import native_convolution, other_dtypes
-from rocmprobe.judge.evidence import MEASUREMENTS, by_severity, failed, quoted
+from rocmprobe.judge.drivers import confirmed, disagreement, other_isa, two_copies
+from rocmprobe.judge.evidence import MEASUREMENTS, by_severity, failed, of_driver, quoted
 from rocmprobe.judge.machine import MACHINE_RULES
 from rocmprobe.judge.primitives import controls, primitives, several_gpus
 from rocmprobe.judge.start_up import slow_first_calls
@@ -26,11 +27,17 @@ _CARRIES = {
 def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
-        *MACHINE_RULES, _ladder, controls, native_convolution, other_dtypes, faulty_solvers, primitives,
-        _training_step, _autocast_step, several_gpus, _as_found, _bypass, _fallback, slow_first_calls,
-        _aborted, _wedged, _probe_errors, _teardown, _partial,
+        *MACHINE_RULES, disagreement, two_copies, other_isa, _aborted, _wedged, _probe_errors, _teardown,
+        _partial,
     )  # fmt: skip
-    return by_severity(finding for rule in rules for finding in rule(results))
+    found = [finding for rule in rules for finding in rule(results)]
+    of_one = (
+        _ladder, controls, native_convolution, other_dtypes, faulty_solvers, primitives, _training_step,
+        _autocast_step, several_gpus, _as_found, _bypass, _fallback, slow_first_calls,
+    )  # fmt: skip
+    ours = of_driver(results)
+    judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
+    return by_severity([*judged, *found])
 
 
 def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:

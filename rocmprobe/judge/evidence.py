@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any, Optional
 
@@ -17,7 +17,10 @@ from rocmprobe.model import (
     Results,
     Setting,
 )  # fmt: skip
+from rocmprobe.settings import drivers_of
 
+#: Checks that tell whether a network trains: without PyTorch there is only the second.
+_TRAINS = ("training-step", "batch-norm")
 #: Settings that still go through the vendor library.
 NATIVE = ("native", "native-with-settings")
 MEASUREMENTS = ("throughput", "memory", "start-up")
@@ -37,6 +40,23 @@ class Standing:
         return bool(self.counted) and not self.against
 
 
+def driver_of(results: Results) -> str:
+    """The driver that findings and recommendation rest on: torch where it was asked, since it is what
+    people use."""
+    drivers = {outcome.driver for outcome in results.outcomes}
+    return "capi" if drivers == {"capi"} else "torch"
+
+
+def of_driver(results: Results) -> Results:
+    """The results with the outcomes of that driver alone, and the settings that it can have."""
+    driver = driver_of(results)
+    return replace(
+        results,
+        outcomes=tuple(outcome for outcome in results.outcomes if outcome.driver == driver),
+        settings=tuple(setting for setting in results.settings if "torch" in drivers_of(setting)),
+    )
+
+
 def device_of(results: Results) -> Optional[str]:
     """The device that the recommendation is about: the first one tested."""
     return results.outcomes[0].device if results.outcomes else None
@@ -46,9 +66,9 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
     Inference asks the forward direction alone. Training asks all directions, the step under autocast to
-    ``dtype``, and whatever the dtype, the training step, which includes batch norm: mixed precision trains
-    in float32 too. What is not
-    applicable does not count, and nothing does where no outcome but a training step is of ``dtype``.
+    ``dtype``, and whatever the dtype, the training step, which includes batch norm (without PyTorch, batch
+    norm itself): mixed precision trains in float32 too. What is not applicable does not count, and nothing
+    does where no outcome but a training step is of ``dtype``.
     """
     device = device_of(results)
     counted = tuple(
@@ -59,10 +79,20 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
         and outcome.cause != "run-died"
         and _counts(outcome, dtype, purpose)
     )
-    if not any(outcome.dtype == dtype and outcome.check != "autocast-step" for outcome in counted):
+    asked_of_dtype = any(outcome.dtype == dtype and outcome.check != "autocast-step" for outcome in counted)
+    if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
     return Standing(setting, counted, against)
+
+
+def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
+    """Whether a run that was cut off asked other settings whether they train, and not this one."""
+    return (
+        results.partial
+        and any(outcome.check in _TRAINS for outcome in results.outcomes)
+        and not any(outcome.check in _TRAINS for outcome in counted)
+    )
 
 
 def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
@@ -71,8 +101,12 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
         return outcome.dtype == dtype and outcome.state in FAILING_STATES
-    return outcome.check in ("training-step", "gradients") or (
-        outcome.check in ("convolution", "autocast-step") and outcome.dtype == dtype
+    # Without PyTorch there is no training step; batch norm, which fails on its own, is asked for itself.
+    alone = outcome.driver == "capi" and outcome.check == "batch-norm"
+    return (
+        alone
+        or outcome.check in ("training-step", "gradients")
+        or (outcome.check in ("convolution", "autocast-step") and outcome.dtype == dtype)
     )
 
 

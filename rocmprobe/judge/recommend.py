@@ -10,7 +10,18 @@ from typing import Any, Optional
 
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.configuration import configuration
-from rocmprobe.judge.evidence import NATIVE, Standing, dtypes, failed, quoted, standing, times
+from rocmprobe.judge.evidence import (
+    NATIVE,
+    Standing,
+    broken,
+    driver_of,
+    dtypes,
+    failed,
+    of_driver,
+    quoted,
+    standing,
+    times,
+)
 from rocmprobe.model import VERDICTS, Configuration, Recommendation, Results, Setting
 
 #: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
@@ -24,6 +35,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
     """The ranked answer for the run's purpose and float32, with those for every dtype and purpose."""
     if not results.outcomes:
         return None
+    results = of_driver(results)
     purpose = "inference" if results.options.get("purpose") == "inference" else "training"
     asked = dtypes(results) or ("float32",)
     ranked = _ranked(results, asked[0], purpose)
@@ -135,6 +147,9 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
 
 def _sentence(results: Results, best: Optional[Standing], ranked: list[Standing], dtype: str) -> str:
     name = library(results)
+    without = driver_of(results) == "capi"
+    if best is None and without:
+        return _none_without_torch(results, ranked, dtype)
     if best is None:
         return f"No safe configuration was found: {dtype} convolution did not hold under any setting tried."
     if best.setting.verdict == "native" and any(
@@ -147,8 +162,7 @@ def _sentence(results: Results, best: Optional[Standing], ranked: list[Standing]
     unchanged = next((each for each in ranked if each.right and each.setting.verdict == "native"), None)
     faster = f" {name} is right too as it comes, but slower." if unchanged and unchanged is not best else ""
     as_it_comes = next((each for each in ranked if each.setting.verdict == "native"), None)
-    broken = as_it_comes is not None and as_it_comes is not best and bool(failed(as_it_comes.against))
-    fails = f"Native {dtype} convolution fails in {name}. " if broken else ""
+    fails = _fails(as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
     texts = {
         "native": f"Native convolution works: {name} is right on all {dtype} problems checked. "
         "Change nothing.",
@@ -157,7 +171,28 @@ def _sentence(results: Results, best: Optional[Standing], ranked: list[Standing]
         "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
         "cpu": f"Use the CPU: of all that was tried, it alone was right on all {dtype} problems checked.",
     }
-    return fails + texts[best.setting.verdict] + faster
+    told = fails + texts[best.setting.verdict] + faster
+    return f"{told} Asked of {name} itself, without PyTorch." if without else told
+
+
+def _fails(as_it_comes: Standing, dtype: str, name: str) -> str:
+    """What fails in the library as it comes: convolution, or else what stands beside it."""
+    if broken(as_it_comes):
+        return f"Native {dtype} convolution fails in {name}. "
+    others = dict.fromkeys(outcome.check for outcome in failed(as_it_comes.against))
+    words = " and ".join(check.replace("-", " ") for check in others)
+    return f"Native {dtype} convolution holds, {words} with {name} does not. " if words else ""
+
+
+def _none_without_torch(results: Results, ranked: list[Standing], dtype: str) -> str:
+    """What was asked, and what only a torch can add."""
+    name, asked = library(results), f"{len(ranked)} setting(s)"
+    convolved = [each for each in ranked if broken(each)]
+    what = f"{dtype} convolution" if convolved else "batch norm"
+    return (
+        f"No safe configuration was found: {what} did not hold in {name} itself under any of {asked}. "
+        "PyTorch was not there to be asked: switching the library off and the bypass are tried with a torch."
+    )
 
 
 def _with_settings(name: str, setting: Setting) -> str:

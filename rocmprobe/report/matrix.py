@@ -173,7 +173,8 @@ def evidence(results: Results) -> list[tuple[str, list[Evidence]]]:
 def _label(outcome: Outcome) -> str:
     subject = outcome.problem or f"{outcome.rung}: {outcome.check}"
     check = outcome.check if outcome.problem and outcome.check != "convolution" else ""
-    return " · ".join(part for part in (subject, outcome.direction, check, outcome.setting) if part)
+    driver = "" if outcome.driver == "torch" else outcome.driver
+    return " · ".join(part for part in (subject, outcome.direction, check, outcome.setting, driver) if part)
 
 
 def _facts(outcome: Outcome) -> list[tuple[str, str]]:
@@ -181,6 +182,10 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
     for name in ("cause", "phase", "activity", "solver"):
         if getattr(outcome, name):
             rows.append((name, getattr(outcome, name)))
+    if outcome.ending.get("after"):
+        rows.append(("last heard of", str(outcome.ending["after"])))
+    if outcome.calls:
+        rows.append(("calls", "; ".join(outcome.calls)))
     for name in ("timings", "numerics", "memory"):
         if getattr(outcome, name):
             rows.append((name, text.show(getattr(outcome, name))))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
 from rocmprobe.problems import Problem
 
@@ -25,13 +26,16 @@ def batch_norm_line(dtype: str) -> tuple[str, str]:
 
 
 def convolution_line(
-    problem: Problem, direction: str, torch: tuple[int, int], immediate: bool
+    problem: Problem, direction: str, torch: Optional[tuple[int, int]], immediate: bool
 ) -> tuple[str, str]:
     """One direction of ``problem``, by Find or in immediate mode; or nothing, and why.
 
-    ``torch`` is its version: which problems PyTorch keeps from MIOpen depends on it.
+    ``torch`` is its version, on which it depends what PyTorch keeps from MIOpen; None where PyTorch was not
+    asked.
     """
-    if _kept_from_miopen(problem, direction, torch):
+    if torch is None and problem.dtype not in _BASES:
+        return "", "the driver has no convolution of this dtype"
+    if torch is not None and _kept_from_miopen(problem, direction, torch):
         return "", "PyTorch keeps this problem from MIOpen"
     if problem.transposed and _shrunk(problem) != problem.input_size:
         return "", "the driver cannot say this output padding"

@@ -89,10 +89,9 @@ def script(results: Results, outcome: Outcome) -> str:
     asked = question(outcome, setting, _backend(results, outcome, setting))
     dtype = "uint8" if outcome.check == "copy" else dtype_of(outcome)
     seed = zlib.crc32((outcome.problem or outcome.dtype).encode())
-    code = _settled(results, outcome, setting)
+    code = _settled(results, outcome, setting, seed)
     code += [
         f'device, dtype = sys.argv[1] if sys.argv[1:] else "{_device(outcome, setting)}", torch.{dtype}',
-        f"torch.manual_seed({seed})",
         *asked.draw,
         *packed("operands = [", asked.drawn, "]"),
         *([CHANNELS_LAST] if asked.channels_last else []),
@@ -113,7 +112,7 @@ def _function(asked: Question) -> list[str]:
     return packed(f"{head} return {call}", arguments, tail)
 
 
-def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
+def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) -> list[str]:
     """The lines that make the setting hold, with the import of torch where it has to stand."""
     values = {name: json.dumps(value) for name, value in _variables(results, outcome, setting)}
     own = _backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
@@ -123,7 +122,7 @@ def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
     if values:
         assigned = [f"{name}={value}" for name, value in values.items()]
         code += packed("os.environ.update(", assigned, ")")
-    code.append("import torch")
+    code.append(f"import torch; torch.manual_seed({seed})")
     if _backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
         code.append("torch.backends.cudnn.allow_tf32 = False")
     code += _flags(setting)
@@ -245,10 +244,12 @@ def _driver_line(results: Results, outcome: Outcome) -> str:
         line, why = batch_norm_line(outcome.dtype)
     elif outcome.rung in ("batch-norm", "primitives") and outcome.problem is None:
         why = "none is known for this layer"
+    elif setting.search == "find-2.0":
+        why = "the driver does not use Find 2.0"
     elif outcome.problem is None:
         why = "this check enters no MIOpen"
     else:
-        version = torch_version(results.machine) or (99, 0)
+        version = (torch_version(results.machine) or (99, 0)) if outcome.driver == "torch" else None
         immediate = setting.search == "immediate"
         line, why = convolution_line(problem_of(outcome), outcome.direction or "fwd", version, immediate)
     if why:

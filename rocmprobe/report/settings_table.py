@@ -13,11 +13,12 @@ from rocmprobe.settings import all_settings, searches
 #: What stands around the generated part of the document.
 BEGIN, END = "<!-- generated: settings -->", "<!-- end of generated -->"
 HEADER = ("setting", "library", "set", "what it sets", "where it means something", "why", "cost")
-#: Ways in which PyTorch asks MIOpen for a solver.
+#: Ways in which MIOpen is asked for a solver.
 _WAYS = {
     "find": "PyTorch asks MIOpen's Find",
     "immediate": "PyTorch asks MIOpen's immediate mode",
     "exhaustive": "PyTorch asks MIOpen's Find, exhaustively",
+    "find-2.0": "the driver capi asks MIOpen's Find 2.0",
 }
 _COSTS = (("fwd", "forward"), ("fwd_bwd", "forward + backward"), ("first_call", "first call"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rocmprobe.judge.sweep import FAULTY_SOLVERS, summary
-from rocmprobe.model import Finding, Results
+from rocmprobe.model import Finding, Outcome, Results
 from rocmprobe.report import text, view
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS
 
@@ -68,8 +68,17 @@ def print_findings(findings: Iterable[Finding], console: Console) -> None:
 
 
 def _print_counts(results: Results, console: Console) -> None:
-    counts = Counter(outcome.state for outcome in results.outcomes)
-    counted = styled((f"\n{text.count(len(results.outcomes), 'outcome')}: ", ""))
+    drivers = sorted({outcome.driver for outcome in results.outcomes}, reverse=True)
+    console.print()
+    for driver in drivers:
+        mine = [outcome for outcome in results.outcomes if outcome.driver == driver]
+        named = f" by {driver}" if len(drivers) > 1 or driver != "torch" else ""
+        _print_line(f"{text.count(len(mine), 'outcome')}{named}: ", mine, console)
+
+
+def _print_line(label: str, outcomes: Sequence[Outcome], console: Console) -> None:
+    counts = Counter(outcome.state for outcome in outcomes)
+    counted = styled((label, ""))
     for position, look in enumerate(look for look in LOOKS.values() if counts[look.state]):
         counted.append(", " if position else "")
         counted.append(f"{look.symbol} {counts[look.state]} {look.state}", _STYLES[look.tone])

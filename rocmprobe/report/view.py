@@ -28,12 +28,15 @@ RUNG_WORDS = {
 _IDENTITY = (
     ("Kernel", ("kernel.release",)),
     ("ROCm", ("rocm.version", "hip.version")),
-    ("MIOpen", ("miopen.version",)),
+    ("HIP", ("capi.hip",)),
+    ("MIOpen", ("miopen.version", "capi.miopen")),
     ("PyTorch", ("torch.version",)),
     ("System", ("os.name",)),
     ("CPU", ("cpu.name",)),
 )
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Rungs that are asked without PyTorch, too.
+_DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,21 @@ class Rung:
 
 
 @dataclass(frozen=True)
+class Ladder:
+    """The rungs as one driver found them; ``driver`` is empty where there was no other."""
+
+    driver: str
+    rungs: tuple[Rung, ...]
+    caption: str
+
+
+@dataclass(frozen=True)
 class Device:
-    """Ladder and matrices of one device."""
+    """Ladders and matrices of one device."""
 
     name: str
     isa: str
-    rungs: tuple[Rung, ...]
-    ladder_caption: str
+    ladders: tuple[Ladder, ...]
     layers: Optional[matrix.Matrix]
     matrix: Optional[matrix.Matrix]
 
@@ -232,9 +243,19 @@ def device(results: Results, name: str) -> Device:
     mine = [outcome for outcome in results.outcomes if outcome.device == name]
     native, effective = mine[0].native_isa, mine[0].effective_isa
     isa = f"{native} as {effective}" if poses(native, effective) else native or ""
-    rungs = tuple(rung(results, mine, step) for step in RUNGS)
-    tables = matrix.layers(results, name), matrix.build(results, name)
-    return Device(name, isa, rungs, ladder_caption(rungs), *tables)
+    drivers = dict.fromkeys(outcome.driver for outcome in mine)
+    ladders = tuple(
+        ladder(results, mine, driver, len(drivers) > 1) for driver in sorted(drivers, reverse=True)
+    )
+    return Device(name, isa, ladders, matrix.layers(results, name), matrix.build(results, name))
+
+
+def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
+    mine = [outcome for outcome in outcomes if outcome.driver == driver]
+    # What is PyTorch's own is not asked without it.
+    steps = [step for step in RUNGS if driver != "capi" or step in _DIRECT]
+    rungs = tuple(rung(results, mine, step) for step in steps)
+    return Ladder(driver if several or driver != "torch" else "", rungs, ladder_caption(rungs))
 
 
 def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:

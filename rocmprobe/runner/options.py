@@ -22,6 +22,8 @@ class RunOptions:
     skip: tuple[str, ...] = ()
     simulate: Optional[str] = None
     redact: bool = True
+    driver: str = "auto"
+    libraries: str = ""
 
     def selects(self, case: Case) -> bool:
         """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.

@@ -1,4 +1,4 @@
-"""From the questions that suites ask to cases: devices x drivers x settings x dtypes or problems x directions."""
+"""From the questions that suites ask to cases: device, driver, setting, dtype or problem, direction."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe import __version__
+from rocmprobe.backends.capi import ORIGINS, Place
 from rocmprobe.cases import Case
 from rocmprobe.detect import detect
 from rocmprobe.machines import load_machine
@@ -30,11 +31,12 @@ from rocmprobe.model import (
     to_json,
 )  # fmt: skip
 from rocmprobe.problems import parse_problem
+from rocmprobe.runner import libraries
 from rocmprobe.runner.journal import NAME, CannotWrite, Journal, header, records, unblocked
 from rocmprobe.runner.locks import hold_for_good
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.session import unasked
-from rocmprobe.runner.targets import Target, find_targets
+from rocmprobe.runner.targets import Target, find_targets, targets_of
 from rocmprobe.settings import search_flags, settings_for
 from rocmprobe.solvers import forced_setting, solvers
 
@@ -49,13 +51,19 @@ def begin(options: RunOptions, out: Optional[Path], verified: Optional[Setting] 
     """
     for text in options.problems:
         parse_problem(text)
+    _name_libraries(options.libraries)
     machine = detect()
     simulation = load_machine(options.simulate) if options.simulate else None
     if simulation:
         options = replace(options, problems=options.problems or simulation.problems)
+        if options.driver == "capi" or options.libraries:
+            raise BadInput(
+                "--simulate: a simulated machine has no libraries to call; leave out --driver capi"
+            )
         find_targets("cpu", machine)  # the torch that stands in must be there
         machine = _simulated(simulation.machine, machine)
-    targets = find_targets(options.device, machine)
+    driver = "torch" if simulation else options.driver
+    targets, machine = targets_of(options.device, driver, options.libraries, machine)
     torch = machine.value("torch.version")
     settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
     started = _now()
@@ -92,7 +100,7 @@ def _settings(
     target: Target, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
     """The settings that users name, and for MIOpen those that force one solver each (only Find obeys)."""
-    rows = settings_for(target.backend, wanted, torch)
+    rows = settings_for(target.backend, wanted, torch, target.drivers)
     if verified:
         return tuple(verified if row.name == verified.name else row for row in rows)
     if target.backend != "miopen":
@@ -102,13 +110,24 @@ def _settings(
     return (*rows, *forced)
 
 
-def resume(folder: Path, retry_aborted: bool) -> None:
-    """Take up the run in ``folder``: what was in flight when it died becomes ``aborted``, or is asked
-    again if ``retry_aborted``.
+def _name_libraries(wanted: str) -> None:
+    """Let the processes of this run know a folder that was named by hand."""
+    if wanted and wanted not in ORIGINS:
+        os.environ[libraries.VARIABLE] = str(Path(wanted).absolute())
 
-    Raises BadInput where the folder holds no run, or one that has not ended, or cannot be written.
+
+def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> None:
+    """Take up the run in ``folder``: what was in flight when it died becomes ``aborted``, or is asked
+    again if ``retry_aborted``. ``wanted_libraries`` says again where a folder named by hand is.
+
+    Raises BadInput where the folder holds no run, or one that has not ended, or cannot be written, or where
+    the libraries that it calls are gone.
     """
+    _name_libraries(wanted_libraries)
     run = header(folder)
+    for target in run["targets"]:
+        if target.get("place"):
+            libraries.found_again(from_json(Place, target["place"]))
     try:
         if not hold_for_good(folder / NAME):
             raise BadInput(f"{folder}: its run has not ended; wait for it, or end it with Ctrl-C")
@@ -224,8 +243,12 @@ def results(folder: Path) -> Results:
     )
 
 
-def _named(target: Mapping[str, Any]) -> dict[str, str]:
-    return {"device": target["device"], "backend": target["backend"]}
+def _named(target: Mapping[str, Any]) -> dict[str, Any]:
+    place = target.get("place") or {}
+    return {
+        "device": target["device"], "backend": target["backend"],
+        "drivers": list(target.get("drivers") or ("torch",)), "libraries": place.get("files") or {},
+    }  # fmt: skip
 
 
 def journal_of(folder: Path) -> Journal:

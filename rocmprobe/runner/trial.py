@@ -20,11 +20,13 @@ from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
 from rocmprobe.runner import ending, hang, server, starts
 from rocmprobe.runner.budgets import Budgets
+from rocmprobe.runner.calls import Calls
 from rocmprobe.runner.child import Child
 from rocmprobe.runner.environment import environment, must_spawn
 from rocmprobe.runner.guardian import Guardian
 from rocmprobe.runner.journal import Journal
 from rocmprobe.runner.leftovers import own_folder
+from rocmprobe.runner.libraries import found_again, with_folder
 from rocmprobe.runner.processes import cpu_seconds
 from rocmprobe.runner.targets import Target
 
@@ -49,12 +51,15 @@ class _Reply:
     activity: Optional[str] = None
     log: str = ""
     ending: dict[str, Any] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
         return str(self.answers[-1]["state"])
 
 
+#: Of a child whose calls are not told.
+_BY_TORCH = Calls()
 #: What a child says when torch is imported.
 _READY = _Reply([])
 
@@ -69,6 +74,8 @@ class _Live:
     case: Case
     started: float = field(default_factory=time.monotonic)
     library: Optional[str] = None
+    mapped: dict[str, list[str]] = field(default_factory=dict)
+    calls: Calls = field(default_factory=Calls)
     last_event: Optional[str] = None
     oom_kills: dict[str, int] = field(default_factory=ending.oom_kills)
 
@@ -93,6 +100,9 @@ class Trials:
         self._journal = journal
         self._live: Optional[_Live] = None
         self._folder = own_folder()
+        self._places = {
+            device: found_again(target.place) for device, target in targets.items() if target.place
+        }
         self._guardian = Guardian(self._folder, server.folder())
 
     def derive(self, case: Case, env: Mapping[str, str]) -> None:
@@ -167,6 +177,8 @@ class Trials:
             reply = _READY
         if reply is _READY:
             child.mark()
+            if self._live:
+                self._live.calls = Calls()
             child.send(to_json(case))
             reply = self._await_answer(child, "prepare")
         if reply.over:
@@ -185,7 +197,12 @@ class Trials:
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
         environ = environment(setting, folder, trace, os.environ)
-        child = Child(environ, folder, must_spawn(setting), self._budgets.server or self._budgets.start)
+        # The server's torch may have loaded a second HIP.
+        place = self._places[case.device] if case.driver == "capi" else None
+        if place:
+            environ = with_folder(place, environ)
+        spawn = place is not None or must_spawn(setting)
+        child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start)
         self._guardian.watch(child.pid)
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
         self._live = _Live(child, trial_id, case.trial_key, case)
@@ -194,7 +211,7 @@ class Trials:
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
                 "seconds": self._budgets.measure, "simulated": self._simulated, "environ": environ,
-                "first": to_json(case),
+                "first": to_json(case), "place": to_json(place) if place else None,
             }
         )  # fmt: skip
         return child
@@ -214,12 +231,17 @@ class Trials:
                 return self._hung(child, phase, cpu, budget)
             live = self._live
             assert live is not None, "the child whose events these are"
+            live.mapped.update(event.get("mapped") or {})
+            live.library = event.get("library") or live.library
+            if event["event"] == "call":
+                live.calls.add(event)
+                live.last_event = live.calls.last
+                continue
             live.last_event = event["event"]
             if event["event"] == "phase":
                 phase = event["phase"]
                 live.last_event = f"phase {phase}"
             elif event["event"] == "ready":
-                live.library = event.get("library")
                 return _READY
             elif event["event"] == "unusable":
                 return _Reply(
@@ -227,7 +249,7 @@ class Trials:
                 )
             elif event["event"] == "answer":
                 log = child.since_mark.text()
-                return _Reply(event["attempts"], event["poisoned"], phase, log=log)
+                return _Reply(event["attempts"], event["poisoned"], phase, log=log, calls=live.calls.told())
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
         """The child's next event, with a word in the journal before and after."""
@@ -240,13 +262,18 @@ class Trials:
 
     def _crashed(self, child: Child, phase: str) -> _Reply:
         exit_status = child.exit(self._budgets.teardown)
-        ended = self._ending(exit_status, phase)
+        ended, calls = self._ending(exit_status, phase), self._calls()
         self._record(exit_status)
-        where = "while importing torch" if phase == "start" else f"in phase {phase}"
+        importing = "while importing torch" if calls is _BY_TORCH else "at its start"
+        where = importing if phase == "start" else f"in phase {phase}{calls.where}"
         oom_killed = ended["oom_killed"]
         message = f"the process ended with {ending.told(exit_status, oom_killed)} {where}"
         answer = _answer("crash", message, ending.cause(exit_status, oom_killed))
-        return _Reply([answer], True, phase, None, child.since_mark.text(), ended)
+        return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.told())
+
+    def _calls(self) -> Calls:
+        live = self._live
+        return live.calls if live and live.case.driver == "capi" else _BY_TORCH
 
     def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
         """``Outcome.ending`` of the child at hand, which is gone."""
@@ -263,11 +290,12 @@ class Trials:
         child.dump_stacks()
         log = child.since_mark.text()
         exit_status = child.kill()
-        ended = self._ending(exit_status, phase)
+        ended, calls = self._ending(exit_status, phase), self._calls()
         self._record(exit_status)
-        answer = _answer("hang", f"no answer in {budget:g} s in phase {phase}, {doing}", "timeout")
+        message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
+        answer = _answer("hang", message, "timeout")
         answer["evidence"] = stuck
-        return _Reply([answer], True, phase, doing, log, ended)
+        return _Reply([answer], True, phase, doing, log, ended, calls.told())
 
     def _end_child(self, at_once: bool = False) -> None:
         if self._live:
@@ -286,6 +314,7 @@ class Trials:
             live.id, live.case.device, live.case.driver, live.case.setting, live.child.start_method,
             exit_status, after_last_answer and exit_status != "0", live.child.log.text(),
             round(time.monotonic() - live.started, 3), live.library,
+            {name: tuple(paths) for name, paths in live.mapped.items()},
         )  # fmt: skip
         self._journal.append("trial", trial=to_json(trial))
         if exit_status == "unkillable":
@@ -297,7 +326,8 @@ class Trials:
         One that fails in words on a device that has not answered yet in this run, tells of a rung that
         does not hold (a torch without code for the chip, say), not of a device that is gone.
         """
-        canary = Case(case.device, case.driver, "default", "elementwise", "float32")
+        check = "copy" if case.driver == "capi" else "elementwise"
+        canary = Case(case.device, case.driver, "default", check, "float32")
         before = self._journal.find(canary.id)
         answered_before = before is not None and before.state in WORKING_STATES
         for _ in range(2):
@@ -320,8 +350,10 @@ class Trials:
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
         target, backend = self._targets[case.device], self._backend(case)
         told = backend.read(reply.log)
-        ran = told if case.check in ("convolution", "solver") else Reading()
-        solver, cause = ran.implementation, last["cause"]
+        ran = told if case.check.startswith(("convolution", "solver")) else Reading()
+        solver, cause = ran.implementation or last.get("solver"), last["cause"]
+        algorithm = ran.algorithm or last.get("algorithm")
+        workspace = ran.workspace_bytes if ran.implementation else last.get("workspace_bytes")
         forced = self._setting(case).solver
         if forced:
             absent = forced_in_vain(forced, state, told)
@@ -352,9 +384,9 @@ class Trials:
                 Attempt(answer["state"], trial, answer["message"], answer["timings"].get("seconds", 0.0))
                 for answer, trial in zip(answers, trials)
             ),
-            solver=solver, algorithm=ran.algorithm, workspace_bytes=ran.workspace_bytes, find_db=ran.find_db,
+            solver=solver, algorithm=algorithm, workspace_bytes=workspace, find_db=ran.find_db,
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
-            ending=reply.ending, evidence=tuple(evidence),
+            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
         )  # fmt: skip
 
 

@@ -23,7 +23,8 @@ class NotApplicable(Exception):
 
 @dataclass
 class Answer:
-    """What a check found out. ``message`` explains any state but pass."""
+    """What a check found out. ``message`` explains any state but pass. ``solver`` and what follows are what
+    the library's calls told; its log may tell more."""
 
     state: str = "pass"
     message: str = ""
@@ -32,6 +33,9 @@ class Answer:
     numerics: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     evidence: list[str] = field(default_factory=list)
+    solver: Optional[str] = None
+    algorithm: Optional[str] = None
+    workspace_bytes: Optional[int] = None
 
 
 @dataclass

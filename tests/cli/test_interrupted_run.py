@@ -19,7 +19,7 @@ def test_the_children_end_and_a_partial_report_is_written(
     machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"})
     folder = tmp_path / "out"
     arguments = [argument.replace("convolution", "*fwd") for argument in SMALL]
-    stuck = Background(folder, "--simulate", machine, "--only", "copy", *arguments, "-n", workers)
+    stuck = Background(folder, "--simulate", machine, "--only", "*/copy/float32", *arguments, "-n", workers)
     assert stuck.reaches(
         lambda: any(r["record"] == "intent" and "/default/conv" in r["case"] for r in journal(folder))
     )

@@ -40,7 +40,7 @@ def talkative(folder: Path, *arguments: str) -> Run:
     (package / "__init__.py").write_text(f"print({SAID!r})\nraise OSError({SAID!r})")
     (package / "version.py").write_text("__version__ = '2.4.0'\ncuda = None\nhip = None\n")
     env = {**ENV, "PYTHONPATH": f"{folder}{os.pathsep}{CHECKOUT}", "MIOPEN_USER_DB_PATH": SAID}
-    return run(folder / "out", "--device", "cpu", "--only", "copy", *arguments, env=env)
+    return run(folder / "out", "--device", "cpu", "--only", "*/copy/float32", *arguments, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,8 @@ def test_what_pytest_and_its_plugins_write_by_themselves(tmp_path: Path) -> None
     }  # fmt: skip
     command = [
         str(python), "-m", "pytest", "-c", os.devnull, "--rootdir", str(CHECKOUT), "-p", "no:cacheprovider",
-        "-p", "rocmprobe.pytest_plugin", str(CHECKOUT / "suites" / "test_ladder.py"), "-k", "copy", "-n", "1",
+        "-p", "rocmprobe.pytest_plugin", str(CHECKOUT / "suites" / "test_ladder.py"),
+        "-k", "copy and float32", "-n", "1",
         "--rocmprobe-simulate", str(machine), "--rocmprobe-out", str(home / "out"),
         "--junit-xml", str(home / "own.xml"), "--html", str(home / "own.html"), "--self-contained-html",
     ]  # fmt: skip

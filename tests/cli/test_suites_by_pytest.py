@@ -18,8 +18,8 @@ def suites(folder: Path, *arguments: object) -> Run:
         sys.executable, "-m", "pytest", "suites/", "--rocmprobe-device", "cpu",
         "--rocmprobe-problem", PROBLEM,
         "--rocmprobe-settings", "vendor-off,bypass", "--rocmprobe-out", folder / "out",
-        "--junitxml", folder / "items.xml", "-p", "no:cacheprovider", "-k", "test_convolution or test_bypass",
-        *arguments,
+        "--junitxml", folder / "items.xml", "-p", "no:cacheprovider",
+        "-k", "test_native_convolution or test_bypass", *arguments,
     ]  # fmt: skip
     done = subprocess.run(
         list(map(str, command)), cwd=CHECKOUT, env=environment(), capture_output=True, text=True,

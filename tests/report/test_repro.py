@@ -441,6 +441,15 @@ class TestDriverLine:
         assert bool(line) == (not why)
         assert why in reason
 
+    def test_what_pytorch_keeps_from_miopen_is_asked_without_it(self) -> None:
+        kept = parse_problem("conv2d-fp32-n1-c4-i9x9-k4-f3x3-d2-g2")
+        assert convolution_line(kept, "fwd", (2, 4), False)[0] == ""
+        assert convolution_line(kept, "fwd", None, False)[0].startswith("MIOpenDriver conv -n 1")
+        double = parse_problem("conv2d-fp64-n1-c4-i9x9-k4-f3x3")
+        assert convolution_line(double, "fwd", None, False) == (
+            "", "the driver has no convolution of this dtype"
+        )  # fmt: skip
+
     def test_immediate_mode(self) -> None:
         line, _ = convolution_line(sample.PROBLEMS[1], "fwd", (2, 4), True)
         assert line.endswith(" -S 0")

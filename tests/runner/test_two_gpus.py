@@ -25,8 +25,8 @@ def asked(folder: Path, *arguments: str) -> Run:
     machine = machine_file(folder / "machine.toml")
     machine.write_text(machine.read_text("utf-8").replace("[facts]", GPU), "utf-8")
     return run(
-        folder / "out", "--simulate", machine, "--device", "all", "--only", "copy", "--only", "convolution",
-        "--settings", "vendor-off,bypass", "--problem", PROBLEM, *arguments,
+        folder / "out", "--simulate", machine, "--device", "all", "--only", "*/copy/float32",
+        "--only", "convolution", "--settings", "vendor-off,bypass", "--problem", PROBLEM, *arguments,
     )  # fmt: skip
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from rocmprobe.backends.capi.calls import Call, CallFailed, LoadFailed, NotAvailable
 from rocmprobe.backends.capi.convolution import Convolution, Found, convolution
 from rocmprobe.backends.capi.hip import Buffer, Hip
-from rocmprobe.backends.capi.libraries import Place, choose, mapped, places
+from rocmprobe.backends.capi.libraries import ORIGINS, Place, choose, mapped, place_in, places
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary, Tensor
 from rocmprobe.backends.capi.rocblas import Rocblas
 
 __all__ = [
+    "ORIGINS",
     "Buffer",
     "Call",
     "CallFailed",
@@ -29,5 +30,6 @@ __all__ = [
     "choose",
     "convolution",
     "mapped",
+    "place_in",
     "places",
 ]

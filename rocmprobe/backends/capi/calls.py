@@ -57,6 +57,14 @@ def released(release: Callable[[], None]) -> Iterator[None]:
     release()
 
 
+def load(path: str) -> ctypes.CDLL:
+    """Have a library in the process, for those that ask for its SONAME later. Raises LoadFailed."""
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise LoadFailed(str(error)) from None
+
+
 Observer = Callable[[Call], None]
 
 
@@ -79,10 +87,7 @@ class SharedLibrary:
         self._signatures = signatures
         self._status_name = status_name
         self._observe = observe
-        try:
-            self._library = ctypes.CDLL(path)
-        except OSError as error:
-            raise LoadFailed(str(error)) from None
+        self._library = load(path)
 
     def has(self, function: str) -> bool:
         return hasattr(self._library, function)

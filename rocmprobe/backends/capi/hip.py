@@ -36,6 +36,7 @@ _SIGNATURES = {
 }
 _HOST_TO_DEVICE = 1
 _DEVICE_TO_HOST = 2
+_DEVICE_TO_DEVICE = 3
 _NO_DEVICE = 100
 # ROCm 6 gave hipDeviceProp_t a new layout under a new symbol; the old symbol keeps the old layout.
 _ARCH_NAME_AT = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
@@ -159,6 +160,10 @@ class Buffer:
         content = ctypes.create_string_buffer(max(self.size, 1))
         self.hip.library.call("hipMemcpy", content, self.address, self.size, _DEVICE_TO_HOST)
         return content.raw[: self.size]
+
+    def copy_from(self, source: Buffer) -> None:
+        """Copy another buffer of this size on the device; ``Hip.synchronize`` waits for it."""
+        self.hip.library.call("hipMemcpy", self.address, source.address, self.size, _DEVICE_TO_DEVICE)
 
     def fill(self, byte: int) -> None:
         self.hip.library.call("hipMemset", self.address, byte, self.size)

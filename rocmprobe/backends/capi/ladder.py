@@ -1,59 +1,56 @@
-"""The ladder without torch: copy, GEMM, convolution in each direction, batch norm.
+"""The ladder without torch: copy, elementwise, GEMM, convolution in each direction, batch norm.
 
-For a process of its own: any step may end it. A step that stands on a failed one is blocked.
+For a process of its own: any question may end it. Each answers for itself; what stands on what is the
+caller's to know.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
-from typing import Optional
+from typing import Any, Optional
 
+from rocmprobe.backends import miopen_log
 from rocmprobe.backends.capi import reference
-from rocmprobe.backends.capi.calls import CallFailed, LoadFailed, NotAvailable, Observer, released
-from rocmprobe.backends.capi.convolution import Convolution, convolution
+from rocmprobe.backends.capi.batch_norm import EPSILON, BatchNorm, batch_norm
+from rocmprobe.backends.capi.calls import CallFailed, LoadFailed, NotAvailable, Observer, load
+from rocmprobe.backends.capi.convolution import Convolution, Found, convolution
 from rocmprobe.backends.capi.hip import Hip
 from rocmprobe.backends.capi.libraries import Place
-from rocmprobe.backends.capi.miopen import MiopenLibrary, Tensor
+from rocmprobe.backends.capi.miopen import MiopenLibrary
 from rocmprobe.backends.capi.rocblas import Rocblas
-from rocmprobe.model import DIRECTIONS
-from rocmprobe.numerics import Errors, exact_fill, judge_float
+from rocmprobe.numerics import exact_fill, judge_float
 from rocmprobe.problems import Problem
 
 INTERFACES = ("find", "immediate", "find-2.0")
 #: Products that the plain-Python reference does in some seconds.
-_MOST_PRODUCTS = 5_000_000
+MOST_PRODUCTS = 100_000_000
 _COPY_BYTES = 1 << 16
 _GEMM_SIZES = (17, 33, 65)
-_BATCH_NORM_SHAPE = (4, 3, 8, 8)
+#: The shape of the question to PyTorch.
+_BATCH_NORM_SHAPE = (4, 16, 14, 14)
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one question gave: ``state`` is pass, wrong, error, n/a or blocked; ``message`` explains all but
-    pass; ``seconds`` run until the numbers are on the host, with loading, search and compilation."""
+    """What one question gave: ``state`` is pass, wrong, error or n/a; ``message`` explains all but pass.
 
-    rung: str
-    problem: str
-    direction: Optional[str]
-    state: str
-    message: str
-    seconds: float
+    ``timings`` are seconds: ``first_call`` with search and compilation, ``steady`` of another run.
+    ``solver``, ``algorithm`` and ``workspace_bytes`` are what the calls themselves told.
+    """
 
-
-@dataclass(frozen=True)
-class _Question:
-    """``compute`` gives the device's numbers, ``expect`` the reference's."""
-
-    rung: str
-    problem: str
-    direction: Optional[str]
-    dtype: str
-    compute: Callable[[], Sequence[float]]
-    expect: Callable[[], Sequence[float]]
+    state: str = "pass"
+    message: str = ""
+    cause: Optional[str] = None
+    timings: Mapping[str, float] = field(default_factory=dict)
+    numerics: Mapping[str, Any] = field(default_factory=dict)
+    solver: Optional[str] = None
+    algorithm: Optional[str] = None
+    workspace_bytes: Optional[int] = None
 
 
 class _NotApplicable(Exception):
@@ -64,157 +61,223 @@ class _NothingFound(Exception):
     """MIOpen reports success and offers nothing to run."""
 
 
-def ladder(
-    place: Place,
-    device: int,
-    problems: Sequence[Problem],
-    interface: str = "find",
-    observe: Optional[Observer] = None,
-) -> Iterator[Step]:
-    """Climb on HIP's ``device`` with the libraries of ``place``, by one of MIOpen's INTERFACES.
+def _nothing(phase: str) -> None:
+    pass
 
-    A missing library or symbol is n/a, as is a device that is not there; no failure raises.
+
+class Ladder:
+    """Questions to HIP's ``device`` and the libraries of ``place``, by one of MIOpen's INTERFACES.
+
+    Each library is loaded by the first question that needs it; ``report_phase`` is told "first-call" before
+    the device is touched and "steady" after.
     """
-    steps = _Steps(place, device, interface, observe)
-    copy = _answer(steps.copying())
-    yield copy
-    for question in (*steps.multiplying(), *steps.convolving(problems), steps.normalising()):
-        if copy.state == "pass":
-            yield _answer(question)
-        else:
-            yield Step(question.rung, question.problem, question.direction, "blocked", "rung:copy", 0.0)
 
-
-def _answer(question: _Question) -> Step:
-    started = time.perf_counter()
-
-    def step(state: str, message: str = "") -> Step:
-        seconds = time.perf_counter() - started
-        return Step(question.rung, question.problem, question.direction, state, message, seconds)
-
-    try:
-        result = question.compute()
-    except (NotAvailable, _NotApplicable) as error:
-        return step("n/a", str(error))
-    except (CallFailed, LoadFailed, _NothingFound) as error:
-        return step("error", str(error))
-    done = step("pass")
-    measured: Errors = reference.errors(result, question.expect())
-    right, _, why = judge_float(measured, question.dtype)
-    if right:
-        return done
-    return Step(question.rung, question.problem, question.direction, "wrong", why, done.seconds)
-
-
-class _Steps:
-    """The questions of one ladder; each library is loaded by the first one that needs it."""
-
-    def __init__(self, place: Place, device: int, interface: str, observe: Optional[Observer]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        device: int,
+        interface: str = "find",
+        observe: Optional[Observer] = None,
+        report_phase: Callable[[str], None] = _nothing,
+    ) -> None:
         self._place = place
         self._device = device
-        self._run = {"find": _by_find, "immediate": _by_immediate, "find-2.0": _by_find2}[interface]
+        self._found = {"find": _by_find, "immediate": _by_immediate, "find-2.0": _by_find2}[interface]
         self._observe = observe
+        self._report_phase = report_phase
         self._hip: Optional[Hip] = None
         self._rocblas: Optional[Rocblas] = None
         self._miopen: Optional[MiopenLibrary] = None
 
-    def copying(self) -> _Question:
+    def answer(
+        self,
+        check: str,
+        dtype: str = "float32",
+        problem: Optional[Problem] = None,
+        direction: Optional[str] = None,
+    ) -> Step:
+        """The answer to one question. A missing library, symbol or device is n/a; no failure raises."""
+        ask: Callable[[], Step]
+        if check == "convolution":
+            assert problem is not None, "this check asks about a problem"
+            ask = partial(self._convolve, problem, direction or "fwd")
+        elif check == "gemm":
+            ask = partial(self._multiply, dtype)
+        else:
+            ask = {"copy": self._copy, "elementwise": self._fill, "batch-norm": self._normalise}[check]
+        try:
+            return ask()
+        except (NotAvailable, _NotApplicable) as error:
+            return Step("n/a", str(error))
+        except (CallFailed, LoadFailed, _NothingFound) as error:
+            return Step("error", str(error), _cause(error))
+
+    def device_answers(self) -> bool:
+        """Whether bytes still come back as they went: after a failure the context may be unusable."""
+        return self._copy_small().state == "pass"
+
+    def miopen_version(self) -> Optional[str]:
+        """MIOpen's own word, which needs no GPU; None where it gives none."""
+        with suppress(CallFailed, LoadFailed, NotAvailable, _NotApplicable):
+            return self._loaded_miopen().version()
+        return None
+
+    def _copy_small(self) -> Step:
+        try:
+            with self._opened_hip().upload(b"rocmprobe") as buffer:
+                return Step() if buffer.read() == b"rocmprobe" else Step("wrong")
+        except (CallFailed, LoadFailed, NotAvailable, _NotApplicable) as error:
+            return Step("error", str(error))
+
+    def _copy(self) -> Step:
         content = bytes(range(256)) * (_COPY_BYTES // 256)
+        self._report_phase("first-call")
+        started = time.perf_counter()
+        with self._opened_hip().upload(content) as buffer:
+            back = buffer.read()
+        return _exactly(_unequal(back, content), "bytes came back changed", time.perf_counter() - started)
 
-        def compute() -> Sequence[float]:
-            with self._opened_hip().upload(content) as buffer:
-                return list(buffer.read())
+    def _fill(self) -> Step:
+        """HIP's own kernels: fill, and copy from device memory to device memory."""
+        content = bytes(range(251)) * (_COPY_BYTES // 256)
+        self._report_phase("first-call")
+        started = time.perf_counter()
+        hip = self._opened_hip()
+        with hip.upload(content) as source, hip.allocate(len(content)) as target:
+            target.fill(0xA5)
+            hip.synchronize()
+            wrong = _unequal(target.read(), b"\xa5" * len(content))
+            target.copy_from(source)
+            hip.synchronize()
+            wrong += _unequal(target.read(), content)
+        return _exactly(wrong, "bytes differ", time.perf_counter() - started)
 
-        return _Question("copy", "bytes", None, "float64", compute, lambda: list(content))
-
-    def multiplying(self) -> list[_Question]:
-        return [self._product(dtype) for dtype in ("float32", "float16", "bfloat16")]
-
-    def _product(self, dtype: str) -> _Question:
+    def _multiply(self, dtype: str) -> Step:
         m, n, k = _GEMM_SIZES
         fill = exact_fill(dtype, k)
         a = reference.integers(m * k, fill.input_max, fill.density, seed=1)
         b = reference.integers(k * n, fill.weight_max, seed=2)
+        empty = b"\xff" * len(reference.encode([0] * (m * n), dtype))
+        self._report_phase("first-call")
+        started = time.perf_counter()
+        hip, rocblas = self._opened_hip(), self._opened_rocblas()
+        with ExitStack() as stack:
+            factors = [stack.enter_context(hip.upload(reference.encode(each, dtype))) for each in (a, b)]
+            c = stack.enter_context(hip.upload(empty))
+            if dtype == "float32":
+                rocblas.sgemm(m, n, k, factors[0], factors[1], c)
+            elif dtype == "float64":
+                rocblas.dgemm(m, n, k, factors[0], factors[1], c)
+            else:
+                rocblas.gemm_ex(dtype, m, n, k, factors[0], factors[1], c)
+            hip.synchronize()
+            seconds = time.perf_counter() - started
+            result = reference.decode(c.read(), dtype)
+        self._report_phase("steady")
+        expected = reference.matrix_product(m, n, k, a, b)
+        step = Step(timings={"first_call": seconds})
+        # A product of integers has one right answer, in whatever order it is summed.
+        return _judged(step, {"product": (result, expected)}, dtype, exact=True)
 
-        def compute() -> Sequence[float]:
-            hip, rocblas = self._opened_hip(), self._opened_rocblas()
-            with ExitStack() as stack:
-                factors = [
-                    stack.enter_context(hip.upload(reference.encode(values, dtype))) for values in (a, b)
-                ]
-                c = stack.enter_context(hip.upload(b"\xff" * len(reference.encode([0] * (m * n), dtype))))
-                if dtype == "float32":
-                    rocblas.sgemm(m, n, k, factors[0], factors[1], c)
-                else:
-                    rocblas.gemm_ex(dtype, m, n, k, factors[0], factors[1], c)
-                hip.synchronize()
-                return reference.decode(c.read(), dtype)
+    def _convolve(self, asked: Problem, direction: str) -> Step:
+        problem, direction = reference.plain(asked, direction)
+        if problem.dtype == "float64":
+            raise _NotApplicable("MIOpen computes no convolution in float64")
+        if problem.flops > 2 * MOST_PRODUCTS:
+            products = problem.flops // 2
+            raise _NotApplicable(f"{products:.2g} products are too many for the reference in plain Python")
+        inputs = reference.operands(problem, direction, exact_fill(problem.dtype, problem.terms(direction)))
+        lying = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
+        contents = {
+            name: reference.encode(
+                reference.channels_last(values, lying[name]) if problem.channels_last else values,
+                problem.dtype,
+            )
+            for name, values in inputs.items()
+        }
+        self._report_phase("first-call")
+        started = time.perf_counter()
+        hip, miopen = self._opened_hip(), self._opened_miopen()
+        with convolution(hip, miopen, problem, direction, contents) as made, self._found(hip, made) as found:
+            chosen, run = found
+            run()
+            hip.synchronize()
+            first_seconds = time.perf_counter() - started
+            content = made.result.read()
+            self._report_phase("steady")
+            made.result.fill(0xFF)
+            started = time.perf_counter()
+            run()
+            hip.synchronize()
+            steady_seconds = time.perf_counter() - started
+            again = made.result.read()
+        result: Sequence[float] = reference.decode(content, problem.dtype)
+        if problem.channels_last:
+            shape = {"fwd": lying["y"], "bwd-data": lying["x"]}.get(direction, lying["w"])
+            result = reference.channels_first(result, shape)
+        step = Step(
+            timings={"first_call": first_seconds, "steady": steady_seconds},
+            solver=None if chosen.solver is None else miopen_log.solver_name(chosen.solver),
+            algorithm=chosen.algorithm,
+            workspace_bytes=chosen.workspace,
+        )
+        expected = reference.convolve(problem, direction, inputs)
+        judged = _judged(step, {"result": (result, expected)}, problem.dtype, exact=False)
+        return replace(judged, numerics={**judged.numerics, "repeatable": content == again})
 
-        return _Question("gemm", dtype, None, dtype, compute, lambda: reference.matrix_product(m, n, k, a, b))
-
-    def convolving(self, problems: Sequence[Problem]) -> list[_Question]:
-        return [self._convolution(problem, direction) for problem in problems for direction in DIRECTIONS]
-
-    def _convolution(self, problem: Problem, direction: str) -> _Question:
-        shapes = {"fwd": problem.output_shape, "bwd-data": problem.input_shape}
-        shape = shapes.get(direction, problem.weight_shape)
-
-        def inputs() -> dict[str, list[int]]:
-            return reference.operands(problem, direction, exact_fill(problem.dtype, problem.terms(direction)))
-
-        def compute() -> Sequence[float]:
-            if problem.transposed:
-                raise _NotApplicable(
-                    "a transposed convolution goes into MIOpen as another one's backward data"
-                )
-            if problem.flops > 2 * _MOST_PRODUCTS:
-                raise _NotApplicable("too large for the reference in plain Python")
-            hip, miopen = self._opened_hip(), self._opened_miopen()
-            lying = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
-            contents = {
-                name: reference.encode(
-                    reference.channels_last(values, lying[name]) if problem.channels_last else values,
-                    problem.dtype,
-                )
-                for name, values in inputs().items()
-            }
-            with convolution(hip, miopen, problem, direction, contents) as made:
-                self._run(hip, made)
-                hip.synchronize()
-                result = reference.decode(made.result.read(), problem.dtype)
-            return reference.channels_first(result, shape) if problem.channels_last else result
-
-        return _Question(
-            "conv", problem.text, direction, problem.dtype, compute,
-            lambda: reference.convolve(problem, direction, inputs()),
-        )  # fmt: skip
-
-    def normalising(self) -> _Question:
-        shape = _BATCH_NORM_SHAPE
+    def _normalise(self) -> Step:
+        """Training, its backward pass, and inference, each on inputs of its own: one that fails does not hide
+        the others."""
+        shape, channels = _BATCH_NORM_SHAPE, _BATCH_NORM_SHAPE[1]
         x = reference.integers(prod(shape), 4, seed=3)
-        scale, bias = [1.0, 2.0, -1.0], [0.0, 1.0, 2.0]
-
-        def compute() -> Sequence[float]:
-            hip, miopen = self._opened_hip(), self._opened_miopen()
-            with ExitStack() as stack:
-                buffers = [
-                    stack.enter_context(hip.upload(reference.encode(values, "float32")))
-                    for values in (x, scale, bias)
-                ]
-                y = stack.enter_context(hip.upload(b"\xff" * buffers[0].size))
-                descriptor = miopen.tensor_descriptor("float32", shape)
-                stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(descriptor)))
-                tensors = Tensor(descriptor, buffers[0]), Tensor(descriptor, y)
-                mean = stack.enter_context(hip.upload(b"\xff" * buffers[1].size))
-                deviation = stack.enter_context(hip.upload(b"\xff" * buffers[1].size))
-                miopen.batch_norm_training(*tensors, buffers[1], buffers[2], (mean, deviation))
-                hip.synchronize()
-                return reference.decode(y.read(), "float32")
-
-        return _Question(
-            "batch-norm", "float32", None, "float32", compute,
-            lambda: reference.batch_norm(shape, x, scale, bias),
-        )  # fmt: skip
+        dy = reference.integers(prod(shape), 4, seed=4)
+        scale = [float(value) for value in reference.integers(channels, 2, seed=5)]
+        bias = [float(value) for value in reference.integers(channels, 4, seed=6)]
+        mean, variance = reference.moments(shape, x)
+        self._report_phase("first-call")
+        started = time.perf_counter()
+        hip, miopen = self._opened_hip(), self._opened_miopen()
+        parts: dict[str, Callable[[BatchNorm], dict[str, list[float]]]] = {
+            "training": lambda made: made.training(scale, bias),
+            "backward": lambda made: made.backward(dy, scale, mean, variance),
+            "inference": lambda made: made.inference(scale, bias, mean, variance),
+        }
+        results: dict[str, dict[str, list[float]]] = {}
+        failures: dict[str, Exception] = {}
+        with batch_norm(hip, miopen, shape, x) as made:
+            for part, compute in parts.items():
+                try:
+                    results[part] = compute(made)
+                except (CallFailed, NotAvailable) as error:
+                    failures[part] = error
+                    if isinstance(error, CallFailed) and error.call.function.startswith("hip"):
+                        break
+        step = Step(timings={"first_call": time.perf_counter() - started})
+        self._report_phase("steady")
+        normed = reference.batch_norm(shape, x, scale, bias, mean, variance, EPSILON)
+        expected = {
+            "training": {"output": normed},
+            "backward": reference.batch_norm_backward(shape, x, dy, scale, mean, variance, EPSILON),
+            "inference": {"output": normed},
+        }
+        compared = {
+            f"{part}: {name}": (values, expected[part][name])
+            for part, named in results.items()
+            for name, values in named.items()
+        }
+        if not failures:
+            return _judged(step, compared, "float32", exact=False)
+        told = "; ".join(f"{part}: {error}" for part, error in failures.items())
+        right = [part for part in results if all(
+            _judged(step, {key: pair}, "float32", exact=False).state == "pass"
+            for key, pair in compared.items() if key.startswith(part)
+        )]  # fmt: skip
+        if right:
+            told += f"; {' and '.join(right)} right"
+        failed = [error for error in failures.values() if isinstance(error, CallFailed)]
+        if not failed:
+            return replace(step, state="n/a", message=told)
+        return replace(step, state="error", message=told, cause=_cause(failed[0]))
 
     def _path(self, library: str) -> str:
         if library not in self._place.files:
@@ -238,35 +301,104 @@ class _Steps:
             self._rocblas = rocblas
         return self._rocblas
 
+    def _loaded_miopen(self) -> MiopenLibrary:
+        # MIOpen asks for both by their SONAMEs, and gets the copies that are loaded by then.
+        for library in ("libamdhip64", "librocblas"):
+            if library in self._place.files:
+                with suppress(LoadFailed):
+                    load(self._place.files[library])
+        return MiopenLibrary(self._path("libMIOpen"), self._observe)
+
     def _opened_miopen(self) -> MiopenLibrary:
         if self._miopen is None:
-            miopen = MiopenLibrary(self._path("libMIOpen"), self._observe)
+            miopen = self._loaded_miopen()
             miopen.create()
             self._miopen = miopen
         return self._miopen
 
 
-def _by_find(hip: Hip, made: Convolution) -> None:
+def _cause(error: Exception) -> str:
+    if not isinstance(error, CallFailed):
+        return "exception"
+    if error.call.name == "hipErrorOutOfMemory":
+        return "out-of-memory"
+    if error.call.function.startswith("miopen"):
+        return "miopen-status"
+    return "device-error" if error.call.function.startswith("hip") else "exception"
+
+
+def _unequal(found: Sequence[int], expected: Sequence[int]) -> int:
+    return sum(value != right for value, right in zip(found, expected))
+
+
+def _exactly(wrong: int, what: str, seconds: float) -> Step:
+    timings = {"first_call": seconds}
+    return Step("wrong", f"{wrong} {what}", timings=timings) if wrong else Step(timings=timings)
+
+
+def _judged(
+    step: Step, compared: Mapping[str, tuple[Sequence[float], Sequence[float]]], dtype: str, exact: bool
+) -> Step:
+    """``step`` with the errors of each result against its reference; of several those of the first that is
+    wrong. ``exact``: every element must be equal."""
+    numerics: dict[str, Any] = {}
+    unequal = 0
+    for name, (result, expected) in compared.items():
+        right, measured, why = judge_float(reference.errors(result, expected), dtype)
+        unequal += sum(value != wanted for value, wanted in zip(result, expected))
+        if not right:
+            return replace(step, state="wrong", message=f"{name}: {why}", numerics={"of": name, **measured})
+        numerics = numerics or {"of": name, **measured}
+    if all(float(value).is_integer() for _, expected in compared.values() for value in expected):
+        numerics.update(exact=unequal == 0, exact_demanded=exact)
+        if unequal and exact:
+            message = f"exact tier: {unequal} elements differ"
+            return replace(step, state="wrong", message=message, numerics=numerics)
+    return replace(step, numerics=numerics)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """``solver`` is a number of MIOpen's, where the interface tells one."""
+
+    solver: Optional[int]
+    algorithm: str
+    workspace: int
+
+
+_Run = Iterator[tuple[_Chosen, Callable[[], None]]]
+
+
+@contextmanager
+def _by_find(hip: Hip, made: Convolution) -> _Run:
     with hip.allocate(made.workspace_size()) as workspace:
         found = made.find(workspace)
         if not found:
             raise _NothingFound("Find offers no algorithm")
-        made.run(found[0], workspace)
+        best = found[0]
+        yield _Chosen(None, best.algorithm, best.workspace), lambda: made.run(best, workspace)
 
 
-def _by_immediate(hip: Hip, made: Convolution) -> None:
+@contextmanager
+def _by_immediate(hip: Hip, made: Convolution) -> _Run:
     solutions = made.solutions()
     if not solutions:
         raise _NothingFound("immediate mode offers no solution")
-    made.compile(solutions[0])
-    with hip.allocate(solutions[0].workspace) as workspace:
-        made.run_immediate(solutions[0], workspace)
+    best = solutions[0]
+    made.compile(best)
+    with hip.allocate(best.workspace) as workspace:
+        yield _by_number(best), lambda: made.run_immediate(best, workspace)
 
 
-def _by_find2(hip: Hip, made: Convolution) -> None:
+@contextmanager
+def _by_find2(hip: Hip, made: Convolution) -> _Run:
     with made.found_solutions() as solutions:
         if not solutions:
             raise _NothingFound("Find 2.0 offers no solution")
         found, solution = solutions[0]
         with hip.allocate(found.workspace) as workspace:
-            made.run_found(solution, workspace)
+            yield _by_number(found), lambda: made.run_found(solution, workspace)
+
+
+def _by_number(found: Found) -> _Chosen:
+    return _Chosen(found.number, found.algorithm, found.workspace)

@@ -18,6 +18,7 @@ from typing import Optional
 from rocmprobe.library_files import newest, pattern, search_path
 
 LIBRARIES = ("libamdhip64", "librocblas", "libMIOpen")
+ORIGINS = ("environment", "rocm", "distribution", "torch")
 _FILE = pattern(*LIBRARIES)
 _DISTRIBUTION = (
     "usr/lib/x86_64-linux-gnu", "usr/lib64/rocm/lib", "usr/lib64", "usr/lib", "usr/local/lib"
@@ -27,7 +28,7 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with ROCm's libraries; ``origin`` is "environment", "rocm", "distribution" or "torch"."""
+    """A folder with ROCm's libraries; ``origin`` is one of ORIGINS, or "folder" for one named by hand."""
 
     origin: str
     folder: str
@@ -61,6 +62,12 @@ def places(
         ):
             kept.append(place)
     return kept
+
+
+def place_in(folder: str) -> Place:
+    """What lies in ``folder``, which may be an install with a lib/ of its own."""
+    at = Path(folder).absolute()
+    return _place("folder", [at, at / "lib", at / "lib64"])
 
 
 def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:

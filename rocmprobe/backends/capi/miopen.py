@@ -1,23 +1,32 @@
-"""libMIOpen: version, handle, tensor descriptors and batch norm.
+"""libMIOpen: version, handle and descriptors.
 
-Numbers from include/miopen/miopen.h. The functions bound here and in ``convolution`` have had the same
-arguments from ROCm 3.5 (MIOpen 2.4) to 6.3 (3.3), except that Find 2.0 is there since ROCm 5.4 only.
+Numbers from include/miopen/miopen.h. The functions bound here, in ``convolution`` and ``batch_norm``
+have had the same arguments from ROCm 3.5 (MIOpen 2.4) to 6.3 (3.3), except that Find 2.0 is there since
+ROCm 5.4 only.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Optional
 
-from rocmprobe.backends.capi.calls import INT, POINTER, SIZE, Observer, SharedLibrary, released
+from rocmprobe.backends.capi.calls import (
+    INT,
+    POINTER,
+    SIZE,
+    CallFailed,
+    NotAvailable,
+    Observer,
+    SharedLibrary,
+)
 from rocmprobe.backends.capi.hip import Buffer
 from rocmprobe.backends.miopen_log import STATUSES
 
 DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
-_BN_SPATIAL = 1
 _FIND = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
     INT, POINTER, POINTER, POINTER, SIZE, ctypes.c_bool,
@@ -55,6 +64,14 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "miopenBatchNormalizationForwardTraining": (
         POINTER, INT, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
         ctypes.c_double, POINTER, POINTER, ctypes.c_double, POINTER, POINTER,
+    ),
+    "miopenBatchNormalizationForwardInference": (
+        POINTER, INT, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
+        POINTER, POINTER, ctypes.c_double,
+    ),
+    "miopenBatchNormalizationBackward": (
+        POINTER, INT, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
+        POINTER, POINTER, POINTER, POINTER, POINTER, ctypes.c_double, POINTER, POINTER,
     ),
 }  # fmt: skip
 for _direction in ("Forward", "BackwardData", "BackwardWeights"):
@@ -138,32 +155,18 @@ class MiopenLibrary:
     def destroy_convolution_descriptor(self, descriptor: Descriptor) -> None:
         self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
 
-    def batch_norm_training(
-        self,
-        x: Tensor,
-        y: Tensor,
-        scale: Buffer,
-        bias: Buffer,
-        saved: tuple[Buffer, Buffer],
-        epsilon: float = 1e-5,
-    ) -> None:
-        """Batch norm over each channel's batch and positions; ``scale`` and ``bias`` are float32.
-
-        ``saved`` takes each channel's mean and inverse deviation for the backward pass, float32, as PyTorch
-        asks for them: MIOpen compiles another kernel without. Running statistics are not asked for.
-        """
+    def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
+        """What batch norm of ``tensor`` keeps for each channel. Freed as a tensor descriptor is."""
         derived = self._created("miopenCreateTensorDescriptor")
-        one, zero = ctypes.c_float(1), ctypes.c_float(0)
-        with released(lambda: self.destroy_tensor_descriptor(derived)):
+        try:
             self.library.call(
-                "miopenDeriveBNTensorDescriptor", derived.address, x.descriptor.address, _BN_SPATIAL
+                "miopenDeriveBNTensorDescriptor", derived.address, tensor.address, batch_norm_mode
             )
-            self.library.call(
-                "miopenBatchNormalizationForwardTraining", self.handle, _BN_SPATIAL,
-                ctypes.byref(one), ctypes.byref(zero), x.descriptor.address, x.buffer.address,
-                y.descriptor.address, y.buffer.address, derived.address, scale.address, bias.address,
-                0.0, None, None, epsilon, *(buffer.address for buffer in saved),
-            )  # fmt: skip
+        except (CallFailed, NotAvailable):
+            with suppress(CallFailed):
+                self.destroy_tensor_descriptor(derived)
+            raise
+        return derived
 
     def _created(self, function: str) -> Descriptor:
         address = ctypes.c_void_p()

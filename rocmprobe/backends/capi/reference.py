@@ -1,4 +1,4 @@
-"""A CPU reference in plain Python: exact on integers, slow, for problems of up to some million products.
+"""A CPU reference in plain Python: exact on integers, slow: some ten million products a second.
 
 Tensors are flat lists in PyTorch's own layout (N, C, ...). What a float holds exactly is compared exactly.
 """
@@ -9,9 +9,11 @@ import math
 import random
 import struct
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
+from operator import mul
 
 from rocmprobe.numerics import Errors, ExactFill
 from rocmprobe.problems import Problem
@@ -36,52 +38,131 @@ def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -
     }
 
 
+def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
+    """A transposed problem as the plain one that MIOpen gets for it, with the direction that this becomes;
+    a plain one as it is. The three tensors keep their shapes, x and y change places."""
+    if not problem.transposed:
+        return problem, direction
+    turned = replace(
+        problem,
+        kind=problem.kind.replace("_transpose", ""),
+        in_channels=problem.out_channels,
+        input_size=problem.output_size,
+        out_channels=problem.in_channels,
+        output_padding=tuple(0 for _ in problem.output_padding),
+    )
+    return turned, {"fwd": "bwd-data", "bwd-data": "fwd"}.get(direction, direction)
+
+
 def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[float]]) -> list[float]:
     """The result of one direction: y of x and w, x of y and w, or w of y and x; without bias.
 
+    By columns (im2col) and sums of products over whole vectors, which is what plain Python does fastest.
     Raises ValueError for a transposed problem.
     """
     if problem.transposed:
         raise ValueError(f"{problem.text}: the reference has no transposed convolution")
-    sums: list[float]
-    if direction == "fwd":
-        sums = [0] * prod(problem.output_shape)
-        x, w = operands["x"], operands["w"]
-        for at_x, at_w, at_y in _products(problem):
-            sums[at_y] += x[at_x] * w[at_w]
-    elif direction == "bwd-data":
-        sums = [0] * prod(problem.input_shape)
-        y, w = operands["y"], operands["w"]
-        for at_x, at_w, at_y in _products(problem):
-            sums[at_x] += y[at_y] * w[at_w]
-    else:
-        sums = [0] * prod(problem.weight_shape)
-        y, x = operands["y"], operands["x"]
-        for at_x, at_w, at_y in _products(problem):
-            sums[at_w] += y[at_y] * x[at_x]
-    return sums
+    by_direction = {"fwd": _forward, "bwd-data": _backward_data, "bwd-weights": _backward_weights}
+    return by_direction[direction](problem, operands, _gather(problem))
 
 
-def _products(problem: Problem) -> Iterator[tuple[int, int, int]]:
-    """Every product of the convolution, as the places of its factors and of its sum in flat x, w and y."""
-    taps = []
-    for output in product(*map(range, problem.output_size)):
-        for tap, offset in enumerate(product(*map(range, problem.kernel))):
+def _forward(
+    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
+) -> list[float]:
+    result: list[float] = [0] * prod(problem.output_shape)
+    positions = prod(problem.output_size)
+    for n, (channels, filters) in product(range(problem.batch), _groups(problem)):
+        columns = list(zip(*_rows(problem, operands["x"], channels, [n], gather)))
+        for k in filters:
+            weight = _weight(problem, operands["w"], k)
+            at = (n * problem.out_channels + k) * positions
+            result[at : at + positions] = [sum(map(mul, column, weight)) for column in columns]
+    return result
+
+
+def _backward_data(
+    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
+) -> list[float]:
+    result: list[float] = [0] * prod(problem.input_shape)
+    inputs, positions = prod(problem.input_size), prod(problem.output_size)
+    for n, (channels, filters) in product(range(problem.batch), _groups(problem)):
+        dys = [_image(problem.out_channels, positions, operands["y"], n, k) for k in filters]
+        at_positions = list(zip(*dys))
+        weights = zip(*(_weight(problem, operands["w"], k) for k in filters))
+        for (c, places), weight in zip(product(channels, gather), weights):
+            at = (n * problem.in_channels + c) * inputs
+            for place, dy in zip(places, at_positions):
+                if place >= 0:
+                    result[at + place] += sum(map(mul, dy, weight))
+    return result
+
+
+def _backward_weights(
+    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
+) -> list[float]:
+    result: list[float] = []
+    positions = prod(problem.output_size)
+    for channels, filters in _groups(problem):
+        rows = _rows(problem, operands["x"], channels, range(problem.batch), gather)
+        for k in filters:
+            images = (
+                _image(problem.out_channels, positions, operands["y"], n, k) for n in range(problem.batch)
+            )
+            dy = [value for image in images for value in image]
+            result += [sum(map(mul, row, dy)) for row in rows]
+    return result
+
+
+def _groups(problem: Problem) -> list[tuple[range, range]]:
+    """The input channels and the filters of each group."""
+    inputs, filters = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+    return [
+        (range(group * inputs, (group + 1) * inputs), range(group * filters, (group + 1) * filters))
+        for group in range(problem.groups)
+    ]
+
+
+def _weight(problem: Problem, w: Sequence[float], k: int) -> Sequence[float]:
+    size = prod(problem.weight_shape[1:])
+    return w[k * size : (k + 1) * size]
+
+
+def _gather(problem: Problem) -> list[list[int]]:
+    """For each tap of the filter and position of the output the place in the input; -1 is the padding."""
+    found = []
+    for offset in product(*map(range, problem.kernel)):
+        places = []
+        for output in product(*map(range, problem.output_size)):
             place = [
                 o * s - p + k * d
                 for o, s, p, k, d in zip(output, problem.stride, problem.padding, offset, problem.dilation)
             ]
-            if all(0 <= at < size for at, size in zip(place, problem.input_size)):
-                taps.append((_flat(place, problem.input_size), tap, _flat(output, problem.output_size)))
-    inputs, weights, outputs = map(prod, (problem.input_size, problem.kernel, problem.output_size))
-    in_group = problem.in_channels // problem.groups
-    out_group = problem.out_channels // problem.groups
-    for n, k, c in product(range(problem.batch), range(problem.out_channels), range(in_group)):
-        at_x = (n * problem.in_channels + k // out_group * in_group + c) * inputs
-        at_w = (k * in_group + c) * weights
-        at_y = (n * problem.out_channels + k) * outputs
-        for position, tap, output_position in taps:
-            yield at_x + position, at_w + tap, at_y + output_position
+            inside = all(0 <= at < size for at, size in zip(place, problem.input_size))
+            places.append(_flat(place, problem.input_size) if inside else -1)
+        found.append(places)
+    return found
+
+
+def _rows(
+    problem: Problem,
+    x: Sequence[float],
+    channels: Iterable[int],
+    images: Iterable[int],
+    gather: Sequence[Sequence[int]],
+) -> list[list[float]]:
+    """The columns of im2col, turned: for each channel and tap what it meets at every position."""
+    size, images = prod(problem.input_size), list(images)
+    rows: list[list[float]] = []
+    for c in channels:
+        # The last element is the zero that -1 finds.
+        padded = [[*_image(problem.in_channels, size, x, n, c), 0] for n in images]
+        rows += ([image[at] for image in padded for at in places] for places in gather)
+    return rows
+
+
+def _image(channels: int, size: int, values: Sequence[float], n: int, c: int) -> Sequence[float]:
+    at = (n * channels + c) * size
+    return values[at : at + size]
 
 
 def _flat(place: Sequence[int], sizes: Sequence[int]) -> int:
@@ -100,28 +181,65 @@ def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float
     ]
 
 
+def moments(shape: Sequence[int], x: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Mean and biased variance of each channel of x (N, C, ...)."""
+    means, variances = [], []
+    for places in _channels(shape):
+        mean = math.fsum(x[at] for at in places) / len(places)
+        means.append(mean)
+        variances.append(math.fsum((x[at] - mean) ** 2 for at in places) / len(places))
+    return means, variances
+
+
 def batch_norm(
     shape: Sequence[int],
     x: Sequence[float],
     scale: Sequence[float],
     bias: Sequence[float],
+    mean: Sequence[float],
+    variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> list[float]:
-    """Training batch norm of x (N, C, ...): each channel by its own mean and biased variance."""
-    batch, channels, positions = shape[0], shape[1], prod(shape[2:])
+    """Batch norm of x (N, C, ...) by the moments given: in training those of x itself."""
     result = [0.0] * len(x)
+    for channel, places in enumerate(_channels(shape)):
+        factor = scale[channel] / math.sqrt(variance[channel] + epsilon)
+        for at in places:
+            result[at] = (x[at] - mean[channel]) * factor + bias[channel]
+    return result
+
+
+def batch_norm_backward(
+    shape: Sequence[int],
+    x: Sequence[float],
+    dy: Sequence[float],
+    scale: Sequence[float],
+    mean: Sequence[float],
+    variance: Sequence[float],
+    epsilon: float = 1e-5,
+) -> dict[str, list[float]]:
+    """``input gradient``, ``weight gradient``, ``bias gradient`` of training (Ioffe and Szegedy, 2015)."""
+    dx, dscale, dbias = [0.0] * len(x), [], []
+    for channel, places in enumerate(_channels(shape)):
+        inverse = 1 / math.sqrt(variance[channel] + epsilon)
+        normed = [(x[at] - mean[channel]) * inverse for at in places]
+        dbias.append(math.fsum(dy[at] for at in places))
+        dscale.append(math.fsum(dy[at] * value for at, value in zip(places, normed)))
+        for at, value in zip(places, normed):
+            centred = dy[at] - (dbias[-1] + value * dscale[-1]) / len(places)
+            dx[at] = scale[channel] * inverse * centred
+    return {"input gradient": dx, "weight gradient": dscale, "bias gradient": dbias}
+
+
+def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
+    """The places of each channel in a flat (N, C, ...)."""
+    batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     for channel in range(channels):
-        places = [
+        yield [
             (image * channels + channel) * positions + position
             for image in range(batch)
             for position in range(positions)
         ]
-        mean = math.fsum(x[at] for at in places) / len(places)
-        variance = math.fsum((x[at] - mean) ** 2 for at in places) / len(places)
-        factor = scale[channel] / math.sqrt(variance + epsilon)
-        for at in places:
-            result[at] = (x[at] - mean) * factor + bias[channel]
-    return result
 
 
 def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:

@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
-
-SOURCE = Path(__file__).parent / "stand_in.c"
-FILES = {"HIP": "libamdhip64.so.6", "ROCBLAS": "librocblas.so.4", "MIOPEN": "libMIOpen.so.1"}
-
-
-def build(folder, *flags):
-    """The three libraries in ``folder``, built with ``flags``; skips where nothing compiles C."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if not compiler:
-        pytest.skip("no C compiler: cc, gcc or clang")
-    for part, name in FILES.items():
-        command = [compiler, "-std=c11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", f"-D{part}", *flags]
-        subprocess.run([*command, str(SOURCE), "-o", str(folder / name)], check=True)
-    return folder
+from stand_in_libraries import build
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,25 @@
-"""The ladder against the stand-in libraries."""
+"""Questions to the stand-in libraries, one at a time."""
 
 from __future__ import annotations
 
 import pytest
 
 from rocmprobe.backends.capi import Place, places
-from rocmprobe.backends.capi.ladder import INTERFACES, ladder
+from rocmprobe.backends.capi.ladder import INTERFACES, MOST_PRODUCTS, Ladder
 from rocmprobe.problems import parse_problem
 
-SMALL = parse_problem("conv2d-fp32-n1-c3-i8x8-k4-f3x3-p1")
-HALF = parse_problem("conv2d-fp16-n1-c4-i6x6-k4-f3x3-p1-nhwc")
+#: The stand-in has a Winograd for the first alone.
+WINOGRAD = parse_problem("conv2d-fp32-n1-c4-i8x8-k4-f3x3-p1")
+NAIVE = parse_problem("conv2d-fp16-n1-c4-i6x6-k4-f3x3-p1-nhwc")
+TRANSPOSED = parse_problem("conv_transpose2d-fp32-n2-c4-i5x5-k2-f3x3-s2-p1-o1-g2-bias")
+SMALL = parse_problem("conv2d-fp32-n1-c3-i8x8-k4-f3x2-p1")
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+RUNGS = (
+    ("copy", "float32", None, None), ("elementwise", "float32", None, None),
+    *(("gemm", dtype, None, None) for dtype in DTYPES),
+    *(("convolution", "float32", SMALL, direction) for direction in ("fwd", "bwd-data", "bwd-weights")),
+    ("batch-norm", "float32", None, None),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -18,83 +28,99 @@ def place(stand_in, tmp_path):
     return found
 
 
-def states(steps):
-    return [(step.rung, step.direction or step.problem, step.state) for step in steps]
-
-
-CLIMBED = [
-    ("copy", "bytes", "pass"),
-    ("gemm", "float32", "pass"), ("gemm", "float16", "pass"), ("gemm", "bfloat16", "pass"),
-    ("conv", "fwd", "pass"), ("conv", "bwd-data", "pass"), ("conv", "bwd-weights", "pass"),
-    ("batch-norm", "float32", "pass"),
-]  # fmt: skip
+@pytest.mark.parametrize(("check", "dtype", "problem", "direction"), RUNGS)
+def test_every_question_holds(place, check, dtype, problem, direction):
+    step = Ladder(place, 0).answer(check, dtype, problem, direction)
+    assert (step.state, step.message) == ("pass", "")
+    assert step.timings["first_call"] > 0
+    if check in ("gemm", "convolution"):
+        assert step.numerics["exact"]
+        assert step.numerics["rms_range"] == 0
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-@pytest.mark.parametrize("problem", [SMALL, HALF], ids=lambda problem: problem.text)
-def test_everything_holds(place, interface, problem):
-    assert states(ladder(place, 0, [problem], interface)) == CLIMBED
+@pytest.mark.parametrize("direction", ["fwd", "bwd-data", "bwd-weights"])
+@pytest.mark.parametrize("problem", [WINOGRAD, NAIVE, TRANSPOSED, SMALL], ids=lambda problem: problem.text)
+def test_convolution_by_every_interface(place, interface, problem, direction):
+    step = Ladder(place, 0, interface).answer("convolution", problem.dtype, problem, direction)
+    assert (step.state, step.message) == ("pass", "")
+    assert step.numerics["repeatable"]
+    fastest = "Winograd" if problem is WINOGRAD and direction != "bwd-weights" else "Direct"
+    assert step.algorithm == fastest
+    assert (step.solver is None) == (interface == "find")
 
 
 @pytest.mark.parametrize(
-    ("faults", "failing", "state", "message"),
+    ("faults", "failing", "state", "message", "cause"),
     [
-        ("rocblas_sgemm=status:6", ("gemm", "float32"), "error",
-         "rocblas_sgemm: rocblas_status_internal_error (6)"),
-        ("rocblas_sgemm=wrong", ("gemm", "float32"), "wrong", "rms_range"),
-        ("miopenFindConvolutionBackwardDataAlgorithm=status:7", ("conv", "bwd-data"), "error",
-         "miopenFindConvolutionBackwardDataAlgorithm: miopenStatusUnknownError (7)"),
-        ("miopenConvolutionBackwardWeights=wrong", ("conv", "bwd-weights"), "wrong", "rms_range"),
-        ("miopenBatchNormalizationForwardTraining=status:7", ("batch-norm", "float32"), "error",
-         "miopenStatusUnknownError (7)"),
-        ("miopenBatchNormalizationForwardTraining=wrong", ("batch-norm", "float32"), "wrong", "rms_range"),
+        ("hipMemcpy=status:1", RUNGS[0], "error", "hipMemcpy: hipErrorInvalidValue (1)", "device-error"),
+        ("hipMalloc=status:2", RUNGS[0], "error", "hipMalloc: hipErrorOutOfMemory (2)", "out-of-memory"),
+        ("hipMemset=status:98", RUNGS[1], "error", "hipMemset: hipErrorInvalidDeviceFunction (98)",
+         "device-error"),
+        ("rocblas_sgemm=status:6", RUNGS[2], "error", "rocblas_sgemm: rocblas_status_internal_error (6)",
+         "exception"),
+        ("rocblas_sgemm=wrong", RUNGS[2], "wrong", "rms_range", None),
+        ("rocblas_dgemm=wrong", RUNGS[5], "wrong", "rms_range", None),
+        ("miopenFindConvolutionBackwardDataAlgorithm=status:7", RUNGS[7], "error",
+         "miopenFindConvolutionBackwardDataAlgorithm: miopenStatusUnknownError (7)", "miopen-status"),
+        ("miopenConvolutionBackwardWeights=wrong", RUNGS[8], "wrong", "rms_range", None),
+        ("miopenBatchNormalizationForwardTraining=status:7", RUNGS[9], "error",
+         "miopenStatusUnknownError (7); backward and inference right", "miopen-status"),
+        ("miopenBatchNormalizationForwardTraining=wrong", RUNGS[9], "wrong", "training: output: rms_range",
+         None),
+        ("miopenBatchNormalizationBackward=wrong", RUNGS[9], "wrong", "backward: bias gradient", None),
+        ("miopenBatchNormalizationForwardInference=wrong", RUNGS[9], "wrong", "inference: output", None),
+        ("miopenCreate=status:7", RUNGS[9], "error", "miopenCreate: miopenStatusUnknownError (7)",
+         "miopen-status"),
     ],
 )  # fmt: skip
-def test_only_the_step_at_fault_fails(place, monkeypatch, faults, failing, state, message):
-    monkeypatch.setenv("STAND_IN_FAULTS", faults)
-    steps = list(ladder(place, 0, [SMALL]))
-    assert states(steps) == [
-        (rung, what, state if (rung, what) == failing else good) for rung, what, good in CLIMBED
-    ]
-    [failed] = [step for step in steps if step.state != "pass"]
-    assert message in failed.message
+def test_a_fault_is_told(place, monkeypatch, faults, failing, state, message, cause):
+    monkeypatch.setenv("LC_STAND_IN_FAULTS", faults)
+    step = Ladder(place, 0).answer(*failing)
+    assert (step.state, step.cause) == (state, cause)
+    assert message in step.message
 
 
-def test_a_failed_copy_blocks_the_rest(place, monkeypatch):
-    monkeypatch.setenv("STAND_IN_FAULTS", "hipMalloc=status:2")
-    first, *rest = ladder(place, 0, [SMALL])
-    assert (first.state, first.message) == ("error", "hipMalloc: hipErrorOutOfMemory (2)")
-    assert {(step.state, step.message) for step in rest} == {("blocked", "rung:copy")}
+def test_a_fault_of_one_call_leaves_the_other_questions(place, monkeypatch):
+    monkeypatch.setenv("LC_STAND_IN_FAULTS", "miopenFindConvolutionForwardAlgorithm=status:7")
+    ladder = Ladder(place, 0)
+    states = [ladder.answer(*rung).state for rung in RUNGS]
+    assert states == ["error" if rung == RUNGS[6] else "pass" for rung in RUNGS]
+    assert ladder.device_answers()
+    assert ladder.miopen_version() == "3.4.0"
+
+
+def test_a_device_that_is_lost_does_not_answer(place, monkeypatch):
+    ladder = Ladder(place, 0)
+    assert ladder.device_answers()
+    monkeypatch.setenv("LC_STAND_IN_FAULTS", "hipMalloc=status:98")
+    assert not ladder.device_answers()
 
 
 @pytest.mark.parametrize(("devices", "device"), [("0", 0), ("2", 2)])
 def test_a_device_that_is_not_there(place, monkeypatch, devices, device):
-    monkeypatch.setenv("STAND_IN_DEVICES", devices)
-    first, *_ = ladder(place, device, [])
-    assert first.state == "n/a"
-    assert first.message == f"HIP sees {devices} device(s), there is no device {device}"
-
-
-def test_no_handle_is_an_error_of_every_step_that_needs_it(place, monkeypatch):
-    monkeypatch.setenv("STAND_IN_FAULTS", "miopenCreate=status:7")
-    steps = list(ladder(place, 0, [SMALL]))
-    assert {step.rung for step in steps if step.state == "error"} == {"conv", "batch-norm"}
-    assert {step.rung for step in steps if step.state == "pass"} == {"copy", "gemm"}
+    monkeypatch.setenv("LC_STAND_IN_DEVICES", devices)
+    step = Ladder(place, device).answer("copy")
+    assert step.state == "n/a"
+    assert step.message == f"HIP sees {devices} device(s), there is no device {device}"
 
 
 def test_what_a_library_or_the_reference_lacks_is_not_applicable(place, old_stand_in, tmp_path):
     files = dict(place.files)
     del files["librocblas"]
-    transposed = parse_problem("conv_transpose2d-fp32-n1-c2-i4x4-k2-f3x3")
+    without = Ladder(Place("environment", "/libraries", files), 0)
+    step = without.answer("gemm")
+    assert (step.state, step.message) == ("n/a", "/libraries has no librocblas")
+    assert without.answer(*RUNGS[6]).state == "pass"
+
     large = parse_problem("conv2d-fp32-n8-c64-i56x56-k64-f3x3-p1")
-    steps = list(ladder(Place("environment", "/libraries", files), 0, [transposed, large]))
-    assert {step.message for step in steps if step.rung == "gemm"} == {"/libraries has no librocblas"}
-    assert {step.state for step in steps if step.rung in ("gemm", "conv")} == {"n/a"}
+    assert large.flops > 2 * MOST_PRODUCTS
+    step = Ladder(place, 0).answer("convolution", "float32", large, "fwd")
+    assert step.state == "n/a"
+    assert "too many for the reference" in step.message
 
     [old] = places({"LD_LIBRARY_PATH": str(old_stand_in)}, tmp_path, [])
-    [step] = [
-        step for step in ladder(old, 0, [SMALL], "find-2.0") if (step.rung, step.direction) == ("conv", "fwd")
-    ]
+    step = Ladder(old, 0, "find-2.0").answer(*RUNGS[6])
     assert step.state == "n/a"
     assert step.message.endswith("has no miopenCreateConvProblem")
 
@@ -102,14 +128,45 @@ def test_what_a_library_or_the_reference_lacks_is_not_applicable(place, old_stan
 def test_a_library_that_does_not_load(tmp_path):
     broken = tmp_path / "libamdhip64.so"
     broken.write_bytes(b"no library")
-    first, *rest = ladder(Place("environment", str(tmp_path), {"libamdhip64": str(broken)}), 0, [])
-    assert first.state == "error"
-    assert {step.state for step in rest} == {"blocked"}
+    step = Ladder(Place("environment", str(tmp_path), {"libamdhip64": str(broken)}), 0).answer("copy")
+    assert (step.state, step.cause) == ("error", "exception")
 
 
-def test_every_call_is_observed(place):
-    calls = []
-    assert len(list(ladder(place, 0, [SMALL], observe=calls.append))) == len(CLIMBED)
+def test_every_call_is_observed_and_every_phase_told(place):
+    calls, phases = [], []
+    ladder = Ladder(place, 0, observe=calls.append, report_phase=phases.append)
+    assert ladder.answer(*RUNGS[6]).state == "pass"
     started = [call.function for call in calls if call.number is None]
     assert started == [call.function for call in calls if call.number is not None]
     assert "miopenFindConvolutionForwardAlgorithm" in started
+    assert phases == ["first-call", "steady"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "state", "message", "algorithm"),
+    [
+        ({"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}, "pass", "", "Direct"),
+        ({"MIOPEN_DEBUG_CONV_WINOGRAD": "0", "MIOPEN_DEBUG_CONV_DIRECT": "0"}, "pass", "", "GEMM"),
+        ({"MIOPEN_FIND_MODE": "2"}, "pass", "", "GEMM"),
+        ({"MIOPEN_FIND_MODE": "WORD"}, "error",
+         "miopenCreateConvolutionDescriptor: miopenStatusUnknownError (7)", None),
+        ({"MIOPEN_DEBUG_FIND_ONLY_SOLVER": "GemmFwdRest;ConvDirectNaiveConvFwd"}, "pass", "", "Direct"),
+        ({"MIOPEN_DEBUG_FIND_ONLY_SOLVER": "fft"}, "error",
+         "miopenFindConvolutionForwardAlgorithm: miopenStatusUnknownError (7)", None),
+        ({"MIOPEN_DEBUG_FIND_ONLY_SOLVER": "Bogus"}, "error",
+         "miopenConvolutionForwardGetWorkSpaceSize: miopenStatusBadParm (3)", None),
+        ({"LC_STAND_IN_WINOGRAD": "compile"}, "pass", "", "Direct"),
+        ({"LC_STAND_IN_WINOGRAD": "wrong"}, "wrong", "rms_range", "Winograd"),
+        ({"LC_STAND_IN_NAIVE": "status:7"}, "error",
+         "miopenFindConvolutionForwardAlgorithm: miopenStatusUnknownError (7)", None),
+        ({"LC_STAND_IN_NAIVE": "status:7", "MIOPEN_DEBUG_CONV_DIRECT": "0"}, "pass", "", "Winograd"),
+    ],
+)  # fmt: skip
+def test_the_stand_in_obeys_switches_and_its_solvers_fail_as_told(
+    place, monkeypatch, variables, state, message, algorithm
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    step = Ladder(place, 0).answer("convolution", "float32", WINOGRAD, "fwd")
+    assert (step.state, step.algorithm) == (state, algorithm)
+    assert message in step.message

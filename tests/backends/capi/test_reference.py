@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rocmprobe.backends.capi.reference import (
     batch_norm,
+    batch_norm_backward,
     channels_first,
     channels_last,
     convolve,
@@ -16,7 +17,9 @@ from rocmprobe.backends.capi.reference import (
     errors,
     integers,
     matrix_product,
+    moments,
     operands,
+    plain,
 )
 from rocmprobe.numerics import exact_fill
 from rocmprobe.problems import parse_problem
@@ -60,12 +63,48 @@ def test_a_convolution_by_hand():
 def test_batch_norm_is_pytorchs():
     torch = pytest.importorskip("torch")
     shape = (2, 3, 4, 5)
-    x, scale, bias = integers(120, 4, seed=3), [1, 2, -1], [0, 1, 2]
-    tensors = [torch.tensor(values, dtype=torch.float64) for values in (x, scale, bias)]
+    x, dy, scale, bias = integers(120, 4, seed=3), integers(120, 4, seed=4), [1, 2, -1], [0, 1, 2]
+    tensors = [torch.tensor(values, dtype=torch.float64, requires_grad=True) for values in (x, scale, bias)]
+    mean, variance = moments(shape, x)
     expected = torch.nn.functional.batch_norm(
         tensors[0].view(shape), None, None, tensors[1], tensors[2], training=True
     )
-    assert batch_norm(shape, x, scale, bias) == pytest.approx(expected.flatten().tolist())
+    assert batch_norm(shape, x, scale, bias, mean, variance) == pytest.approx(expected.flatten().tolist())
+    wanted = torch.autograd.grad(expected, tensors, torch.tensor(dy, dtype=torch.float64).view(shape))
+    gradients = batch_norm_backward(shape, x, dy, scale, mean, variance)
+    for values, right in zip(gradients.values(), wanted):
+        assert values == pytest.approx(right.flatten().tolist(), abs=1e-12)
+
+
+@pytest.mark.parametrize("direction", ["fwd", "bwd-data", "bwd-weights"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv_transpose2d-fp32-n2-c4-i5x6-k6-f3x2-s2x3-p1-o1x2-g2",
+        "conv_transpose1d-fp32-n1-c2-i7-k3-f4-s2-d2",
+    ],
+)
+def test_a_transposed_convolution_is_a_plain_one_turned_round(text, direction):
+    torch = pytest.importorskip("torch")
+    problem = parse_problem(text)
+    turned, its_direction = plain(problem, direction)
+    assert (turned.input_shape, turned.output_shape) == (problem.output_shape, problem.input_shape)
+    assert turned.weight_shape == problem.weight_shape
+    inputs = operands(turned, its_direction, exact_fill("float32", turned.terms(its_direction)))
+    # What is x to one is y to the other.
+    shapes = {"x": problem.output_shape, "w": problem.weight_shape, "y": problem.input_shape}
+    drawn = {name: torch.tensor(v, dtype=torch.float64).view(shapes[name]) for name, v in inputs.items()}
+    x = drawn.get("y", torch.zeros(problem.input_shape, dtype=torch.float64)).requires_grad_()
+    w = drawn.get("w", torch.zeros(problem.weight_shape, dtype=torch.float64)).requires_grad_()
+    function = getattr(torch.nn.functional, problem.kind)
+    y = function(x, w, None, problem.stride, problem.padding, problem.output_padding, problem.groups,
+                 problem.dilation)  # fmt: skip
+    if direction == "fwd":
+        expected = y
+    else:
+        of = x if direction == "bwd-data" else w
+        [expected] = torch.autograd.grad(y, [of], drawn["x"])
+    assert convolve(turned, its_direction, inputs) == expected.flatten().tolist()
 
 
 def test_a_matrix_product():

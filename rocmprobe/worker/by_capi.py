@@ -1,0 +1,76 @@
+"""The driver capi: rocmprobe itself calls HIP, rocBLAS and MIOpen, in a process without torch."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import TYPE_CHECKING, Optional
+
+from rocmprobe.backends.capi import Call, Place
+from rocmprobe.backends.capi.ladder import Ladder
+from rocmprobe.cases import Case
+from rocmprobe.problems import parse_problem
+from rocmprobe.settings import Versions, meaningless
+from rocmprobe.worker.ask import Answer, NotApplicable
+
+if TYPE_CHECKING:
+    from rocmprobe.worker.main import Emit, Spec
+
+
+class ByCapi:
+    """Answers cases under one setting. Each call is an event when it starts and when it has returned."""
+
+    def __init__(self, spec: Spec, place: Place, emit: Emit) -> None:
+        self._emit = emit
+        self._setting = spec.setting
+        self._version: Optional[str] = None
+        device = int(spec.device.partition(":")[2] or 0)
+        interface = spec.setting.search or "find"
+        self._ladder = Ladder(place, device, interface, self._observe, self._report_phase)
+
+    def library_version(self) -> Optional[str]:
+        """None here: loading the library may end the process, and belongs to a case."""
+        return None
+
+    def attempt(self, case: Case) -> Answer:
+        try:
+            if case.rung in ("conv", "batch-norm"):
+                self._refuse_meaningless()
+            problem = parse_problem(case.problem) if case.problem else None
+            check = "convolution" if case.check == "solver" else case.check
+            step = self._ladder.answer(check, case.dtype, problem, case.direction)
+        except NotApplicable as reason:
+            return Answer("n/a", str(reason))
+        except Exception:
+            lines = traceback.format_exc().splitlines()
+            return Answer("probe-error", lines[-1], evidence=lines[-12:])
+        return Answer(
+            step.state, step.message, step.cause, dict(step.timings), dict(step.numerics),
+            solver=step.solver, algorithm=step.algorithm, workspace_bytes=step.workspace_bytes,
+        )  # fmt: skip
+
+    def device_answers(self) -> bool:
+        try:
+            return self._ladder.device_answers()
+        except Exception:
+            return False
+
+    def _refuse_meaningless(self) -> None:
+        if self._version is None:
+            self._report_phase("first-call")
+            self._version = self._ladder.miopen_version() or ""
+            self._emit({"event": "library", "library": self._version or None})
+        reason = meaningless(self._setting, Versions("MIOpen", self._version or None))
+        if reason:
+            raise NotApplicable(reason)
+
+    def _report_phase(self, phase: str) -> None:
+        self._emit({"event": "phase", "phase": phase})
+
+    def _observe(self, call: Call) -> None:
+        self._emit({"event": "call", "function": call.function, "number": call.number, "name": call.name})
+        # Between what the library itself prints, so that it shows which call printed it.
+        if call.number is None:
+            os.write(2, f"[rocmprobe] {call.function}\n".encode())
+        elif call.number:
+            os.write(2, f"[rocmprobe] {call.function}: {call.name} ({call.number})\n".encode())

@@ -1,0 +1,135 @@
+"""What the two drivers say together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from synthetic import FP32, STATUS, card, everywhere, natively, run
+
+from rocmprobe.judge.diagnose import diagnose
+from rocmprobe.judge.evidence import driver_of
+from rocmprobe.judge.recommend import recommend
+from rocmprobe.model import Fact, Trial
+
+ASKED = ("copy", "elementwise", "gemm", "convolution", "batch-norm")
+
+
+def by_capi(results, changes=None, alone=False):
+    """``results`` with the same questions to capi, as far as it has them; all right but for ``changes``."""
+    direct = []
+    for outcome in results.outcomes:
+        if outcome.check in ASKED and outcome.setting in ("default", "gemm-only", "naive-only"):
+            name = outcome.id.replace("/torch/", "/capi/")
+            good = {"state": "pass", "cause": None, "evidence": ()}
+            change = next((new for part, new in (changes or {}).items() if part in name), good)
+            direct.append(dataclasses.replace(outcome, id=name, driver="capi", **change))
+    if alone:
+        names = {outcome.setting for outcome in direct}
+        for setting in names - {"default"}:
+            batch_norm = next(each for each in direct if each.check == "batch-norm")
+            name = batch_norm.id.replace("/default/", f"/{setting}/")
+            direct.append(dataclasses.replace(batch_norm, id=name, setting=setting))
+    outcomes = tuple(direct) if alone else (*results.outcomes, *direct)
+    return dataclasses.replace(results, outcomes=outcomes)
+
+
+def findings(results):
+    return {finding.id: finding for finding in diagnose(results)}
+
+
+def test_both_right_is_no_finding():
+    results = by_capi(run())
+    assert not {"driver-torch", "driver-capi"} & set(findings(results))
+    assert driver_of(results) == "torch"
+
+
+def test_torch_fails_what_miopen_alone_computes():
+    results = by_capi(run(natively(STATUS)))
+    finding = findings(results)["driver-torch"]
+    assert (finding.severity, finding.layer) == ("error", "torch-build")
+    assert "MIOpen alone computes it: PyTorch's way to it is at fault" in finding.title
+    assert any("/torch/default/" in line for line in finding.evidence)
+    assert any("/capi/default/" in line for line in finding.evidence)
+    assert findings(results)["native-convolution"].layer == "miopen-find"
+
+
+def test_other_copies_of_the_library_are_named():
+    def trial(driver, path):
+        fields = ("cuda:0", driver, "default", "spawn", "0")
+        return Trial(f"cuda:0/{driver}/default#1", *fields, mapped={"libMIOpen": (path,)})
+
+    results = dataclasses.replace(
+        by_capi(run(natively(STATUS))), trials=(trial("torch", "/a.so"), trial("capi", "/b.so"))
+    )
+    finding = findings(results)["driver-torch"]
+    assert "another copy of MIOpen computes it" in finding.title
+    assert "libMIOpen: torch has /a.so; capi has /b.so" in finding.evidence
+
+
+def test_both_fail_is_evidence_against_miopen():
+    results = by_capi(run(natively(STATUS)), {"/convolution/": STATUS})
+    found = findings(results)
+    assert "driver-torch" not in found
+    evidence = "\n".join(found["native-convolution"].evidence)
+    assert (
+        "without PyTorch it fails, too, in 6 of 6 questions put to both: MIOpen itself is at fault"
+        in evidence
+    )
+    assert f"/capi/default/convolution/{FP32}/fwd" in evidence
+
+
+def test_what_capi_alone_fails_changes_nothing_for_pytorch():
+    results = by_capi(run(), {"/gemm/": {"state": "error"}, "/convolution/": STATUS})
+    found = findings(results)
+    assert found["driver-capi"].severity == "info"
+    assert not [name for name in found if name.startswith(("rung-", "native"))]
+    assert recommend(results) == recommend(run())
+
+
+def test_capi_alone_recommends_a_setting():
+    broken = {"/default/convolution/": STATUS}
+    recommendation = recommend(by_capi(run(), broken, alone=True))
+    assert recommendation.verdict == "native-with-settings"
+    assert recommendation.configuration.setting in ("gemm-only", "naive-only")
+    assert recommendation.configuration.env
+    assert "without PyTorch" in recommendation.sentence
+
+
+def test_capi_alone_with_batch_norm_broken_trains_nowhere():
+    recommendation = recommend(by_capi(run(), {"/batch-norm/": STATUS}, alone=True))
+    assert recommendation.verdict == "none"
+    assert "batch norm did not hold in MIOpen itself under any of 3 setting(s)" in recommendation.sentence
+    assert recommendation.per["float32/inference"]["verdict"] == "native"
+
+
+def test_capi_alone_with_everything_broken_names_what_a_torch_can_add():
+    results = by_capi(run(everywhere(STATUS)), {"/convolution/": STATUS}, alone=True)
+    assert "tried with a torch" in recommend(results).sentence
+    assert "Install a ROCm build of torch" in findings(results)["native-convolution"].advice
+
+
+def test_two_copies_in_one_process():
+    mapped = {"libamdhip64": ("/opt/rocm/lib/libamdhip64.so.6", "/site/torch/lib/libamdhip64.so")}
+    trial = Trial("cuda:0/torch/default#1", "cuda:0", "torch", "default", "spawn", "0", mapped=mapped)
+    finding = findings(dataclasses.replace(run(), trials=(trial,)))["two-copies"]
+    assert (finding.severity, finding.cause, finding.layer) == ("warning", "library-path", "user-env")
+    assert "/site/torch/lib/libamdhip64.so" in finding.evidence[0]
+
+
+def test_without_torch_no_rung_is_the_torch_builds():
+    broken = {"state": "error", "evidence": ("hipMemset: hipErrorInvalidDeviceFunction (98)",)}
+    for rung, layer in (("elementwise", "hip"), ("gemm", "rocblas")):
+        found = findings(by_capi(run(), {f"/{rung}/": broken}, alone=True))
+        assert (found[f"rung-{rung}"].cause, found[f"rung-{rung}"].layer) == ("arch-not-in-rocm-lib", layer)
+
+
+def test_an_isa_that_hip_does_not_confirm():
+    def told(arch):
+        machine = card()
+        facts = {**machine.facts, "capi.devices": Fact([arch], "HIP")}
+        return findings(by_capi(run(machine=dataclasses.replace(machine, facts=facts))))
+
+    assert "hip-isa" not in told("gfx1030")
+    finding = told("gfx1010:xnack-")["hip-isa"]
+    assert (finding.severity, finding.cause) == ("warning", "override-not-effective")
+    assert finding.title == "HIP has cuda:0 as gfx1010, the facts of this machine as gfx1030"
