@@ -55,6 +55,7 @@ def rows() -> list[Row]:
 def _sets(setting: Setting) -> tuple[str, ...]:
     own = {} if setting.search else setting.torch
     words = (
+        (setting.derived, "the variables that the run finds out"),
         (setting.inherit_environment, "the user's own environment, databases and caches"),
         (bool(setting.search), _WAYS.get(setting.search, "")),
         (setting.channels_last, "2-d problems in channels-last"),
