@@ -77,8 +77,11 @@ _SOURCES = (
 )
 #: What Find says where no solver is left that may do the problem; by version.
 _NO_SOLVER = re.compile("No suitable algorithm was found|cannot be executed due to incorrect params")
-#: Said of every run where no assembler is installed; the run goes on without such kernels.
-_HARMLESS = "Path to assembler is not provided"
+#: Called an error, and the run goes on: no assembler is installed, so no kernel that needs one is tried; a
+#: record of the find database is passed over, such as the empty one that a failed Find of 3.5 leaves.
+_PASSED_OVER = re.compile(
+    r"Path to assembler is not provided|^Error parsing payload under the key|^Contents:"
+)
 
 
 @dataclass(frozen=True)
@@ -324,7 +327,9 @@ def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Messag
     logged = [
         each
         for each in messages
-        if each.function is not None and each.level in ("Fatal", "Error") and _HARMLESS not in each.text
+        if each.function is not None
+        and each.level in ("Fatal", "Error")
+        and not _PASSED_OVER.search(each.text)
     ]
     said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
     caught = [each for each in messages if each.level == "Warning" and each.place]

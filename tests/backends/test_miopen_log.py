@@ -361,9 +361,17 @@ class TestFailures:
     def test_the_kernel_file(self, log, sources):
         assert parse(log).sources == sources
 
-    def test_no_assembler_is_no_failure(self):
-        text = "Path to assembler is not provided. Expect performance degradation."
-        assert parse(line(text, "ValidateGcnAssemblerImpl", "Error")).failures == ()
+    @pytest.mark.parametrize(
+        ("text", "function"),
+        [
+            ("Path to assembler is not provided. Expect performance degradation.", "ValidateGcnAssemblerImpl"),
+            ("Error parsing payload under the key: 3-8-8-3x3-4 form file \"/db/gfx1010_20.ufdb.txt\"",
+             "FindRecordUnsafe"),
+            ("Contents: ", "FindRecordUnsafe"),
+        ],
+    )  # fmt: skip
+    def test_what_the_search_passes_over_is_no_failure(self, text, function):
+        assert parse(line(text, function, "Error")).failures == ()
 
     def test_statuses(self):
         log = (

@@ -133,3 +133,27 @@ def test_an_isa_that_hip_does_not_confirm():
     finding = told("gfx1010:xnack-")["hip-isa"]
     assert (finding.severity, finding.cause) == ("warning", "override-not-effective")
     assert finding.title == "HIP has cuda:0 as gfx1010, the facts of this machine as gfx1030"
+
+
+def test_a_run_that_was_cut_off_recommends_nothing_that_was_not_asked_whether_it_trains():
+    results = by_capi(run(), {"/batch-norm/": STATUS}, alone=True)
+    asked = tuple(
+        each for each in results.outcomes if (each.setting, each.check) != ("naive-only", "batch-norm")
+    )
+    whole = dataclasses.replace(results, outcomes=asked)
+    assert recommend(whole).configuration.setting == "naive-only"
+    assert recommend(dataclasses.replace(whole, partial=True)).verdict == "none"
+
+
+def test_batch_norm_alone_is_not_told_as_convolution():
+    results = by_capi(run(), {"/default/batch-norm/": STATUS}, alone=True)
+    good = {"state": "pass", "cause": None, "evidence": ()}
+    mended = tuple(
+        dataclasses.replace(each, **good) if each.setting == "gemm-only" else each
+        for each in results.outcomes
+    )
+    told = recommend(dataclasses.replace(results, outcomes=mended))
+    assert told.configuration.setting == "gemm-only"
+    assert told.sentence.startswith(
+        "Native float32 convolution holds, batch norm with MIOpen does not. MIOpen is right with"
+    )
