@@ -16,7 +16,7 @@ import click
 
 from rocmprobe import __version__
 from rocmprobe.cases import CHECKS
-from rocmprobe.model import WORKING_STATES, BadInput, NothingToTest, Results, Setting, read_results, to_json
+from rocmprobe.model import BadInput, NothingToTest, Results, Setting, read_results, to_json
 from rocmprobe.problems import LEVELS
 from rocmprobe.runner.journal import CannotWrite
 
@@ -166,6 +166,16 @@ def run_command(
     return _exit_code(results, fail_on)
 
 
+#: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
+_NOT_VERIFIED = tuple(
+    name
+    for name, check in CHECKS.items()
+    if check.exclusive
+    or check.rung in ("controls", "primitives", "multi-gpu")
+    or name in ("solver", "batch-norm-eval")
+)
+
+
 def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
     """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
     from rocmprobe.judge.evidence import driver_of
@@ -189,7 +199,7 @@ def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
     return RunOptions(
         # A comma makes it a list of names: "default" alone is the name of a set.
         ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
-        skip=("throughput", "memory", "start-up", "solver"), simulate=simulate, redact=redact,
+        skip=_NOT_VERIFIED, simulate=simulate, redact=redact,
         driver=driver_of(expected), libraries=options["libraries"],
     )  # fmt: skip
 
@@ -211,21 +221,20 @@ def _derived(expected: Optional[Results]) -> Optional[Setting]:
 
 
 def _verified(expected: Results, results: Results, console: Any) -> int:
-    from rocmprobe.judge.evidence import of_driver
+    """Whether the recommended setting is right on all that it was recommended for."""
+    from rocmprobe.judge.evidence import dtypes, of_driver, standing
 
     assert expected.recommendation is not None
-    setting = expected.recommendation.configuration.setting
-    asked = [
-        outcome
-        for outcome in of_driver(results).outcomes
-        if outcome.setting == setting and outcome.state != "n/a"
-    ]
-    primary = [outcome for outcome in asked if outcome.dtype in ("float32", "float64")]
-    failed = [outcome.id for outcome in primary if outcome.state not in WORKING_STATES]
-    if not primary or failed:
-        console.print(f"{setting} does not hold: {', '.join(failed[:5]) or 'nothing could be asked'}")
+    name = expected.recommendation.configuration.setting
+    asked = of_driver(results)
+    dtype, purpose = (dtypes(asked) or ("float32",))[0], str(results.options["purpose"])
+    setting = next(each for each in results.settings if each.name == name)
+    found = standing(asked, setting, dtype, purpose)
+    if not found.right:
+        failed = ", ".join(outcome.id for outcome in found.against[:5])
+        console.print(f"{name} does not hold: {failed or 'nothing could be asked'}")
         return FINDINGS
-    console.print(f"{setting} holds: {len(primary)} of {len(primary)} outcomes are right")
+    console.print(f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are right")
     return OK
 
 

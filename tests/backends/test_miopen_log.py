@@ -364,7 +364,8 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("text", "function"),
         [
-            ("Path to assembler is not provided. Expect performance degradation.", "ValidateGcnAssemblerImpl"),
+            ("Path to assembler is not provided. Expect performance degradation.",
+             "ValidateGcnAssemblerImpl"),
             ("Error parsing payload under the key: 3-8-8-3x3-4 form file \"/db/gfx1010_20.ufdb.txt\"",
              "FindRecordUnsafe"),
             ("Contents: ", "FindRecordUnsafe"),

@@ -26,3 +26,17 @@ def test_verify_holds_until_the_machine_becomes_worse(tmp_path: Path) -> None:
     worse = rocmprobe("run", "--verify", results, "--out", tmp_path / "worse", *narrow)
     assert worse.returncode == 1, worse.stdout + worse.stderr
     assert "vendor-off does not hold" in worse.stdout
+
+
+def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) -> None:
+    """The recommendation says how to run the layer; what it recommends for convolution still holds."""
+    lstm = {**MIOPEN_DEAD, "operator": "^lstm$"}
+    machine = machine_file(tmp_path / "machine.toml", lstm, first_call=60, steady=60)
+    only = ("--only", "convolution", "--only", "lstm", "--purpose", "inference")
+    made = run(tmp_path / "out", "--simulate", machine, "--settings", "default,", *only)
+    assert made.states["cuda:0/torch/default/lstm/float32"] == "error"
+    assert made.results.recommendation
+    assert made.results.recommendation.verdict == "native"
+    narrow = ("--", "-k", "test_native_convolution or lstm")
+    again = rocmprobe("run", "--verify", made.folder / "results.json", "--out", tmp_path / "again", *narrow)
+    assert again.returncode == 0, again.stdout + again.stderr
