@@ -19,11 +19,12 @@ from typing import Union
 import torch
 
 from rocmprobe.bypass import shim
+from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
 from rocmprobe.bypass.counts import reset_status, status
 from rocmprobe.bypass.layer import BypassLayer
-from rocmprobe.bypass.plan import DEFAULT_WORKSPACE_MB, Plan, plan
+from rocmprobe.bypass.plan import DEFAULT_WORKSPACE_MB, plan
 
-__all__ = ["Plan", "enabled", "install", "plan", "reset_status", "status", "uninstall"]
+__all__ = ["ALGORITHMS", "Plan", "enabled", "install", "plan", "reset_status", "status", "uninstall"]
 
 Device = Union[str, torch.device, None]
 
@@ -31,7 +32,9 @@ _lock = threading.Lock()
 _installed: dict[str, BypassLayer] = {}
 
 
-def install(device: Device = None, workspace_mb: float = DEFAULT_WORKSPACE_MB) -> None:
+def install(
+    device: Device = None, workspace_mb: float = DEFAULT_WORKSPACE_MB, algorithm: str = "auto"
+) -> None:
     """Replace the convolutions of a device type for the whole process until :func:`uninstall`.
 
     Installing again replaces the former installation, so the last ``workspace_mb`` holds.
@@ -41,12 +44,14 @@ def install(device: Device = None, workspace_mb: float = DEFAULT_WORKSPACE_MB) -
             None is "cuda" where PyTorch can use such a device, otherwise "cpu".
         workspace_mb: the cap, in MiB, on what one direction of one convolution allocates above its
             operands and results; see :func:`plan`.
+        algorithm: "auto", by a cost model among those that sum plain products; or the name of one (see
+            ``ALGORITHMS``), taken for every problem and direction that it applies to.
 
     Raises:
-        ValueError: for another device type, or a workspace that is not positive.
+        ValueError: for another device type, a workspace that is not positive, or an unknown algorithm.
     """
     device_type = _device_type(device)
-    layer = _layer(workspace_mb)
+    layer = _layer(workspace_mb, algorithm)
     with _lock:
         former = _installed.get(device_type)
         shim.add_layer(layer, device_type)
@@ -69,7 +74,9 @@ def uninstall(device: Device = None) -> None:
 
 
 @contextmanager
-def enabled(device: Device = None, workspace_mb: float = DEFAULT_WORKSPACE_MB) -> Iterator[None]:
+def enabled(
+    device: Device = None, workspace_mb: float = DEFAULT_WORKSPACE_MB, algorithm: str = "auto"
+) -> Iterator[None]:
     """Replace the convolutions of a device type inside of a ``with`` block; arguments as :func:`install`.
 
     The block concerns all threads, since backward and DataParallel have threads of their own. Contexts
@@ -77,7 +84,7 @@ def enabled(device: Device = None, workspace_mb: float = DEFAULT_WORKSPACE_MB) -
     inside of the block are computed by the bypass too, wherever and whenever they run.
     """
     device_type = _device_type(device)
-    layer = _layer(workspace_mb)
+    layer = _layer(workspace_mb, algorithm)
     shim.add_layer(layer, device_type)
     try:
         yield
@@ -91,7 +98,9 @@ def _device_type(device: Device) -> str:
     return torch.device(device).type
 
 
-def _layer(workspace_mb: float) -> BypassLayer:
+def _layer(workspace_mb: float, algorithm: str) -> BypassLayer:
     if not workspace_mb > 0:
         raise ValueError(f"workspace_mb is a positive number of MiB, not {workspace_mb!r}")
-    return BypassLayer(workspace_mb)
+    if algorithm != "auto" and algorithm not in ALGORITHMS:
+        raise ValueError(f"no algorithm {algorithm!r}; there are auto, {', '.join(ALGORITHMS)}")
+    return BypassLayer(workspace_mb, algorithm)

@@ -64,6 +64,14 @@ class ConvolutionCall:
             output_padding=(0, *self.output_padding),
         )
 
+    def form(self) -> tuple[Any, ...]:
+        """What decides how a call is computed: everything but the values."""
+        return (
+            _form(self.input), _form(self.weight), None if self.bias is None else _form(self.bias),
+            self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
+            _switches(),
+        )  # fmt: skip
+
     def arguments(self) -> tuple[Any, ...]:
         """What the operator takes."""
         return (self.input, self.weight, self.bias, *self.settings(), *(self.flags or ()))
@@ -134,6 +142,14 @@ class BackwardCall:
             output_padding=(0, *self.output_padding),
         )
 
+    def form(self) -> tuple[Any, ...]:
+        """What decides how a call is computed: everything but the values."""
+        return (
+            _form(self.grad_output), _form(self.input), _form(self.weight),
+            self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
+            _switches(),
+        )  # fmt: skip
+
     def arguments(self) -> tuple[Any, ...]:
         """What the operator takes."""
         return (
@@ -153,3 +169,14 @@ class BackwardCall:
 
 def _expanded(values: Sequence[int], spatial: int) -> tuple[int, ...]:
     return tuple(values) * max(spatial, 1) if len(values) == 1 else tuple(values)
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    strides = tensor.stride() if tensor.layout == torch.strided else None
+    return tensor.shape, strides, tensor.dtype, tensor.device, tensor.layout
+
+
+def _switches() -> tuple[bool, ...]:
+    """PyTorch's switches that decide the memory format of results, or what may be chosen."""
+    libraries = torch._C._get_cudnn_enabled(), torch._C._get_mkldnn_enabled()
+    return (*libraries, torch.are_deterministic_algorithms_enabled())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from rocmprobe.bypass import col2im, im2col, pointwise
+from rocmprobe.bypass.algorithms import ALGORITHMS, Operands, Plan
+from rocmprobe.bypass.algorithms.pointwise import is_dense, is_dense_weight
 from rocmprobe.bypass.counts import count_call
 from rocmprobe.bypass.geometry import BWD_WEIGHTS, FWD, Geometry
-from rocmprobe.bypass.plan import Operands, Plan, choose
+from rocmprobe.bypass.plan import choose
 
 DTYPES = {
     torch.float16: "float16",
@@ -18,11 +19,20 @@ DTYPES = {
 
 
 class Problem:
-    """A plain convolution and the cap, in bytes, on the workspace of each of its directions."""
+    """A plain convolution whose operands always lie alike.
 
-    def __init__(self, plain: Geometry, cap: int) -> None:
+    Args:
+        plain: the sizes.
+        cap: bytes of workspace for each of its directions.
+        algorithm: "auto", or the name of the one to take wherever it applies.
+    """
+
+    def __init__(self, plain: Geometry, cap: int, algorithm: str) -> None:
         self.plain = plain
         self._cap = cap
+        self._algorithm = algorithm
+        self._flipped: Geometry | None = None
+        self._plans: dict[str, Plan] = {}
 
     def through(
         self,
@@ -34,31 +44,28 @@ class Problem:
         result: torch.Tensor,
     ) -> None:
         """fwd or bwd-data: from one side and the weight, plus a bias for each channel, to the other side."""
-        plain = self.plain
-        dense = pointwise.is_dense(plain, source) and pointwise.is_dense_weight(plain, weight)
-        plan = self._plan(direction, result, dense)
-        dtype = im2col.accumulation_dtype(source.dtype)
+        plan = self._plans.get(direction)
+        if plan is None:
+            dense = is_dense(self.plain, source) and is_dense_weight(self.plain, weight)
+            plan = self._plan(direction, result, dense)
+        count_call(plan.algorithm)
+        algorithm = ALGORITHMS[plan.algorithm]
         if plan.flipped:
-            matrices = im2col.flipped_weight_matrices(weight, plain, dtype)
-            im2col.forward(plain.flipped(), plan, source, matrices, bias=bias, feature=result)
-            return
-        matrices = im2col.weight_matrices(weight, plain, dtype)
-        if plan.algorithm == "pointwise" and direction == FWD:
-            pointwise.forward(plain, source, matrices, bias=bias, feature=result)
-        elif plan.algorithm == "pointwise":
-            pointwise.backward_data(plain, source, matrices, bias=bias, image=result)
+            if self._flipped is None:
+                self._flipped = self.plain.flipped()
+            algorithm.forward(plan, self._flipped, source, _flipped(weight, self.plain), bias, result)
         elif direction == FWD:
-            im2col.forward(plain, plan, source, matrices, bias=bias, feature=result)
+            algorithm.forward(plan, self.plain, source, weight, bias, result)
         else:
-            col2im.backward_data(plain, plan, source, matrices, bias=bias, image=result)
+            algorithm.backward_data(plan, self.plain, source, weight, bias, result)
 
     def weights(self, image: torch.Tensor, feature: torch.Tensor, result: torch.Tensor) -> None:
         """bwd-weights: from both sides to the gradient of the weight."""
-        plan = self._plan(BWD_WEIGHTS, result, pointwise.is_dense(self.plain, image, feature))
-        if plan.algorithm == "pointwise":
-            pointwise.backward_weights(self.plain, image, feature, result)
-        else:
-            im2col.backward_weights(self.plain, plan, image, feature, result)
+        plan = self._plans.get(BWD_WEIGHTS)
+        if plan is None:
+            plan = self._plan(BWD_WEIGHTS, result, is_dense(self.plain, image, feature))
+        count_call(plan.algorithm)
+        ALGORITHMS[plan.algorithm].backward_weights(plan, self.plain, image, feature, result)
 
     def _plan(self, direction: str, result: torch.Tensor, dense: bool) -> Plan:
         operands = Operands(
@@ -67,6 +74,13 @@ class Problem:
             channels_last=not result.is_contiguous(),
             dense=dense,
         )
-        plan = choose(direction, self.plain, operands, self._cap)
-        count_call(plan.algorithm)
+        plan = choose(direction, self.plain, operands, self._cap, self._algorithm)
+        self._plans[direction] = plan
         return plan
+
+
+def _flipped(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
+    """The weight of ``plain.flipped()``, ``(channels, filters / groups, *kernel)``."""
+    grouped = weight.reshape(plain.groups, plain.filters // plain.groups, *weight.shape[1:])
+    swapped = grouped.flip(tuple(range(3, grouped.dim()))).transpose(1, 2)
+    return swapped.reshape(plain.channels, plain.filters // plain.groups, *plain.kernel)

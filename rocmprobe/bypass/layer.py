@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Callable, Optional, Union
 
 import torch
 
@@ -14,82 +16,113 @@ from rocmprobe.bypass.geometry import BWD_DATA, FWD, Geometry, geometry
 from rocmprobe.bypass.plan import MEGABYTE, plain_direction
 from rocmprobe.bypass.shim import RANK_BYPASS, Layer
 
+#: Preparations by what decides them, for all layers of the process; a network has some hundred.
+_prepared: dict[Any, Union[_Prepared, str]] = {}
+_MOST_PREPARED = 4096
+
 
 class BypassLayer(Layer):
     """Computes what it can and leaves the rest to ``proceed``, counting both.
 
     Args:
         workspace_mb: the cap on the workspace of one direction of one call, in MiB; see ``plan``.
+        algorithm: "auto", or the name of the one to take wherever it applies.
     """
 
     name = "bypass"
     rank = RANK_BYPASS
     ties_backward = True
 
-    def __init__(self, workspace_mb: float) -> None:
+    def __init__(self, workspace_mb: float, algorithm: str = "auto") -> None:
         self._cap = int(workspace_mb * MEGABYTE)
+        self._algorithm = algorithm
 
     def convolution(
         self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
     ) -> torch.Tensor:
-        try:
-            plain = _plain_form(call)
-        except _LeftNativeError as reason:
-            count_native(str(reason))
+        prepared = self._prepare(call)
+        if isinstance(prepared, str):
+            count_native(prepared)
             return proceed(call)
         with _plain_arithmetic(call.input):
             if call.weight.dim() == 3:
-                return self._forward(call.as_2d(), plain).squeeze(2)
-            return self._forward(call, plain)
+                call = call.as_2d()
+            output = _empty(prepared.output_shape, call.input, prepared.layout)
+            prepared.problem.through(
+                plain_direction(FWD, call.transposed), call.input, call.weight, bias=call.bias, result=output
+            )
+            return output.squeeze(2) if prepared.lifted else output
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        try:
-            plain = _plain_form(call)
-        except _LeftNativeError as reason:
-            count_native(str(reason))
+        prepared = self._prepare(call)
+        if isinstance(prepared, str):
+            count_native(prepared)
             return proceed(call)
         with _plain_arithmetic(call.input):
-            if call.weight.dim() == 3:
-                to_input, to_weight, to_bias = self._backward(call.as_2d(), plain)
-                return _squeezed(to_input), _squeezed(to_weight), to_bias
-            return self._backward(call, plain)
+            if not prepared.lifted:
+                return self._backward(call, prepared)
+            to_input, to_weight, to_bias = self._backward(call.as_2d(), prepared)
+            return _squeezed(to_input), _squeezed(to_weight), to_bias
 
-    def _forward(self, call: ConvolutionCall, plain: Geometry) -> torch.Tensor:
-        shape = (plain.batch, *_output_side(plain, call.transposed))
-        output = torch.empty(
-            shape, dtype=call.input.dtype, device=call.input.device, memory_format=result_format(call)
-        )
-        direction = plain_direction(FWD, call.transposed)
-        problem = Problem(plain, self._cap)
-        problem.through(direction, call.input, call.weight, bias=call.bias, result=output)
-        return output
-
-    def _backward(self, call: BackwardCall, plain: Geometry) -> Gradients:
-        problem = Problem(plain, self._cap)
-        layout = result_format(call)
+    def _backward(self, call: BackwardCall, prepared: _Prepared) -> Gradients:
         wants_input, wants_weight, wants_bias = call.output_mask
         to_input = to_weight = to_bias = None
         if wants_input:
-            to_input = _empty_as(call.input, layout)
-            direction = plain_direction(BWD_DATA, call.transposed)
-            problem.through(direction, call.grad_output, call.weight, bias=None, result=to_input)
+            to_input = _empty(call.input.shape, call.input, prepared.layout)
+            prepared.problem.through(
+                plain_direction(BWD_DATA, call.transposed), call.grad_output, call.weight, bias=None,
+                result=to_input,
+            )  # fmt: skip
         if wants_weight:
-            to_weight = _empty_as(call.weight, layout)
+            to_weight = _empty(call.weight.shape, call.weight, prepared.layout)
             sides = (call.input, call.grad_output)
             image, feature = reversed(sides) if call.transposed else sides
-            problem.weights(image, feature, to_weight)
+            prepared.problem.weights(image, feature, to_weight)
         if wants_bias:
             to_bias = call.grad_output.sum((0, *range(2, call.grad_output.dim())))
         return to_input, to_weight, to_bias
+
+    def _prepare(self, call: Union[ConvolutionCall, BackwardCall]) -> Union[_Prepared, str]:
+        """What every call of this form shares, or the reason for leaving them native."""
+        key = (call.form(), self._cap, self._algorithm)
+        known = _prepared.get(key)
+        if known is None:
+            if len(_prepared) >= _MOST_PREPARED:
+                _prepared.clear()
+            known = _prepared[key] = self._fresh(call)
+        return known
+
+    def _fresh(self, call: Union[ConvolutionCall, BackwardCall]) -> Union[_Prepared, str]:
+        try:
+            plain = _plain_form(call)
+        except _LeftNativeError as reason:
+            return str(reason)
+        lifted = call.weight.dim() == 3
+        return _Prepared(
+            Problem(plain, self._cap, self._algorithm),
+            result_format(call.as_2d() if lifted else call),
+            (plain.batch, *_output_side(plain, call.transposed)),
+            lifted,
+        )
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """``lifted``: a 1-d problem, computed as a 2-d one of height 1."""
+
+    problem: Problem
+    layout: torch.memory_format
+    output_shape: tuple[int, ...]
+    lifted: bool
 
 
 class _LeftNativeError(Exception):
     """The problem is not for the bypass; the message is the reason that ``status`` shows."""
 
 
-def _plain_form(call: ConvolutionCall | BackwardCall) -> Geometry:
+def _plain_form(call: Union[ConvolutionCall, BackwardCall]) -> Geometry:
     """The sizes of the problem, a 1-d one as a 2-d one of height 1, which is how PyTorch computes it."""
     tensors = [call.input, call.weight]
     if isinstance(call, BackwardCall):
@@ -131,8 +164,16 @@ def _plain_form(call: ConvolutionCall | BackwardCall) -> Geometry:
     return plain
 
 
-def _plain_arithmetic(tensor: torch.Tensor) -> torch.autocast:
+def _autocast_enabled() -> bool:
+    # torch 2 has one question for all device types, torch 1 one for each.
+    some = getattr(torch._C, "_is_any_autocast_enabled", None)
+    return bool(some() if some else torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
+
+
+def _plain_arithmetic(tensor: torch.Tensor) -> AbstractContextManager[Any]:
     # A backward inside of an autocast region gets here with autocast on, and it would round our operands.
+    if not _autocast_enabled():
+        return nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)
 
 
@@ -141,9 +182,9 @@ def _output_side(plain: Geometry, transposed: bool) -> tuple[int, ...]:
     return (plain.channels, *plain.image) if transposed else (plain.filters, *plain.feature)
 
 
-def _empty_as(tensor: torch.Tensor, layout: torch.memory_format) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device, memory_format=layout)
+def _empty(shape: tuple[int, ...], like: torch.Tensor, layout: torch.memory_format) -> torch.Tensor:
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
 
 
-def _squeezed(gradient: torch.Tensor | None) -> torch.Tensor | None:
+def _squeezed(gradient: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
     return None if gradient is None else gradient.squeeze(2)

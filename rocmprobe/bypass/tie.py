@@ -78,14 +78,23 @@ def _below_autograd() -> Iterator[None]:
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    if _transforming():
-        # The dispatcher is already inside the level of the transform that it works on, so the function
-        # must be recorded in this one level rather than enter the stack of transforms again.
-        from torch._functorch.utils import enable_single_level_autograd_function
+    if not _SETUP_APART:
+        return cast(Any, function).apply(*arguments)
+    # Function.apply itself would look its signature up at every call, and inside of a transform enter the
+    # stack of transforms again, where the dispatcher is already inside the level that it works on.
+    record = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    if not torch._C._are_functorch_transforms_active():
+        return record(*_unwrapped(arguments))
+    from torch._functorch.utils import enable_single_level_autograd_function
 
-        with enable_single_level_autograd_function():
-            return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
-    return cast(Any, function).apply(*arguments)
+    with enable_single_level_autograd_function():
+        return record(*arguments)
+
+
+def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``arguments`` without the wrappers of transforms that have ended, as Function.apply passes them on."""
+    unwrap = torch._C._functorch.unwrap_if_dead
+    return tuple(unwrap(each) if isinstance(each, torch.Tensor) else each for each in arguments)
 
 
 class _Tied(torch.autograd.Function):

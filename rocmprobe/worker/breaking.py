@@ -25,6 +25,8 @@ class Breaking:
 
     def __init__(self, machine: SimulatedMachine, setting: str, events: int) -> None:
         self.phase = "import"
+        #: Whether a convolution is inside of the library that stands in for MIOpen.
+        self.in_miopen = False
         self._faults = machine.faults
         self._setting = setting
         self._events = events

@@ -188,7 +188,11 @@ class _FaultLayer(shim.Layer):
     def _library(self, call: ConvolutionCall | BackwardCall, bias: bool) -> Iterator[None]:
         """oneDNN stands in for MIOpen, PyTorch's own kernels stand for themselves."""
         if self._enters_miopen(call, bias):
-            yield
+            self._breaking.in_miopen = True
+            try:
+                yield
+            finally:
+                self._breaking.in_miopen = False
         else:
             with _CPU.vendor_library_off():
                 yield
@@ -217,7 +221,10 @@ class _WithinConvolutions(shim.Layer):
 
 #: What PyTorch takes apart on a CPU before a kernel is chosen: watched where Python calls it.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_")
+#: Operators that multiply matrices; the last two inside of themselves.
+_PRODUCTS = (
+    "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_slow_conv2d_forward", "_slow_conv2d_backward",
+)  # fmt: skip
 #: The first torch that may give the CTC loss to MIOpen; 2.7 does not.
 _CTC_SINCE = (2, 8)
 
@@ -240,7 +247,7 @@ def _watched_operators(
         tensor = _first_tensor(result)
         dtype = "" if tensor is None else str(tensor.dtype).rpartition(".")[2]
         entered = {"hip"}
-        if name in _PRODUCTS:
+        if name in _PRODUCTS and not breaking.in_miopen:
             entered.add("rocblas")
         if _enters_miopen(name, args, version):
             entered.add("miopen")

@@ -124,7 +124,7 @@ def test_every_caller_is_served(module, input):
         with bypass.enabled("cpu"):
             output = caller(input)
         output.square().sum().backward()
-        assert bypass.status() == {"calls": {"im2col": 2}, "native": {}}
+        assert (sum(bypass.status()["calls"].values()), bypass.status()["native"]) == (2, {})
         torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
 
 

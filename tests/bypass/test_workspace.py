@@ -120,7 +120,7 @@ def test_a_gpu_takes_as_many_samples_as_the_cap_allows():
     plan = bypass.plan("fwd", shape, weight, **settings, device_type="cuda")
     assert plan.samples > 1
     assert plan.workspace_bytes <= 256 * MEGABYTE
-    assert bypass.plan("fwd", shape, weight, **settings, device_type="cpu").samples == 1
+    assert bypass.plan("fwd", shape, weight, **settings, device_type="cpu").samples < plan.samples
     one = bypass.plan("fwd", (1, *shape[1:]), weight, **settings, device_type="cuda", workspace_mb=2)
     assert one.tile[0] < 56
     assert one.workspace_bytes <= 2 * MEGABYTE

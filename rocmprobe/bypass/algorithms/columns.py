@@ -14,52 +14,30 @@ from rocmprobe.bypass.geometry import Geometry
 Box = Sequence[tuple[int, int]]
 
 
-class Windows:
-    """Reads the windows of an image, reusing one buffer for padding and one for the columns.
+class Covered:
+    """The parts of an image that windows cover, with zeros where the image has none; one buffer is reused.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
         plain: the sizes.
         samples, tile: the largest chunk and tile that will be asked for.
-        dtype: of the columns.
     """
 
-    def __init__(
-        self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int], dtype: torch.dtype
-    ) -> None:
+    def __init__(self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int]) -> None:
         self._image = image
         self._plain = plain
         self._padded: torch.Tensor | None = None
         self._box: Box | None = None
         if plain.reaches_outside():
             self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
-        self._columns = image.new_empty(samples * plain.channels * plain.taps * prod(tile), dtype=dtype)
 
-    def columns(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Columns ``(groups, depth, n * windows)`` of the samples ``first`` to ``last``, windows in ``box``.
+    def part(self, first: int, last: int, box: Box) -> torch.Tensor:
+        """What the windows in ``box`` of the samples ``first`` to ``last`` cover, ``(n, C, *span)``.
 
-        They lie in a buffer that the next call overwrites.
+        It lies in a buffer that the next call overwrites, or in the image itself.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
-        source = self._covered(first, last, box, counts)
-        of_sample, of_channel, *inner = source.stride()
-        windows = source.as_strided(
-            (plain.channels, *plain.kernel, last - first, *counts),
-            (
-                of_channel,
-                *(stride * d for stride, d in zip(inner, plain.dilation)),
-                of_sample,
-                *(stride * s for stride, s in zip(inner, plain.stride)),
-            ),
-        )
-        columns = self._columns[: windows.numel()]
-        columns.view(windows.shape).copy_(windows)
-        return columns.view(plain.groups, plain.depth, -1)
-
-    def _covered(self, first: int, last: int, box: Box, counts: Sequence[int]) -> torch.Tensor:
-        """The part of the image that the windows in ``box`` cover, with zeros where it has none."""
-        plain = self._plain
         starts = [begin * s - p for (begin, _), s, p in zip(box, plain.stride, plain.padding)]
         ends = [start + span for start, span in zip(starts, plain.span(counts))]
         samples = self._image[first:last]
@@ -82,6 +60,46 @@ class Windows:
         placed = [slice(piece.start - start, piece.stop - start) for piece, start in zip(inside, starts)]
         padded[index(everything, everything, *placed)].copy_(part)
         return padded
+
+
+class Windows:
+    """Reads the windows of an image, reusing one buffer for padding and one for the columns.
+
+    Args:
+        image: ``(N, C, *image)`` of any strides.
+        plain: the sizes.
+        samples, tile: the largest chunk and tile that will be asked for.
+        dtype: of the columns.
+    """
+
+    def __init__(
+        self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int], dtype: torch.dtype
+    ) -> None:
+        self._plain = plain
+        self._covered = Covered(image, plain, samples, tile)
+        self._columns = image.new_empty(samples * plain.channels * plain.taps * prod(tile), dtype=dtype)
+
+    def columns(self, first: int, last: int, box: Box) -> torch.Tensor:
+        """Columns ``(groups, depth, n * windows)`` of the samples ``first`` to ``last``, windows in ``box``.
+
+        They lie in a buffer that the next call overwrites.
+        """
+        plain = self._plain
+        counts = [end - begin for begin, end in box]
+        source = self._covered.part(first, last, box)
+        of_sample, of_channel, *inner = source.stride()
+        windows = source.as_strided(
+            (plain.channels, *plain.kernel, last - first, *counts),
+            (
+                of_channel,
+                *(stride * d for stride, d in zip(inner, plain.dilation)),
+                of_sample,
+                *(stride * s for stride, s in zip(inner, plain.stride)),
+            ),
+        )
+        columns = self._columns[: windows.numel()]
+        columns.view(windows.shape).copy_(windows)
+        return columns.view(plain.groups, plain.depth, -1)
 
 
 def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:

@@ -1,0 +1,116 @@
+"""PyTorch's own kernels without a vendor library, called by name: no switch is touched. 2-d, one group.
+
+``slow_conv2d`` is columns and a product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp): on a
+CPU the columns of the whole batch, on a GPU of one sample at a time.
+
+Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU, and all operands and
+results once more.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+
+from rocmprobe.bypass.algorithms.base import (
+    BWD_DATA,
+    BWD_WEIGHTS,
+    FWD,
+    Algorithm,
+    Operands,
+    Plan,
+    gemm_flops,
+    weight_traffic,
+)
+from rocmprobe.bypass.geometry import Geometry
+
+
+class Aten(Algorithm):
+    name = "aten"
+    directions = frozenset({FWD, BWD_DATA, BWD_WEIGHTS})
+
+    def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
+        fits = (
+            len(plain.kernel) == 2 and plain.groups == 1 and set(plain.dilation) == {1}
+            and min(plain.padding) >= 0 and operands.wide == operands.size and _whole(plain)
+        )  # fmt: skip
+        if not fits:
+            return None
+        samples = plain.batch if operands.device_type == "cpu" else 1
+        windows = prod(plain.feature)
+        columns = plain.channels * plain.taps * windows
+        sides = plain.batch * (plain.channels * prod(plain.image) + plain.filters * windows)
+        # The results once more, since PyTorch allocates its own, and operands that are made contiguous.
+        workspace = (samples * columns + 2 * sides + 2 * plain.filters * plain.depth) * operands.size
+        if workspace > cap:
+            return None
+        moved = 2 * plain.batch * columns * operands.size * (2 if direction == BWD_DATA else 1)
+        moved += weight_traffic(plain, operands, direction, plain.batch)
+        return Plan(
+            self.name, False, samples, plain.feature, workspace, gemm_flops(plain), moved, 1 + samples
+        )  # fmt: skip
+
+    def forward(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        feature: torch.Tensor,
+    ) -> None:
+        sizes = (list(plain.kernel), bias, list(plain.stride), list(plain.padding))
+        feature.copy_(torch.ops.aten._slow_conv2d_forward(image.contiguous(), weight.contiguous(), *sizes))
+
+    def backward_data(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        gradient: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        image: torch.Tensor,
+    ) -> None:
+        # PyTorch takes the image for its sizes only.
+        found, _, _ = _backward(plain, gradient, image, weight, [True, False, False])
+        if bias is None:
+            image.copy_(found)
+        else:
+            torch.add(found, bias.view(-1, 1, 1), out=image)
+
+    def backward_weights(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        gradient: torch.Tensor,
+        weight_gradient: torch.Tensor,
+    ) -> None:
+        _, found, _ = _backward(plain, gradient, image, weight_gradient, [False, True, False])
+        weight_gradient.copy_(found)
+
+
+def _whole(plain: Geometry) -> bool:
+    """Whether the feature is as large as PyTorch would make it; that of a transposed problem may be less."""
+    return all(
+        (size + 2 * p - k) // s + 1 == windows
+        for size, p, k, s, windows in zip(
+            plain.image, plain.padding, plain.kernel, plain.stride, plain.feature
+        )
+    )
+
+
+def _backward(
+    plain: Geometry, gradient: torch.Tensor, image: torch.Tensor, weight: torch.Tensor, mask: list[bool]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.ops.aten._slow_conv2d_backward.output_mask(
+        gradient.contiguous(),
+        image.contiguous(),
+        weight.contiguous(),
+        list(plain.kernel),
+        list(plain.stride),
+        list(plain.padding),
+        mask,
+    )
+    return found

@@ -1,0 +1,183 @@
+"""What an algorithm says of itself before it computes anything: where it applies, in which pieces, at which
+cost. Pure.
+
+Workspace is what the bypass allocates at its peak above input, weight, bias and results. A plan states an
+upper bound on it in bytes. In the formulas of the algorithms, n is the number of samples at a time, t the
+windows in a tile of each sample, C channels, K filters, w values in the weight, b bytes for an element of
+the tensors and a bytes for an element of the GEMMs (a = 4 for fp16 and bf16, otherwise a = b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Callable, Optional
+
+import torch
+
+from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
+
+ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
+Needed = Callable[[int, Sequence[int]], int]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a plan needs to know of the tensors besides their sizes.
+
+    Attributes:
+        dtype: "float16", "bfloat16", "float32" or "float64".
+        device_type: "cpu" or "cuda".
+        channels_last: whether the results are to lie channels-last.
+        dense: False when an operand is a matrix only after a copy (a slice, an expanded tensor).
+    """
+
+    dtype: str
+    device_type: str
+    channels_last: bool
+    dense: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element of the tensors."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def wide(self) -> int:
+        """Bytes of an element of the GEMMs."""
+        return max(self.size, 4)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one direction of a problem is computed.
+
+    Attributes:
+        algorithm: its name.
+        flipped: bwd-data as a convolution over the gradient with the taps reversed (stride 1).
+        samples: samples in one chunk.
+        tile: windows in one tile, for each spatial dimension.
+        workspace_bytes: upper bound on what is allocated above operands and results.
+        flops: multiplications and additions.
+        moved_bytes: what is read and written besides the GEMMs' own operands: columns, padding, sums.
+        launches: calls of PyTorch's kernels.
+    """
+
+    algorithm: str
+    flipped: bool
+    samples: int
+    tile: tuple[int, ...]
+    workspace_bytes: int
+    flops: int = 0
+    moved_bytes: int = 0
+    launches: int = 0
+
+
+class Algorithm:
+    """One way to compute the directions that it names. Every method may assume its own plan.
+
+    Attributes:
+        name: in plans, counts and the plan file.
+        directions: those it computes as they stand; every ``forward`` serves bwd-data at stride 1 besides.
+        exact: sums plain products, so that sums of small integers come out equal in every order.
+    """
+
+    name = ""
+    directions: frozenset[str] = frozenset({FWD, BWD_WEIGHTS})
+    exact = True
+
+    def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:
+        """The plan under ``cap`` bytes of workspace, or None where the algorithm does not apply.
+
+        Only the algorithms that cut everything into windows ("im2col", "col2im") plan for a cap that is
+        too small for anything: then for one window.
+        """
+        raise NotImplementedError
+
+    def forward(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        feature: torch.Tensor,
+    ) -> None:
+        """Write the convolution of ``image`` ``(N, C, *image)`` with ``weight`` ``(K, C / groups, *kernel)``
+        and ``bias`` ``(K,)`` into ``feature`` ``(N, K, *feature)``."""
+        raise NotImplementedError
+
+    def backward_data(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        gradient: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        image: torch.Tensor,
+    ) -> None:
+        """Write bwd-data of ``gradient``, of the feature's shape, and a bias ``(C,)`` into ``image``."""
+        raise NotImplementedError
+
+    def backward_weights(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        gradient: torch.Tensor,
+        weight_gradient: torch.Tensor,
+    ) -> None:
+        """Write the gradient of the weight into ``weight_gradient``."""
+        raise NotImplementedError
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the GEMMs: fp32 for fp16 and bf16."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
+    """(samples, tile, bytes): the most samples with all of their windows, or one sample in the largest
+    tiles, under the cap; the first dimension is cut first. At least one window of one sample."""
+    samples = largest(most, lambda count: needed(count, windows) <= cap)
+    tile = list(windows)
+    for dimension, size in enumerate(windows):
+        if needed(samples, tile) <= cap:
+            break
+
+        def fits(count: int, dimension: int = dimension) -> bool:
+            return needed(samples, [*tile[:dimension], count, *tile[dimension + 1 :]]) <= cap
+
+        tile[dimension] = largest(size, fits)
+    return samples, tuple(tile), needed(samples, tile)
+
+
+def largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest count up to ``most`` that fits, and at least 1; what fits for a count fits for less."""
+    low, high = 1, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
+    """Bytes of the weight that ``products`` products read, or of its gradient that they add to."""
+    touched = 2 if direction == BWD_WEIGHTS else 1
+    return touched * products * plain.filters * plain.depth * operands.wide
+
+
+def gemm_flops(plain: Geometry) -> int:
+    """Multiplications and additions of one direction as plain sums."""
+    return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
+
+
+__all__ = [
+    "BWD_DATA", "BWD_WEIGHTS", "FWD", "Algorithm", "Needed", "Operands", "Plan", "accumulation_dtype",
+    "fitted", "gemm_flops", "largest", "weight_traffic",
+]  # fmt: skip

@@ -1,0 +1,152 @@
+"""Columns of every window, copied side by side, then one product with the weight (im2col).
+
+Chellapilla, Puri and Simard, "High performance convolutional neural networks for document processing", 2006.
+
+Workspace, forward: columns n * C * taps * t * a, padded window n * C * span(t) * b, weight w * a, bias
+max(C, K) * a, and the product n * K * t * a unless the GEMM writes into the result; bwd-weights: the same,
+with the gradient in the place of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import ceil, prod
+
+import torch
+
+from rocmprobe.bypass.algorithms.base import (
+    BWD_DATA,
+    FWD,
+    Algorithm,
+    Needed,
+    Operands,
+    Plan,
+    accumulation_dtype,
+    fitted,
+    gemm_flops,
+    weight_traffic,
+)
+from rocmprobe.bypass.algorithms.columns import Box, Windows, index
+from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, as_matrices, matrices_in, multiply, ranges
+from rocmprobe.bypass.geometry import Geometry
+
+#: Windows of one chunk on a CPU: few keep the columns in the caches, many make a GEMM efficient.
+CPU_WINDOWS = 2048
+
+
+class Im2col(Algorithm):
+    name = "im2col"
+
+    def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
+        if direction == BWD_DATA:
+            return None
+        needed = _needed(plain, operands, direction == FWD)
+        samples, tile, workspace = fitted(plain.feature, chunk(plain, operands), needed, cap)
+        pieces = ceil(plain.batch / samples) * prod(ceil(w / t) for w, t in zip(plain.feature, tile))
+        columns = plain.batch * plain.channels * plain.taps * prod(plain.feature) * operands.wide
+        moved = 2 * columns + weight_traffic(plain, operands, direction, pieces)
+        return Plan(self.name, False, samples, tile, workspace, gemm_flops(plain), moved, pieces * 4)
+
+    def forward(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        feature: torch.Tensor,
+    ) -> None:
+        matrices = weight_matrices(weight, plain)
+        dtype = matrices.dtype
+        windows = Windows(image, plain, plan.samples, plan.tile, dtype)
+        products = Buffer(image, dtype)
+        by_group = None if bias is None else bias.to(dtype).reshape(plain.groups, -1, 1)
+        for box, first, last in pieces(plain, plan):
+            columns = windows.columns(first, last, box)
+            target = inside(feature[first:last], box)
+            in_place = (
+                as_matrices(target, plain.groups) if last - first == 1 and target.dtype == dtype else None
+            )
+            if in_place is not None:
+                multiply(matrices, columns, in_place[0], by_group)
+            else:
+                channels_first = target.transpose(0, 1)
+                result = products.take(channels_first.shape)
+                multiply(matrices, columns, result.view(*matrices.shape[:2], -1), by_group)
+                channels_first.copy_(result)
+
+    def backward_weights(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        gradient: torch.Tensor,
+        weight_gradient: torch.Tensor,
+    ) -> None:
+        dtype = accumulation_dtype(image.dtype)
+        windows = Windows(image, plain, plan.samples, plan.tile, dtype)
+        staged = Buffer(gradient, dtype)
+        total = weight_total(weight_gradient, plain, dtype)
+        for number, (box, first, last) in enumerate(pieces(plain, plan)):
+            columns = windows.columns(first, last, box)
+            gradients = matrices_in(inside(gradient[first:last], box), plain.groups, staged, dtype)
+            accumulate(total, gradients, columns, first=number == 0)
+        store_total(total, weight_gradient)
+
+
+def chunk(plain: Geometry, operands: Operands) -> int:
+    """The most samples to take at a time: on a GPU launches cost, on a CPU the caches are small."""
+    if operands.device_type != "cpu":
+        return plain.batch
+    return min(plain.batch, max(1, CPU_WINDOWS // prod(plain.feature)))
+
+
+def _needed(plain: Geometry, operands: Operands, forward: bool) -> Needed:
+    padded = plain.reaches_outside()
+    weight = plain.filters * plain.depth
+
+    def needed(samples: int, windows: Sequence[int]) -> int:
+        columns = samples * plain.channels * plain.taps * prod(windows)
+        window = samples * plain.channels * prod(plain.span(windows)) if padded else 0
+        whole_rows = tuple(windows[1:]) == plain.feature[1:]
+        in_place = forward and samples == 1 and operands.wide == operands.size and whole_rows
+        result = 0 if in_place else samples * plain.filters * prod(windows)
+        vector = max(plain.filters, plain.channels)
+        return (columns + weight + result + vector) * operands.wide + window * operands.size
+
+    return needed
+
+
+def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
+    """``(groups, filters / groups, depth)`` in the dtype of the GEMMs, a copy only where needed."""
+    dtype = accumulation_dtype(weight.dtype)
+    if weight.dtype != dtype:
+        weight = weight.to(dtype, memory_format=torch.contiguous_format)
+    return weight.reshape(plain.groups, plain.filters // plain.groups, plain.depth)
+
+
+def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
+    """Memory for the sum ``(groups, filters / groups, depth)``: the gradient's own where that serves."""
+    shape = (plain.groups, plain.filters // plain.groups, plain.depth)
+    if weight_gradient.dtype == dtype and weight_gradient.is_contiguous():
+        return weight_gradient.view(shape)
+    return weight_gradient.new_empty(shape, dtype=dtype)
+
+
+def store_total(total: torch.Tensor, weight_gradient: torch.Tensor) -> None:
+    """Round the sum into the gradient, unless it was gathered there."""
+    if total.data_ptr() != weight_gradient.data_ptr():
+        weight_gradient.copy_(total.view(weight_gradient.shape))
+
+
+def pieces(plain: Geometry, plan: Plan) -> Iterator[tuple[Box, int, int]]:
+    """The tiles, and for each tile the chunks of samples, as (box of windows, first, last + 1)."""
+    for box in product(*(ranges(size, step) for size, step in zip(plain.feature, plan.tile))):
+        for first, last in ranges(plain.batch, plan.samples):
+            yield box, first, last
+
+
+def inside(feature: torch.Tensor, box: Box) -> torch.Tensor:
+    """The windows of ``feature`` ``(n, K, *feature)`` that lie in ``box``."""
+    return feature[index(slice(None), slice(None), *(slice(begin, end) for begin, end in box))]

@@ -1,0 +1,139 @@
+"""Each algorithm by name: right in every direction that it computes, and within its own formula."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_workspace import peak_above_results
+
+from rocmprobe import bypass
+from rocmprobe.bypass import layer
+from rocmprobe.bypass.algorithms import ALGORITHMS
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
+from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD
+
+#: Input, weight, settings; sizes that divide nothing.
+PROBLEMS = {
+    "3x3": ((3, 5, 13, 11), (7, 5, 3, 3), {"padding": 1}),
+    "strided": ((3, 5, 14, 11), (7, 5, 3, 2), {"padding": 1, "stride": (2, 3)}),
+    "dilated": ((2, 5, 13, 12), (6, 5, 3, 3), {"padding": 2, "dilation": 2, "stride": (2, 1)}),
+    "no padding": ((1, 4, 9, 8), (3, 4, 2, 3), {}),
+    "grouped": ((3, 6, 10, 9), (9, 2, 3, 3), {"padding": 1, "groups": 3}),
+    "depthwise": ((3, 6, 11, 10), (12, 1, 3, 3), {"padding": 1, "groups": 6, "stride": (1, 2)}),
+    "pointwise": ((3, 6, 7, 5), (4, 6, 1, 1), {}),
+    "large filter": ((2, 3, 15, 14), (4, 3, 7, 6), {"padding": 3}),
+    "grouped, large filter": ((2, 6, 12, 12), (6, 2, 5, 5), {"padding": 2, "groups": 3}),
+    "1-d": ((2, 4, 31), (5, 4, 5), {"padding": 2, "stride": 2}),
+    "3-d": ((2, 3, 6, 5, 7), (4, 3, 2, 3, 3), {"padding": 1}),
+}
+#: A problem and direction that each algorithm computes.
+MADE_FOR = {
+    "pointwise": ("pointwise", FWD), "mec": ("strided", BWD_WEIGHTS), "im2col": ("grouped", FWD),
+    "im2row": ("dilated", FWD), "shift": ("3x3", FWD), "depthwise": ("depthwise", BWD_DATA),
+    "winograd-2x2": ("3x3", FWD), "winograd-4x4": ("3x3", BWD_DATA), "fft": ("large filter", FWD),
+    "col2im": ("strided", BWD_DATA), "aten": ("strided", FWD),
+}  # fmt: skip
+
+
+def integers(shape, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randint(-3, 4, shape, generator=generator).to(dtype)
+
+
+def compute(problem, dtype, bias=True):
+    """Output and gradients of input and weight."""
+    input, weight, options = PROBLEMS[problem]
+    leaves = [integers(shape, dtype).requires_grad_() for shape in (input, weight)]
+    constant = integers(weight[:1], dtype) if bias else None
+    output = getattr(F, f"conv{len(input) - 2}d")(*leaves, constant, **options)
+    gradient = integers(tuple(output.shape), dtype)
+    return [output.detach(), *torch.autograd.grad(output, leaves, gradient)]
+
+
+def test_every_algorithm_has_a_problem_here():
+    assert set(MADE_FOR) == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_integers_come_out_as_in_pytorch(name, problem, dtype):
+    expected = compute(problem, torch.float64)
+    for workspace_mb in (256, 0.02):
+        with bypass.enabled("cpu", workspace_mb=workspace_mb, algorithm=name):
+            got = compute(problem, dtype)
+        for mine, theirs in zip(got, expected):
+            if ALGORITHMS[name].exact:
+                assert torch.equal(mine.double(), theirs)
+            else:
+                # Transformed sums: a share of the largest value, wider where tiles are larger.
+                assert (mine - theirs).abs().max() <= 1e-4 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("name", MADE_FOR)
+def test_it_computes_what_it_is_made_for(name):
+    problem, direction = MADE_FOR[name]
+    bypass.reset_status()
+    with bypass.enabled("cpu", algorithm=name):
+        compute(problem, torch.float32)
+    assert bypass.status()["calls"].get(name)
+    input, weight, options = PROBLEMS[problem]
+    spatial = len(input) - 2
+    settings = {"stride": 1, "padding": 0, "dilation": 1, **options}
+    groups = settings.pop("groups", 1)
+    lists = {
+        key: value if isinstance(value, tuple) else (value,) * spatial for key, value in settings.items()
+    }
+    plan = bypass.plan(direction, input, weight, **lists, groups=groups, algorithm=name)
+    assert plan.algorithm == name
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("problem", ["3x3", "strided", "dilated", "grouped", "depthwise", "large filter"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_peak_is_within_the_formula(name, problem, channels_last):
+    (batch, channels, *sizes), weight, options = PROBLEMS[problem]
+    input = (batch, channels, *(4 * size for size in sizes))
+    settings = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **options}
+    lists = [
+        value if isinstance(value, tuple) else (value, value)
+        for value in (settings["stride"], settings["padding"], settings["dilation"])
+    ]
+    tensors = [torch.randn(input), torch.randn(weight)]
+    if channels_last:
+        tensors = [each.contiguous(memory_format=torch.channels_last) for each in tensors]
+    rest = (*lists, False, (0, 0), settings["groups"])
+    computes = layer.BypassLayer(256, name)
+    forward = ConvolutionCall(*tensors, None, *rest)
+    output = computes.convolution(forward, None)
+
+    def backward(*mask):
+        call = BackwardCall(torch.randn_like(output), *tensors, None, *rest, (*mask, False))
+        return lambda: computes.convolution_backward(call, None)
+
+    for direction, function in {
+        FWD: lambda: computes.convolution(forward, None),
+        BWD_DATA: backward(True, False),
+        BWD_WEIGHTS: backward(False, True),
+    }.items():
+        plan = bypass.plan(
+            direction, input, weight, stride=lists[0], padding=lists[1], dilation=lists[2],
+            groups=settings["groups"], channels_last=not output.is_contiguous(), algorithm=name,
+        )  # fmt: skip
+        # Allocators round every block up to 64 bytes, and PyTorch keeps scalars and lists of its own.
+        assert peak_above_results(function) <= plan.workspace_bytes + 4096, plan
+
+
+def test_auto_never_takes_what_does_not_sum_plainly():
+    names = {
+        bypass.plan(direction, (4, channels, 28, 28), (channels, channels, size, size), stride=(1, 1),
+                    padding=(size // 2, size // 2), dilation=(1, 1)).algorithm
+        for direction in (FWD, BWD_DATA, BWD_WEIGHTS) for channels in (3, 64, 512) for size in (1, 3, 11)
+    }  # fmt: skip
+    assert all(ALGORITHMS[name].exact for name in names)
+
+
+def test_an_unknown_algorithm_is_refused():
+    with pytest.raises(ValueError, match="no algorithm 'magic'; there are auto, pointwise"):
+        bypass.install("cpu", algorithm="magic")
