@@ -163,11 +163,11 @@ def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
 
 def _within(version: str, since: str, until: str) -> bool:
     """Whether ``version`` lies between the two, both included; 2.6.1 is within 2.6."""
-    found = _numbers(version)
-    last = _numbers(until)
-    return _numbers(since) <= found and (not until or found[: len(last)] <= last)
+    found = version_numbers(version)
+    last = version_numbers(until)
+    return version_numbers(since) <= found and (not until or found[: len(last)] <= last)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """The leading numbers of a version; a local part such as +rocm5.2 does not count."""
     return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])

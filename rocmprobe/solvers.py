@@ -12,6 +12,7 @@ from typing import Optional
 
 from rocmprobe._toml import tomllib
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, Outcome, Setting, from_json
+from rocmprobe.settings import version_numbers
 
 #: What names the one solver that Find may consider.
 FORCE = "MIOPEN_DEBUG_FIND_ONLY_SOLVER"
@@ -97,15 +98,11 @@ def in_play(
         solver
         for solver in solvers()
         if solver.may_run(problem, direction, isa)
-        and not (version and _numbers(version) < _numbers(solver.since))
+        and not (version and version_numbers(version) < version_numbers(solver.since))
         and not any(environ.get(name) == "0" for name in solver.off)
         and (not only or solver.name in only or str(solver.id) in only)
     ]
     return tuple(sorted(found, key=lambda solver: _ORDER.index(solver.family)))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def smallest_switches(

@@ -221,9 +221,10 @@ def _register_what_is_needed(device_type: str, device: _Device) -> None:
     if any(layer.ties_backward for layer in device.layers):
         kernels["Autograd" + key] = (tie.convolution_kernel, tie.backward_kernel)
     wanted = kernels if device.layers else {}
-    # A kernel must outlive the calls inside it. One that stays behind for that reason has no layer to
-    # enter, gives PyTorch's own results, and goes with the next layer that is removed.
-    if not device.in_flight:
+    # A kernel must outlive the calls inside it, and those of other threads that are on their way in. One that
+    # stays behind for that reason has no layer to enter, gives PyTorch's own results, and goes with the
+    # next layer that is removed.
+    if not device.in_flight and threading.active_count() == 1:
         for stale in [present for present in device.libraries if present not in wanted]:
             _release(device.libraries.pop(stale))
     for missing in [each for each in wanted if each not in device.libraries]:

@@ -48,9 +48,9 @@ def cases(
         asked = _directly(question) if driver == "capi" else question
         for setting in settings:
             if driver in drivers_of(setting) and _concerns(asked, setting):
-                for case in _under(asked, Case(target.device, driver, setting.name, asked.check, ""),
-                                   target, setting, options):  # fmt: skip
-                    native = _problems("native", options, setting)
+                native = _problems("native", options, setting)
+                form = Case(target.device, driver, setting.name, asked.check, "")
+                for case in _under(asked, form, target, setting, options):
                     yield replace(case, needs=needs(case, setting, native, _directions(options)))
 
 

@@ -15,8 +15,6 @@ import torch
 
 from rocmprobe.bypass.algorithms.base import (
     BWD_DATA,
-    BWD_WEIGHTS,
-    FWD,
     Algorithm,
     Operands,
     Plan,
@@ -28,7 +26,6 @@ from rocmprobe.bypass.geometry import Geometry
 
 class Aten(Algorithm):
     name = "aten"
-    directions = frozenset({FWD, BWD_DATA, BWD_WEIGHTS})
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
         fits = (

@@ -76,16 +76,15 @@ class Plan:
 
 
 class Algorithm:
-    """One way to compute the directions that it names. Every method may assume its own plan.
+    """One way to compute the directions that it plans for; every ``forward`` serves bwd-data at stride 1
+    besides. Every method may assume its own plan.
 
     Attributes:
         name: in plans, counts and the plan file.
-        directions: those it computes as they stand; every ``forward`` serves bwd-data at stride 1 besides.
         exact: sums plain products, so that sums of small integers come out equal in every order.
     """
 
     name = ""
-    directions: frozenset[str] = frozenset({FWD, BWD_WEIGHTS})
     exact = True
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:

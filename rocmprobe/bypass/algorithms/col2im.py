@@ -30,7 +30,6 @@ from rocmprobe.bypass.geometry import Geometry
 
 class Col2im(Algorithm):
     name = "col2im"
-    directions = frozenset({BWD_DATA})
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
         if direction != BWD_DATA:

@@ -1,8 +1,7 @@
 """One input channel in each group: shifted multiply-adds, one for each tap, with no GEMM and no columns.
 Forward and bwd-data only: for the weight the columns are faster.
 
-Workspace: padded image n * C * span * b; for fp16 and bf16 the sums n * K * t * a, or for bwd-data
-n * C * image * a.
+Workspace: padded image n * C * span * b. Not for fp16 and bf16.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ from math import ceil, prod
 import torch
 
 from rocmprobe.bypass.algorithms.base import (
-    BWD_DATA,
     BWD_WEIGHTS,
-    FWD,
     Algorithm,
     Operands,
     Plan,
-    accumulation_dtype,
     gemm_flops,
     largest,
 )
@@ -30,7 +26,6 @@ from rocmprobe.bypass.geometry import Geometry
 
 class Depthwise(Algorithm):
     name = "depthwise"
-    directions = frozenset({FWD, BWD_DATA})
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
         # Half precision would be widened tap by tap.
@@ -64,10 +59,9 @@ class Depthwise(Algorithm):
         bias: torch.Tensor | None,
         feature: torch.Tensor,
     ) -> None:
-        dtype = accumulation_dtype(image.dtype)
         covered = Covered(image, plain, plan.samples, plain.feature)
-        factors = _factors(weight, plain, dtype)
-        start = None if bias is None else bias.to(dtype).view(1, *factors[0].shape[1:])
+        factors = _factors(weight, plain)
+        start = None if bias is None else bias.view(1, *factors[0].shape[1:])
         for first, last in ranges(plain.batch, plan.samples):
             target = _by_channel(feature[first:last], plain)
             for number, (factor, view) in enumerate(zip(factors, _views(covered, plain, first, last))):
@@ -87,10 +81,9 @@ class Depthwise(Algorithm):
         bias: torch.Tensor | None,
         image: torch.Tensor,
     ) -> None:
-        dtype = accumulation_dtype(gradient.dtype)
-        factors = _factors(weight, plain, dtype)
-        start = None if bias is None else bias.to(dtype).view(1, -1, *(1 for _ in plain.image))
-        spread = gradient.new_empty((plan.samples, plain.channels, *plain.span(plain.feature)), dtype=dtype)
+        factors = _factors(weight, plain)
+        start = None if bias is None else bias.view(1, -1, *(1 for _ in plain.image))
+        spread = gradient.new_empty((plan.samples, plain.channels, *plain.span(plain.feature)))
         for first, last in ranges(plain.batch, plan.samples):
             covered = spread[: last - first]
             covered.zero_()
@@ -122,9 +115,9 @@ def _by_channel(tensor: torch.Tensor, plain: Geometry) -> torch.Tensor:
     return tensor.as_strided(shape, (of_sample, of_filter * shape[2], of_filter, *inner))
 
 
-def _factors(weight: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
+def _factors(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
     """For each tap ``(1, channels, filters / channels, 1, ...)``."""
-    by_tap = weight.to(dtype).reshape(plain.channels, plain.filters // plain.groups, plain.taps)
+    by_tap = weight.reshape(plain.channels, plain.filters // plain.groups, plain.taps)
     return by_tap.permute(2, 0, 1).reshape(plain.taps, 1, *by_tap.shape[:2], *(1 for _ in plain.kernel))
 
 

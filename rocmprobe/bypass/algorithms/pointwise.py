@@ -8,9 +8,7 @@ from __future__ import annotations
 import torch
 
 from rocmprobe.bypass.algorithms.base import (
-    BWD_DATA,
     BWD_WEIGHTS,
-    FWD,
     Algorithm,
     Operands,
     Plan,
@@ -24,7 +22,6 @@ from rocmprobe.bypass.geometry import Geometry
 
 class Pointwise(Algorithm):
     name = "pointwise"
-    directions = frozenset({FWD, BWD_DATA, BWD_WEIGHTS})
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
         if not (plain.is_pointwise() and operands.dense and operands.wide == operands.size):

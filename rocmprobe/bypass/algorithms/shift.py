@@ -62,7 +62,7 @@ class Shift(Algorithm):
         feature: torch.Tensor,
     ) -> None:
         taps = _taps(weight, plain)
-        padded = _Padded(image, plain, plan.samples, plain.padding)
+        padded = _Padded(image, plain, plan.samples)
         sums = image.new_empty((plain.filters, plan.samples, *padded.sizes), dtype=taps.dtype)
         start = None if bias is None else bias.to(taps.dtype).view(-1, 1)
         for first, last in ranges(plain.batch, plan.samples):
@@ -90,7 +90,7 @@ class Shift(Algorithm):
         gradient: torch.Tensor,
         weight_gradient: torch.Tensor,
     ) -> None:
-        padded = _Padded(image, plain, plan.samples, plain.padding)
+        padded = _Padded(image, plain, plan.samples)
         dtype = accumulation_dtype(image.dtype)
         spread = gradient.new_zeros((plain.filters, plan.samples, *padded.sizes), dtype=dtype)
         totals = gradient.new_empty((plain.taps, plain.filters, plain.channels), dtype=dtype)
@@ -116,7 +116,7 @@ class Shift(Algorithm):
 class _Padded:
     """The padded image, channels first, as one row of positions for each channel."""
 
-    def __init__(self, image: torch.Tensor, plain: Geometry, samples: int, padding: Sequence[int]) -> None:
+    def __init__(self, image: torch.Tensor, plain: Geometry, samples: int) -> None:
         self._image = image
         self._plain = plain
         self.sizes = plain.span(plain.feature)
@@ -124,7 +124,7 @@ class _Padded:
         self._buffer = image.new_zeros((plain.channels, samples, *self.sizes), dtype=dtype)
         # Padding may be negative, and positions behind the last window are not needed.
         self._source, self._target = [], []
-        for size, covered, p in zip(plain.image, self.sizes, padding):
+        for size, covered, p in zip(plain.image, self.sizes, plain.padding):
             begin, end = max(-p, 0), min(size, covered - p)
             self._source.append(slice(begin, end))
             self._target.append(slice(begin + p, end + p))

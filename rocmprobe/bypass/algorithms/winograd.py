@@ -40,7 +40,6 @@ _MATRICES: dict[int, tuple[list[list[float]], ...]] = {
 
 
 class Winograd(Algorithm):
-    directions = frozenset({FWD})
     exact = False
 
     def __init__(self, side: int) -> None:
