@@ -11,47 +11,67 @@ PyTorch (``torch.jit.optimize_for_inference``, ``to_mkldnn``).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Union
+from typing import Any, Optional, Union
 
 import torch
 
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import plan_file, shim
 from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
 from rocmprobe.bypass.counts import reset_status, status
-from rocmprobe.bypass.layer import BypassLayer
-from rocmprobe.bypass.plan import DEFAULT_WORKSPACE_MB, plan
+from rocmprobe.bypass.explain import Explanation, explain_problem
+from rocmprobe.bypass.functional import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
+from rocmprobe.bypass.layer import BypassLayer, forget_prepared
+from rocmprobe.bypass.locks import lock_across_forks
+from rocmprobe.bypass.models import patch_model, unpatch_model
+from rocmprobe.bypass.options import algorithm_or_default, workspace_or_default
+from rocmprobe.bypass.plan import plan
+from rocmprobe.bypass.scope import ScopedLayer
 
-__all__ = ["ALGORITHMS", "Plan", "enabled", "install", "plan", "reset_status", "status", "uninstall"]
+__all__ = [
+    "ALGORITHMS", "Explanation", "Plan", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d", "enabled", "explain", "forget", "install", "patch", "plan", "reset_status", "status",
+    "uninstall", "unpatch",
+]  # fmt: skip
 
 Device = Union[str, torch.device, None]
 
-_lock = threading.Lock()
+_lock = lock_across_forks()
 _installed: dict[str, BypassLayer] = {}
 
 
 def install(
-    device: Device = None, workspace_mb: float = DEFAULT_WORKSPACE_MB, algorithm: str = "auto"
+    device: Device = None, workspace_mb: Optional[float] = None, algorithm: Optional[str] = None
 ) -> None:
     """Replace the convolutions of a device type for the whole process until :func:`uninstall`.
 
-    Installing again replaces the former installation, so the last ``workspace_mb`` holds.
+    Installing again replaces the former installation, so the last arguments hold.
 
     Args:
         device: "cpu", "cuda" (ROCm devices too) or a ``torch.device``, whose index does not matter.
             None is "cuda" where PyTorch can use such a device, otherwise "cpu".
         workspace_mb: the cap, in MiB, on what one direction of one convolution allocates above its
-            operands and results; see :func:`plan`.
-        algorithm: "auto", by a cost model among those that sum plain products; or the name of one (see
-            ``ALGORITHMS``), taken for every problem and direction that it applies to.
+            operands and results; see :func:`plan`. None is the variable ``ROCMPROBE_BYPASS_WORKSPACE_MB``,
+            or 256.
+        algorithm: "auto", the quickest of those that sum plain products: by a cost model, and from the third
+            call of a problem on by measurement; "fast", the quickest of all; or the name of one (see
+            ``ALGORITHMS``), taken for every problem and direction that it applies to. None is the variable
+            ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto". What was measured is kept for later processes; see
+            ``docs/bypass.md``.
 
     Raises:
         ValueError: for another device type, a workspace that is not positive, or an unknown algorithm.
     """
     device_type = _device_type(device)
-    layer = _layer(workspace_mb, algorithm)
+    layer = BypassLayer(workspace_or_default(workspace_mb), algorithm_or_default(algorithm))
     with _lock:
         former = _installed.get(device_type)
         shim.add_layer(layer, device_type)
@@ -75,7 +95,7 @@ def uninstall(device: Device = None) -> None:
 
 @contextmanager
 def enabled(
-    device: Device = None, workspace_mb: float = DEFAULT_WORKSPACE_MB, algorithm: str = "auto"
+    device: Device = None, workspace_mb: Optional[float] = None, algorithm: Optional[str] = None
 ) -> Iterator[None]:
     """Replace the convolutions of a device type inside of a ``with`` block; arguments as :func:`install`.
 
@@ -84,7 +104,7 @@ def enabled(
     inside of the block are computed by the bypass too, wherever and whenever they run.
     """
     device_type = _device_type(device)
-    layer = _layer(workspace_mb, algorithm)
+    layer = BypassLayer(workspace_or_default(workspace_mb), algorithm_or_default(algorithm))
     shim.add_layer(layer, device_type)
     try:
         yield
@@ -92,15 +112,60 @@ def enabled(
         shim.remove_layer(layer, device_type)
 
 
+def patch(
+    model: torch.nn.Module, workspace_mb: Optional[float] = None, algorithm: Optional[str] = None
+) -> None:
+    """Let the convolutions of one model go through the bypass, on every device, until :func:`unpatch`.
+
+    All that ``model`` or one of its modules computes is meant, functional calls in a ``forward`` too; what
+    is computed elsewhere is not. The backward is tied to the forward as in :func:`enabled`. Hooks,
+    parametrisations, state-dict keys and ``isinstance`` stay as they are; ``type(module)`` becomes a derived
+    class. Copies of the model are patched as well; a pickle is not. Patching again replaces the arguments.
+
+    Raises:
+        TypeError: for something that is no module, or has a scripted one in it, which runs outside of Python.
+        ValueError: as :func:`install`.
+    """
+    patch_model(model, ScopedLayer(workspace_or_default(workspace_mb), algorithm_or_default(algorithm)))
+
+
+def unpatch(model: torch.nn.Module) -> None:
+    """Undo :func:`patch`; a model that is not patched is left alone."""
+    unpatch_model(model)
+
+
+def explain(
+    problem: Any,
+    device: Device = None,
+    workspace_mb: Optional[float] = None,
+    algorithm: Optional[str] = None,
+) -> dict[str, Explanation]:
+    """Which algorithm each direction ("fwd", "bwd-data", "bwd-weights") of a problem gets, and why.
+
+    Args:
+        problem: a ``rocmprobe.problems.Problem``, or a mapping with its ``input_shape``, ``weight_shape``,
+            ``stride``, ``padding``, ``dilation``, ``transposed``, ``output_padding``, ``groups``, ``dtype``
+            and ``channels_last``.
+        device, workspace_mb, algorithm: as :func:`install`.
+
+    Raises:
+        ValueError: as :func:`install`; when PyTorch would refuse the problem; when there is nothing to
+            compute.
+    """
+    where = torch.device(_device_type(None) if device is None else device)
+    if where.type == "cuda" and where.index is None and torch.cuda.is_available():
+        where = torch.device("cuda", torch.cuda.current_device())
+    workspace, named = workspace_or_default(workspace_mb), algorithm_or_default(algorithm)
+    return explain_problem(problem, where, workspace, named)
+
+
+def forget() -> None:
+    """Forget the algorithms that this process measured or read from the plan file."""
+    plan_file.forget()
+    forget_prepared()
+
+
 def _device_type(device: Device) -> str:
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device).type
-
-
-def _layer(workspace_mb: float, algorithm: str) -> BypassLayer:
-    if not workspace_mb > 0:
-        raise ValueError(f"workspace_mb is a positive number of MiB, not {workspace_mb!r}")
-    if algorithm != "auto" and algorithm not in ALGORITHMS:
-        raise ValueError(f"no algorithm {algorithm!r}; there are auto, {', '.join(ALGORITHMS)}")
-    return BypassLayer(workspace_mb, algorithm)

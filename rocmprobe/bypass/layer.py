@@ -21,19 +21,24 @@ _prepared: dict[Any, Union[_Prepared, str]] = {}
 _MOST_PREPARED = 4096
 
 
+def forget_prepared() -> None:
+    """Prepare, and choose, anew when a problem comes next."""
+    _prepared.clear()
+
+
 class BypassLayer(Layer):
     """Computes what it can and leaves the rest to ``proceed``, counting both.
 
     Args:
         workspace_mb: the cap on the workspace of one direction of one call, in MiB; see ``plan``.
-        algorithm: "auto", or the name of the one to take wherever it applies.
+        algorithm: "auto", "fast", or the name of the one to take wherever it applies; see ``plan``.
     """
 
     name = "bypass"
     rank = RANK_BYPASS
     ties_backward = True
 
-    def __init__(self, workspace_mb: float, algorithm: str = "auto") -> None:
+    def __init__(self, workspace_mb: float, algorithm: str) -> None:
         self._cap = int(workspace_mb * MEGABYTE)
         self._algorithm = algorithm
 
@@ -81,7 +86,7 @@ class BypassLayer(Layer):
             image, feature = reversed(sides) if call.transposed else sides
             prepared.problem.weights(image, feature, to_weight)
         if wants_bias:
-            to_bias = call.grad_output.sum((0, *range(2, call.grad_output.dim())))
+            to_bias = _channel_sums(call.grad_output, self._cap)
         return to_input, to_weight, to_bias
 
     def _prepare(self, call: Union[ConvolutionCall, BackwardCall]) -> Union[_Prepared, str]:
@@ -184,6 +189,16 @@ def _output_side(plain: Geometry, transposed: bool) -> tuple[int, ...]:
 
 def _empty(shape: tuple[int, ...], like: torch.Tensor, layout: torch.memory_format) -> torch.Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
+
+
+def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
+    """The gradient of a bias, from as many channels at a time as ``cap`` bytes allow, and at least one."""
+    dimensions = (0, *range(2, gradient.dim()))
+    if gradient.element_size() >= 4:
+        return gradient.sum(dimensions)
+    # On a CPU, PyTorch sums fp16 and bf16 by way of a copy in fp32.
+    step = max(1, cap // (4 * gradient[:, 0].numel()))
+    return torch.cat([some.sum(dimensions) for some in torch.split(gradient, step, 1)])
 
 
 def _squeezed(gradient: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

@@ -42,17 +42,13 @@ def plan(
         dense: False when an operand is not contiguous, nor channels-last (a slice, an expanded tensor).
         workspace_mb: the cap on the workspace, in MiB. It is kept unless a single window, or for col2im in
             fp16 and bf16 a single sample's image, needs more; the weight's copy counts against it too.
-        algorithm: "auto", by the cost model; or the name of one, which is taken wherever it applies.
+        algorithm: "auto", by the cost model among those that sum plain products; "fast", among all; or the
+            name of one, which is taken wherever it applies.
 
     Raises:
         ValueError: when PyTorch would refuse the problem, or when there is nothing to compute.
     """
-    if len(weight_shape) == 3:
-        # A 1-d problem is computed as a 2-d one of height 1.
-        input_shape, weight_shape = ((*shape[:2], 1, *shape[2:]) for shape in (input_shape, weight_shape))
-        stride, dilation, padding = (1, *stride), (1, *dilation), (0, *padding)
-        output_padding = None if output_padding is None else (0, *output_padding)
-    plain = geometry(
+    plain = plain_form(
         input_shape,
         weight_shape,
         stride=stride,
@@ -64,7 +60,41 @@ def plan(
     )
     operands = Operands(dtype, device_type, channels_last, dense)
     cap = int(workspace_mb * MEGABYTE)
-    return choose(plain_direction(direction, transposed), plain, operands, cap, algorithm)
+    found = eligible(plain_direction(direction, transposed), plain, operands, cap, algorithm, False)
+    return by_model(found, device_type)
+
+
+def plain_form(
+    input_shape: Sequence[int],
+    weight_shape: Sequence[int],
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int] | None,
+    groups: int,
+) -> Geometry:
+    """The plain convolution behind a problem; a 1-d one is computed as a 2-d one of height 1.
+
+    Raises:
+        ValueError: when PyTorch would refuse the problem, or when there is nothing to compute.
+    """
+    if len(weight_shape) == 3:
+        # A 1-d problem is computed as a 2-d one of height 1.
+        input_shape, weight_shape = ((*shape[:2], 1, *shape[2:]) for shape in (input_shape, weight_shape))
+        stride, dilation, padding = (1, *stride), (1, *dilation), (0, *padding)
+        output_padding = None if output_padding is None else (0, *output_padding)
+    return geometry(
+        input_shape,
+        weight_shape,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        transposed=transposed,
+        output_padding=output_padding,
+        groups=groups,
+    )
 
 
 def plain_direction(direction: str, transposed: bool) -> str:
@@ -88,10 +118,39 @@ def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) ->
     return [each for each in found if each is not None]
 
 
-def choose(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str = "auto") -> Plan:
-    """As :func:`plan`, for a direction of a plain convolution and a cap in bytes."""
+def eligible(
+    direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str, deterministic: bool
+) -> list[Plan]:
+    """The plans that ``algorithm`` leaves to choose from; never empty.
+
+    "auto" leaves those that sum plain products, "fast" all, the name of an algorithm that one where it
+    applies. ``deterministic`` leaves out those whose sums are not plain, whatever was asked for.
+    """
     found = candidates(direction, plain, operands, cap)
-    wanted = [each for each in found if each.algorithm == algorithm]
     exact = [each for each in found if ALGORITHMS[each.algorithm].exact]
-    small = [each for each in exact if each.workspace_bytes <= cap] or exact
-    return min(wanted or small, key=USUAL[operands.device_type].seconds)
+    named = [each for each in (exact if deterministic else found) if each.algorithm == algorithm]
+    if named:
+        return named
+    allowed = found if algorithm == "fast" and not deterministic else exact
+    return [each for each in allowed if each.workspace_bytes <= cap] or allowed
+
+
+def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
+    """The quickest by the cost model with the usual rates of such a device."""
+    return min(plans, key=USUAL[device_type].seconds)
+
+
+def name(direction: str, plain: Geometry, operands: Operands, cap: int) -> str:
+    """One line that tells problems apart as far as their plans go."""
+    sizes = (
+        f"{letter}{'x'.join(map(str, values))}"
+        for letter, values in (
+            ("i", plain.image), ("o", plain.feature), ("f", plain.kernel), ("s", plain.stride),
+            ("p", plain.padding), ("d", plain.dilation),
+        )
+    )  # fmt: skip
+    layout = f"{'last' if operands.channels_last else 'first'}-{'dense' if operands.dense else 'strided'}"
+    return (
+        f"{direction} {operands.dtype} {layout} n{plain.batch} c{plain.channels} k{plain.filters} "
+        f"g{plain.groups} {' '.join(sizes)} w{cap}"
+    )

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, Callable
+
+import torch
 
 from rocmprobe.bypass.algorithms import Plan
+
+_SIDE = 512
+_COPIED = 1 << 20
+_REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -20,5 +29,40 @@ class Rates:
         return plan.flops / self.flops + plan.moved_bytes / self.bytes + plan.launches * self.launch
 
 
-#: Round figures, of a two-core CPU and of a mid-range GPU: what decides is their ratio.
+#: Round figures, of a two-core CPU and of a mid-range GPU, where the choice must not depend on a measurement:
+#: what decides is their ratio.
 USUAL = {"cpu": Rates(1.5e11, 1.2e10, 6e-6), "cuda": Rates(5e12, 2e11, 8e-6)}
+
+
+@cache
+def measured(device: torch.device) -> Rates:
+    """The rates of ``device`` in fp32, measured once, in some 10 ms."""
+    square = torch.ones((_SIDE, _SIDE), device=device)
+    product = torch.empty_like(square)
+    # Columns are copied in short runs, so the yardstick is a copy of short runs.
+    runs = torch.ones((_COPIED // 64, 128), device=device)[:, :64]
+    copy, small = torch.empty(runs.shape, device=device), torch.ones(1, device=device)
+    return Rates(
+        2 * _SIDE**3 / _least(device, lambda: torch.mm(square, square, out=product)),
+        2 * 4 * _COPIED / _least(device, lambda: copy.copy_(runs)),
+        _least(device, lambda: small.add_(1)),
+    )
+
+
+def seconds(device: torch.device, call: Callable[[], Any]) -> float:
+    """Wall time of ``call`` with all that it leaves running on ``device``."""
+    _wait(device)
+    started = time.perf_counter()
+    call()
+    _wait(device)
+    return time.perf_counter() - started
+
+
+def _least(device: torch.device, call: Callable[[], Any]) -> float:
+    call()
+    return max(1e-7, min(seconds(device, call) for _ in range(_REPEATS)))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

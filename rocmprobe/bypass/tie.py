@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Callable, cast
 
 import torch
@@ -21,6 +22,7 @@ from torch.autograd import forward_ad
 
 from rocmprobe.bypass import shim
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.bypass.untraced import untraced
 
 # torch 2 hands functorch the forward of a Function and its bookkeeping apart; before, they are one.
 _SETUP_APART = hasattr(torch.autograd.Function, "setup_context")
@@ -30,6 +32,9 @@ def convolution_kernel(*arguments: Any) -> torch.Tensor:
     """``aten::convolution`` and ``aten::_convolution`` under the autograd key."""
     with torch._C.DisableTorchFunction():
         held = shim.tying_layers(arguments[0].device.type)
+        if not held:
+            packet = torch.ops.aten.convolution if len(arguments) == 9 else torch.ops.aten._convolution
+            return cast(torch.Tensor, packet.default._op_dk(torch._C.DispatchKey.Autograd, *arguments))
         return cast(torch.Tensor, _apply(_Convolution, held, *arguments))
 
 
@@ -37,6 +42,9 @@ def backward_kernel(*arguments: Any) -> Gradients:
     """``aten::convolution_backward`` under the autograd key."""
     with torch._C.DisableTorchFunction():
         held = shim.tying_layers(arguments[1].device.type)
+        if not held:
+            operator = torch.ops.aten.convolution_backward.default
+            return cast(Gradients, operator._op_dk(torch._C.DispatchKey.Autograd, *arguments))
         return cast(Gradients, _apply(_Backward, held, *arguments))
 
 
@@ -48,6 +56,10 @@ def _convolve(held: Sequence[shim.Layer], call: ConvolutionCall) -> torch.Tensor
 
 
 def _gradients(held: Sequence[shim.Layer], call: BackwardCall) -> Gradients:
+    nobody_differentiates = not torch.is_grad_enabled() and forward_ad._current_level < 0
+    if nobody_differentiates and _next_below(call.grad_output, call.input, call.weight):
+        with torch._C.DisableTorchFunction(), _below_autograd():
+            return shim.run_backward(call, held)
     if shim.covers(call.input.device.type, held):
         return cast(Gradients, torch.ops.aten.convolution_backward.default(*call.arguments()))
     return cast(Gradients, _Backward.apply(held, *call.arguments()))
@@ -60,6 +72,21 @@ def _operator(call: ConvolutionCall) -> Callable[..., Any]:
 
 def _transforming() -> bool:
     return _SETUP_APART and bool(torch._C._are_functorch_transforms_active())
+
+
+def _next_below(*tensors: torch.Tensor) -> bool:
+    """Whether the kernels of the device come next below autograd: no transform, mode or wrapper between."""
+    # torch 1.13.1 cannot compare sets of keys.
+    if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():
+        return False
+    keys = torch._C._dispatch_keys
+    return all(keys(tensor) == _plain_keys(tensor.device.type) for tensor in tensors)
+
+
+@cache
+def _plain_keys(device_type: str) -> Any:
+    with torch.inference_mode(False):
+        return torch._C._dispatch_keys(torch.empty(0, device=device_type))
 
 
 @contextmanager
@@ -121,7 +148,7 @@ class _TiedConvolution(_Tied):
     def forward(held: Sequence[shim.Layer], *arguments: Any) -> torch.Tensor:
         call = ConvolutionCall.of(arguments)
         with _below_autograd():
-            if shim.covers(call.input.device.type, held):
+            if not _next_below(call.input, call.weight) and shim.covers(call.input.device.type, held):
                 return cast(torch.Tensor, _operator(call)(*arguments))
             return shim.run_convolution(call, held)
 
@@ -135,6 +162,7 @@ class _TiedConvolution(_Tied):
         ctx.set_materialize_grads(False)
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, grad_output: torch.Tensor | None) -> tuple[Any, ...]:
         wanted = [bool(each) for each in ctx.needs_input_grad[1:4]]
         gradients: Gradients = (None, None, None)
@@ -145,6 +173,7 @@ class _TiedConvolution(_Tied):
         return (None, *gradients, *(None for _ in ctx.settings))
 
     @staticmethod
+    @untraced
     def jvp(ctx: Any, _held: None, *tangents: Any) -> torch.Tensor:
         input, weight = ctx.saved_tensors
         input_tangent, weight_tangent, bias_tangent = tangents[:3]
@@ -175,6 +204,7 @@ class _TiedBackward(_Tied):
         ctx.set_materialize_grads(False)
 
     @staticmethod
+    @untraced
     def backward(
         ctx: Any,
         for_input: torch.Tensor | None,
@@ -202,6 +232,7 @@ class _TiedBackward(_Tied):
         return (None, to_grad_output, to_input, to_weight, *(None for _ in range(8)))
 
     @staticmethod
+    @untraced
     def jvp(ctx: Any, _held: None, *tangents: Any) -> tuple[Any, ...]:
         grad_output, input, weight = ctx.saved_tensors
         of_grad_output, of_input, of_weight = tangents[:3]

@@ -66,7 +66,7 @@ def test_measured_peak_is_within_the_formula_and_the_cap(name, dtype, channels_l
     input, weight, options = operands(name, dtype, channels_last)
     zeros = (0,) * (input.dim() - 2)
     settings = (options["stride"], options["padding"], options["dilation"], options["transposed"], zeros)
-    computes = layer.BypassLayer(workspace_mb)
+    computes = layer.BypassLayer(workspace_mb, "auto")
     forward = calls.ConvolutionCall(input, weight, None, *settings, options["groups"])
     output = computes.convolution(forward, None)
 

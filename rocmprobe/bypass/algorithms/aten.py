@@ -3,13 +3,14 @@
 ``slow_conv2d`` is columns and a product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp): on a
 CPU the columns of the whole batch, on a GPU of one sample at a time.
 
-Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU, and all operands and
-results once more.
+Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU (none for 1x1 at
+stride 1), and what has to be copied of operands and results to lie contiguous.
 """
 
 from __future__ import annotations
 
 from math import prod
+from typing import Any, cast
 
 import torch
 
@@ -36,7 +37,8 @@ class Aten(Algorithm):
             return None
         samples = plain.batch if operands.device_type == "cpu" else 1
         windows = prod(plain.feature)
-        columns = plain.channels * plain.taps * windows
+        # PyTorch takes the image itself for columns where it can.
+        columns = 0 if plain.is_pointwise() else plain.channels * plain.taps * windows
         sides = plain.batch * (plain.channels * prod(plain.image) + plain.filters * windows)
         # The results once more, since PyTorch allocates its own, and operands that are made contiguous.
         workspace = (samples * columns + 2 * sides + 2 * plain.filters * plain.depth) * operands.size
@@ -58,7 +60,8 @@ class Aten(Algorithm):
         feature: torch.Tensor,
     ) -> None:
         sizes = (list(plain.kernel), bias, list(plain.stride), list(plain.padding))
-        feature.copy_(torch.ops.aten._slow_conv2d_forward(image.contiguous(), weight.contiguous(), *sizes))
+        found = torch.ops.aten._slow_conv2d_forward(image.contiguous(), weight.contiguous(), *sizes)
+        _become(feature, found)
 
     def backward_data(
         self,
@@ -72,7 +75,7 @@ class Aten(Algorithm):
         # PyTorch takes the image for its sizes only.
         found, _, _ = _backward(plain, gradient, image, weight, [True, False, False])
         if bias is None:
-            image.copy_(found)
+            _become(image, found)
         else:
             torch.add(found, bias.view(-1, 1, 1), out=image)
 
@@ -85,7 +88,16 @@ class Aten(Algorithm):
         weight_gradient: torch.Tensor,
     ) -> None:
         _, found, _ = _backward(plain, gradient, image, weight_gradient, [False, True, False])
-        weight_gradient.copy_(found)
+        _become(weight_gradient, found)
+
+
+def _become(result: torch.Tensor, found: torch.Tensor) -> None:
+    """Give ``result`` the memory of ``found`` if they lie alike, else its values."""
+    if result.stride() == found.stride():
+        # torch does not annotate this form.
+        cast(Any, result).set_(found)
+    else:
+        result.copy_(found)
 
 
 def _whole(plain: Geometry) -> bool:

@@ -13,6 +13,8 @@ from rocmprobe.worker.tensors import Tensors, run, uniform
 
 #: Allocators round sizes up; a peak above this multiple of what was predicted is a wrong prediction.
 PEAK_TOLERANCE = 1.2
+#: Calls that follow the first one untimed: the bypass measures its algorithms in the third call of a problem.
+_WARM_UP = 2
 #: Seconds of steady calls after a first one: there are several first ones, so each may be short.
 STEADY_SECONDS = 0.2
 
@@ -31,6 +33,8 @@ def memory(ask: Ask) -> Answer:
     """
     import torch
 
+    from rocmprobe.bypass import reset_status
+
     problem, operands = ask.the_problem, _placed(ask)
     leaves = [operands.input.requires_grad_(), operands.weight.requires_grad_()]
     kept: dict[int, int] = {}
@@ -46,6 +50,7 @@ def memory(ask: Ask) -> Answer:
 
     ask.first_call(forward_and_backward)
     kept.clear()
+    reset_status()
     with ask.tested(), ask.backend.meter(ask.device) as meter:
         forward_and_backward()
     # What any implementation needs: the output and both gradients, as large as grad, input and weight.
@@ -61,19 +66,16 @@ def memory(ask: Ask) -> Answer:
 
 
 def _workspace(ask: Ask) -> int:
-    """What the bypass says it allocates at most above operands and results, in its costliest direction."""
+    """What the algorithms that the bypass took say that they allocate at most above operands and results."""
     from rocmprobe import bypass
 
-    problem = ask.the_problem
+    taken = bypass.status()["calls"]
     return max(
-        bypass.plan(
-            direction, problem.input_shape, problem.weight_shape, stride=problem.stride,
-            padding=problem.padding, dilation=problem.dilation, transposed=problem.transposed,
-            output_padding=problem.output_padding, groups=problem.groups, dtype=ask.dtype_name,
-            device_type=ask.backend.device_type, channels_last=problem.channels_last,
-        ).workspace_bytes
-        for direction in DIRECTIONS
-    )  # fmt: skip
+        plan.workspace_bytes
+        for explanation in bypass.explain(ask.the_problem, ask.backend.device_type).values()
+        for plan in explanation.alternatives
+        if plan.algorithm in taken
+    )
 
 
 def throughput(ask: Ask) -> Answer:
@@ -95,6 +97,8 @@ def throughput(ask: Ask) -> Answer:
     for name, call in (("fwd", forward), ("fwd_bwd", forward_and_backward)):
         ask.first_call(call)
         with ask.tested():
+            for _ in range(_WARM_UP):
+                call()
             seconds = _repeat(ask, call, ask.seconds)
         answer.timings.update(_steady(name, seconds))
     return answer

@@ -1,0 +1,135 @@
+"""The bypass for one model only.
+
+Each module of the model gets a class derived from its own, whose calls run inside of a scoped bypass. The
+instances, their parameters, hooks, parametrisations and state-dict keys stay as they are, and ``isinstance``
+holds. Copies and DataParallel replicas are patched too; a pickle holds the former classes.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import weakref
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch.nn.utils import parametrize
+
+from rocmprobe.bypass.locks import lock_across_forks
+from rocmprobe.bypass.scope import ScopedLayer, entered
+
+_lock = lock_across_forks()
+#: The living modules behind each layer that is on the shim.
+_users: dict[ScopedLayer, weakref.WeakSet[torch.nn.Module]] = {}
+
+
+class _Patched:
+    """What the derived classes have in common."""
+
+    _bypass_layer: ScopedLayer
+    _bypass_former: Any
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        own = getattr(self._bypass_former, "__deepcopy__", None)
+        if own is not None:
+            copied = own(self, memo)
+        else:
+            copied = self._bypass_former.__new__(self._bypass_former)
+            memo[id(self)] = copied
+            copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        copied.__class__ = type(self)
+        _users[self._bypass_layer].add(copied)
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A class that is made while the program runs cannot be found by its name when the pickle is read.
+        _, _, *rest = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
+        return (cast(Any, copyreg)._reconstructor, (self._bypass_former, object, None), *rest)
+
+
+@cache
+def _call() -> Any:
+    """``__call__`` of the derived classes."""
+
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        if not isinstance(self, _Patched):
+            # torch.compile keeps the method of a model that has been restored since.
+            return self(*arguments, **options)
+        with entered(self._bypass_layer):
+            return self._bypass_former.__call__(self, *arguments, **options)
+
+    if hasattr(torch, "compiler"):
+        # A compiled call would leave the scope at once and run its graph afterwards, so that convolutions
+        # would go native in silence. What is called inside may well be compiled.
+        return cast(Any, torch.compiler).disable(call, recursive=False)
+    return call
+
+
+def patch_model(model: torch.nn.Module, layer: ScopedLayer) -> None:
+    """Let every convolution that ``model`` or a module in it computes go through ``layer``.
+
+    Raises:
+        TypeError: for something that is no module, or a scripted one, which runs outside of Python.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"patch takes a torch.nn.Module, not {type(model).__name__}")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise TypeError("a scripted module runs outside of Python; use install() or enabled() for it")
+    with _lock:
+        _restore(model)
+        classes: dict[type, type] = {}
+        users = _users.setdefault(layer, weakref.WeakSet())
+        for module in model.modules():
+            former = type(module)
+            if parametrize.is_parametrized(module):
+                # The class that PyTorch made for the parametrisation stays on top, where it is looked for.
+                former = former.__bases__[0]
+            if former not in classes:
+                classes[former] = _derived(former, layer)
+            _replace(module, former, classes[former])
+            users.add(module)
+        layer.lay()
+        _lift_the_idle()
+
+
+def unpatch_model(model: torch.nn.Module) -> None:
+    """Undo :func:`patch_model`; what is not patched is left alone."""
+    with _lock:
+        _restore(model)
+        _lift_the_idle()
+
+
+def _restore(model: torch.nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, _Patched):
+            _users[module._bypass_layer].discard(module)
+            derived = next(each for each in type(module).__mro__ if "_bypass_former" in vars(each))
+            _replace(module, derived, module._bypass_former)
+
+
+def _replace(module: torch.nn.Module, old: type, new: type) -> None:
+    """Exchange the class of ``module``, or its base where another one has been put on top of it."""
+    top = type(module)
+    if top is old:
+        module.__class__ = new
+    else:
+        top.__bases__ = tuple(new if each is old else each for each in top.__bases__)
+
+
+def _lift_the_idle() -> None:
+    # Of a model that was dropped while patched this is the first news.
+    for layer in [layer for layer, modules in _users.items() if not modules]:
+        del _users[layer]
+        layer.lift()
+
+
+def _derived(former: type, layer: ScopedLayer) -> type:
+    return type(
+        former.__name__,
+        (_Patched, former),
+        {
+            "__module__": former.__module__, "__qualname__": former.__qualname__, "__doc__": former.__doc__,
+            "__call__": _call(), "_bypass_layer": layer, "_bypass_former": former,
+        },
+    )  # fmt: skip

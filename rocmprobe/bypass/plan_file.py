@@ -1,0 +1,128 @@
+"""What was measured, kept from one process to the next.
+
+One file for each device and torch version, in ``$XDG_CACHE_HOME/rocmprobe/bypass`` (or ``~/.cache``), or in
+the folder that the variable ``ROCMPROBE_BYPASS_PLANS`` names; ``0`` keeps nothing. Each line is one record
+that stands for itself, and is appended in one write, so that processes need not wait for each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from rocmprobe.bypass.locks import lock_across_forks
+
+VARIABLE = "ROCMPROBE_BYPASS_PLANS"
+VERSION = 1
+
+_lock = lock_across_forks()
+#: By device and folder, and within by problem.
+_known: dict[tuple[str, Path | None], dict[str, str]] = {}
+_warned: set[Path] = set()
+
+
+def kept(device: torch.device, problem: str) -> str | None:
+    """The algorithm that was measured to be the quickest for ``problem``, if this or another process did.
+
+    What is in the file and is no record of this version, device and torch is ignored, with one warning.
+    """
+    return _records(device).get(problem)
+
+
+def keep(device: torch.device, problem: str, algorithm: str) -> None:
+    """Note that ``algorithm`` was the quickest for ``problem``; of a file that cannot be written it warns."""
+    _records(device)[problem] = algorithm
+    path = _path(device)
+    if path is None:
+        return
+    record = {**_heading(device), "problem": problem, "algorithm": algorithm}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, (json.dumps(record) + "\n").encode())
+        finally:
+            os.close(handle)
+    except OSError as error:
+        _warn(path, f"cannot be written ({error.strerror}); what is measured is not kept")
+
+
+def forget() -> None:
+    """Forget what this process has measured and read."""
+    with _lock:
+        _known.clear()
+        _warned.clear()
+
+
+def _path(device: torch.device) -> Path | None:
+    folder = os.environ.get(VARIABLE)
+    if folder == "0":
+        return None
+    if not folder:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = str(Path(cache) / "rocmprobe" / "bypass")
+    name = "-".join(str(each) for each in _heading(device).values())
+    return Path(folder) / (re.sub(r"[^A-Za-z0-9.+]+", "-", name) + ".jsonl")
+
+
+def _heading(device: torch.device) -> dict[str, object]:
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        name = f"{properties.name} {getattr(properties, 'gcnArchName', '')}".strip()
+    else:
+        name = f"{_processor()} {torch.get_num_threads()} threads"
+    return {"version": VERSION, "device": name, "torch": torch.__version__}
+
+
+@cache
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
+    except OSError:
+        return "cpu"
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1) if found else "cpu"
+
+
+def _records(device: torch.device) -> dict[str, str]:
+    path = _path(device)
+    place = (str(device), path)
+    with _lock:
+        if place not in _known:
+            _known[place] = {} if path is None else _read(path, _heading(device))
+        return _known[place]
+
+
+def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        _warn(path, f"cannot be read ({error.strerror})")
+        return {}
+    records: dict[str, str] = {}
+    foreign = 0
+    for line in lines:
+        try:
+            record = json.loads(line)
+            if {name: record[name] for name in heading} != heading:
+                raise ValueError
+            records[str(record["problem"])] = str(record["algorithm"])
+        except (ValueError, KeyError, TypeError):
+            foreign += 1
+    if foreign:
+        _warn(path, f"has {foreign} of {len(lines)} lines that are no plans of this device; ignored")
+    return records
+
+
+def _warn(path: Path, what: str) -> None:
+    if path not in _warned:
+        _warned.add(path)
+        warnings.warn(f"rocmprobe.bypass: {path} {what}", stacklevel=2)
