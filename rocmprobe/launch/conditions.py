@@ -1,0 +1,143 @@
+"""What a program is to run under: from results, and from what the user wants of the bypass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.launch.command import CONDITIONS, NO_PACKING
+from rocmprobe.model import BadInput, Recommendation, Results, Setting, read_results
+from rocmprobe.settings import all_settings, searches
+from rocmprobe.solvers import are_switches
+
+DEFAULT_PROFILE = Path("reports/latest/results.json")
+_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+#: PyTorch's device types that a convolution may be kept from its vendor library on.
+_ALL = ("cuda", "cpu")
+#: HIP reads both names; a device that does not exist ends its list, and CUDA's.
+_NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """``variables`` are set before the program starts; the rest holds as soon as it has imported torch.
+
+    ``bypass`` and ``vendor_off`` are device types, ``flags`` those of ``torch.backends``; ``torch`` is the
+    version that the flags are for, "" where every version takes them alike. ``words`` tell a user all this.
+    """
+
+    words: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    bypass: tuple[str, ...] = ()
+    vendor_off: tuple[str, ...] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    torch: str = ""
+
+    def as_variables(self) -> dict[str, str]:
+        """All of it, for the environment of the program: ``rocmprobe.launch.inside`` reads the last."""
+        inside = {
+            "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
+            "torch": self.torch,
+        }  # fmt: skip
+        return {**self.variables, CONDITIONS: json.dumps(inside)}
+
+
+def conditions(profile: Optional[Path], bypass: str) -> Conditions:
+    """What the results ``profile`` recommend (None: those of the latest run), with the bypass "auto" as
+    they have it, "always" on every device besides, or "never".
+
+    Raises BadInput for results that cannot be read, that recommend nothing, or whose recommendation no
+    program can be put under from outside.
+    """
+    if profile is None and not DEFAULT_PROFILE.exists():
+        if bypass == "always":
+            return _bypass_alone()
+        raise BadInput(
+            f"{DEFAULT_PROFILE}: there are no results here, so nothing was run; make some with "
+            "`rocmprobe run`, name some with --profile, or take the bypass alone with --bypass always"
+        )
+    path = profile or DEFAULT_PROFILE
+    results = read_results(path)
+    recommended = results.recommendation
+    if recommended is None or recommended.configuration.setting is None:
+        if bypass == "always":
+            return _bypass_alone()
+        raise BadInput(
+            f"{path}: no safe configuration was found, so nothing was run; run it as it is, "
+            "or under the bypass alone with --bypass always"
+        )
+    return _recommended(path, results, recommended, bypass)
+
+
+def _bypass_alone() -> Conditions:
+    return Conditions("the bypass alone", NO_PACKING, bypass=_ALL)
+
+
+def _recommended(path: Path, results: Results, recommended: Recommendation, bypass: str) -> Conditions:
+    setting = _setting(path, results, recommended)
+    devices = _devices(results)
+    on = _ALL if bypass == "always" else devices if setting.bypass and bypass == "auto" else ()
+    off = () if setting.vendor_library else devices
+    variables = _variables(path, recommended)
+    extra = {**(_NO_GPU if setting.device == "cpu" else {}), **(NO_PACKING if "cpu" in on else {})}
+    holds = [f"{name}={value}" for name, value in variables.items()]
+    holds += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    holds += ["vendor library off"] if off else []
+    holds += ["bypass"] if on else []
+    holds += ["GPUs hidden, so it runs on the CPU"] if setting.device == "cpu" else []
+    machine = f", for the simulated machine {results.simulated}" if results.simulated else ""
+    return Conditions(
+        f"the setting {setting.name} of {path} ({', '.join(holds) or 'nothing to change'}){machine}",
+        {**variables, **extra}, on, off, setting.torch, _torch(results, setting),
+    )  # fmt: skip
+
+
+def _setting(path: Path, results: Results, recommended: Recommendation) -> Setting:
+    name = recommended.configuration.setting
+    setting = next((each for each in results.settings if each.name == name), None)
+    if setting is None:
+        raise BadInput(
+            f"{path}: recommendation/configuration/setting: the run had no setting {name!r}; "
+            "the file is damaged, run again"
+        )
+    known = {flag for each, _, _ in all_settings() for flag in each.torch}
+    known.update(flag for each in searches() for flag in each.torch)
+    for flag in setting.torch:
+        if flag not in known:
+            raise BadInput(f"{path}: settings: {flag!r} is no flag that a setting has; run again")
+    if setting.changes_problems:
+        what = f"the dtype {setting.dtype}" if setting.dtype else "the memory format channels-last"
+        raise BadInput(
+            f"{path}: the recommended setting {name} is {what}, which a program can only take itself; "
+            "nothing was run. `rocmprobe env` has the lines to write into it"
+        )
+    return setting
+
+
+def _variables(path: Path, recommended: Recommendation) -> dict[str, str]:
+    """The recommended variables. Results may come from anywhere: what no setting sets is not set here."""
+    known = {name for each, _, _ in all_settings() for name in each.env}
+    variables = dict(recommended.configuration.env)
+    for name, value in variables.items():
+        ours = name in known or name.startswith(_OVERRIDE) or are_switches({name: value})
+        if not ours or "=" in name or "\0" in name + value:
+            raise BadInput(
+                f"{path}: recommendation/configuration/env: {name!r} is no variable of a setting; run again"
+            )
+    return variables
+
+
+def _devices(results: Results) -> tuple[str, ...]:
+    """The device types that the recommendation is about; a simulated GPU computes on the CPU."""
+    if results.simulated:
+        return _ALL
+    on_gpu = any(outcome.device.startswith("cuda") for outcome in results.outcomes)
+    return ("cuda",) if on_gpu else ("cpu",)
+
+
+def _torch(results: Results, setting: Setting) -> str:
+    version = results.machine.value("torch.version")
+    return str(version) if setting.search and setting.torch and version and not results.simulated else ""

@@ -1,0 +1,50 @@
+"""What a process leaves in files, and its end, however it was started."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from multiprocessing import util
+from typing import Any, Callable
+
+#: multiprocessing refers weakly to what it calls after a fork.
+_kept: list[Any] = []
+
+
+def append(path: str, line: object) -> None:
+    """Add ``line`` to the file as JSON, in one write, so that those of several processes do not mix.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, (json.dumps(line) + "\n").encode())
+    finally:
+        os.close(descriptor)
+
+
+class _Ending:
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._ended_in = 0
+
+    def __call__(self) -> None:
+        if self._ended_in != os.getpid():
+            self._ended_in = os.getpid()
+            self._call()
+
+    def follow(self) -> None:
+        """In a child of multiprocessing: it ends without atexit, but runs finalizers, the lowest last."""
+        util.Finalize(None, self, exitpriority=-1000)
+
+
+def at_end(call: Callable[[], None]) -> None:
+    """Call ``call`` when this process ends, and when each process does that is forked off it.
+
+    A process that is killed by a signal, or that ends itself by ``os._exit``, is not seen to end.
+    """
+    ending = _Ending(call)
+    _kept.append(ending)
+    atexit.register(ending)
+    util.register_after_fork(ending, _Ending.follow)

@@ -1,0 +1,143 @@
+"""Running a program below this process, and gathering what its processes recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe import shapes
+from rocmprobe.launch import command as launch
+from rocmprobe.model import DIRECTIONS
+from rocmprobe.redact import redacted
+
+#: What a terminal sends to all that runs in it; and what is sent to one process.
+_OF_A_TERMINAL = ("SIGINT", "SIGQUIT")
+_TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+
+def record(command: Sequence[str], output: Path) -> tuple[int, int]:
+    """Run ``command`` and write the convolutions that it computes to the file ``output``.
+
+    Returns the exit code as a shell has it, and how many problems were found. Raises BadInput, before
+    anything is run, where there is no such program or no such file can be written; OSError where writing
+    fails later.
+    """
+    program = launch.checked(command, os.environ)
+    target = shapes.writable(output)
+    folder = Path(tempfile.mkdtemp(prefix="rocmprobe-shapes-"))
+    try:
+        environ = launch.environment(os.environ, {launch.RECORD: str(folder), **launch.NO_PACKING})
+        code = _run(program, command, environ)
+        found = merged(folder)
+        shapes.write(target, {"command": redacted(list(command)), **found})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code, len(found["problems"])
+
+
+def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
+    # In a terminal the program stays in the foreground, and gets Ctrl-C from there. Elsewhere it has a group
+    # of its own, so that a signal for the group of rocmprobe does not reach it twice.
+    in_terminal = sys.stdin is not None and sys.stdin.isatty()
+    with _forwarding(in_terminal) as started:
+        try:
+            process = subprocess.Popen(
+                command, executable=program, env=dict(environ), start_new_session=not in_terminal
+            )
+        except OSError as error:
+            raise launch.cannot_run(command, error) from error
+        started(process)
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _forwarding(in_terminal: bool) -> Iterator[Any]:
+    """Pass signals on to the program that is started inside of the context, also those that came before."""
+    process: Optional[subprocess.Popen[bytes]] = None
+    early: list[int] = []
+
+    def forward(number: int, _frame: object = None) -> None:
+        group = signal.Signals(number).name in _OF_A_TERMINAL
+        if process is None:
+            early.append(number)
+        elif not group:
+            process.send_signal(number)
+        elif not in_terminal and process.poll() is None:
+            os.killpg(process.pid, number)
+
+    def started(its: subprocess.Popen[bytes]) -> None:
+        nonlocal process
+        process = its
+        for number in early:
+            forward(number)
+
+    names = [getattr(signal, name) for name in (*_OF_A_TERMINAL, *_TO_ONE)]
+    # What is ignored here, as under nohup, the program is to ignore as well.
+    before = {each: signal.getsignal(each) for each in names if signal.getsignal(each) != signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, forward)
+    try:
+        yield started
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def merged(folder: Path) -> dict[str, Any]:
+    """What all processes recorded in ``folder``: versions of torch, and problems in the order of meeting."""
+    versions: set[str] = set()
+    problems: dict[str, tuple[float, dict[str, Any], list[int]]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        of_one = _Process(path)
+        versions.update(of_one.versions)
+        for at, problem, counts in of_one.problems():
+            key = json.dumps(problem, sort_keys=True)
+            first, _, sum_ = problems.get(key, (at, problem, [0] * len(DIRECTIONS)))
+            total = [one + other for one, other in zip(sum_, counts)]
+            problems[key] = (min(first, at), problem, total)
+    ordered = sorted(problems.values(), key=lambda each: each[0])
+    return {
+        "torch": sorted(versions),
+        "problems": [{**problem, "counts": dict(zip(DIRECTIONS, counts))} for _, problem, counts in ordered],
+    }
+
+
+class _Process:
+    """What one process wrote, up to a line that is torn: it was killed, or there was no more room."""
+
+    def __init__(self, path: Path) -> None:
+        self.versions: list[str] = []
+        self._met: list[tuple[float, dict[str, Any]]] = []
+        self._counts: dict[int, list[int]] = {}
+        self._ended = False
+        with suppress(ValueError):
+            for line in path.read_bytes().split(b"\n"):
+                self._take(json.loads(line))
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if "torch" in line:
+            self.versions.append(line["torch"])
+        elif "problem" in line:
+            self._met.append((line["at"], line["problem"]))
+        elif "done" in line:
+            self._counts[line["done"]] = line["counts_of_it"]
+        else:
+            self._counts.update(enumerate(line["counts"]))
+            self._ended = line.get("ended", False)
+
+    def problems(self) -> Iterator[tuple[float, dict[str, Any], list[int]]]:
+        for number, (at, problem) in enumerate(self._met):
+            counts = self._counts.get(number, [0] * len(DIRECTIONS))
+            # A process that came to its end did not die in it: PyTorch refused the arguments.
+            if any(counts) or not self._ended:
+                yield at, problem, counts
