@@ -11,7 +11,6 @@ PyTorch (``torch.jit.optimize_for_inference``, ``to_mkldnn``).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Union
@@ -22,13 +21,14 @@ from rocmprobe.bypass import shim
 from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
 from rocmprobe.bypass.counts import reset_status, status
 from rocmprobe.bypass.layer import BypassLayer
+from rocmprobe.bypass.locks import lock_across_forks
 from rocmprobe.bypass.plan import DEFAULT_WORKSPACE_MB, plan
 
 __all__ = ["ALGORITHMS", "Plan", "enabled", "install", "plan", "reset_status", "status", "uninstall"]
 
 Device = Union[str, torch.device, None]
 
-_lock = threading.Lock()
+_lock = lock_across_forks()
 _installed: dict[str, BypassLayer] = {}
 
 
@@ -81,7 +81,8 @@ def enabled(
 
     The block concerns all threads, since backward and DataParallel have threads of their own. Contexts
     nest, and the one entered last sets the workspace. The backward and double backward of a forward
-    inside of the block are computed by the bypass too, wherever and whenever they run.
+    inside of the block are computed by the bypass too, wherever and whenever they run; only code from
+    ``torch.compile`` has its backward compiled apart, which the bypass computes as long as the block lasts.
     """
     device_type = _device_type(device)
     layer = _layer(workspace_mb, algorithm)

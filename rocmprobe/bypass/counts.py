@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 
-_lock = threading.Lock()
+from rocmprobe.bypass.locks import lock_across_forks
+
+_lock = lock_across_forks()
 _calls: Counter[str] = Counter()
 _native: Counter[str] = Counter()
 

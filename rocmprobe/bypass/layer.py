@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional, Union
 
 import torch
 
+from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.compute import DTYPES, Problem
 from rocmprobe.bypass.counts import count_native
@@ -81,7 +82,7 @@ class BypassLayer(Layer):
             image, feature = reversed(sides) if call.transposed else sides
             prepared.problem.weights(image, feature, to_weight)
         if wants_bias:
-            to_bias = call.grad_output.sum((0, *range(2, call.grad_output.dim())))
+            to_bias = _channel_sums(call.grad_output, self._cap)
         return to_input, to_weight, to_bias
 
     def _prepare(self, call: Union[ConvolutionCall, BackwardCall]) -> Union[_Prepared, str]:
@@ -184,6 +185,17 @@ def _output_side(plain: Geometry, transposed: bool) -> tuple[int, ...]:
 
 def _empty(shape: tuple[int, ...], like: torch.Tensor, layout: torch.memory_format) -> torch.Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
+
+
+def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
+    """The gradient of a bias, from as many channels at a time as ``cap`` bytes allow, and at least one."""
+    dimensions = (0, *range(2, gradient.dim()))
+    if gradient.element_size() >= 4:
+        return gradient.sum(dimensions)
+    # On a CPU, PyTorch sums fp16 and bf16 by way of a copy in fp32.
+    step = max(1, cap // (4 * gradient[:, 0].numel()))
+    parts = ranges(gradient.shape[1], step)
+    return torch.cat([gradient[:, first:last].sum(dimensions) for first, last in parts])
 
 
 def _squeezed(gradient: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

@@ -1,27 +1,30 @@
 """The one registration of PyTorch's convolution operators, and the layers on it.
 
 PyTorch sends every convolution, whoever asks for it, to ``aten::convolution`` (traced TorchScript:
-``aten::_convolution``) and every gradient to ``aten::convolution_backward``. While a device type has at
-least one layer, kernels of ours stand in for these operators under the dispatch key of that device; a
+``aten::_convolution``) and every gradient to ``aten::convolution_backward``. From the first layer of a
+device type on, kernels of ours stand in for these operators under the dispatch keys of that device; a
 call goes through the layers from the highest rank to the lowest and at last to PyTorch's own kernel.
 torch 1.13.1 refuses a second Python kernel for the same operator and key, and later versions silently
 replace the first: so whoever wants to see or to replace convolutions adds a layer here.
 
 The layers of a device type are process-wide: backward threads and DataParallel replicas meet them too.
+The kernels stay to the end of the process. PyTorch frees a kernel at once when it is taken back, even one
+that another thread is just entering, and nobody can know of all threads, those of autograd included. Without
+a layer they hand every call, and its recording for autograd, to PyTorch's own kernels.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Callable, cast
 
 import torch
 from torch.library import Library
 
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.bypass.locks import lock_across_forks
 
 RANK_FAULTS = 100
 RANK_BYPASS = 200
@@ -63,11 +66,11 @@ class _Device:
 
     def __init__(self) -> None:
         self.layers: tuple[Layer, ...] = ()
-        self.libraries: dict[str, Any] = {}
-        self.in_flight = 0
+        #: What keeps the kernels registered; empty until the first layer.
+        self.libraries: list[Any] = []
 
 
-_lock = threading.RLock()
+_lock = lock_across_forks()
 _devices = {device_type: _Device() for device_type in _KEYS}
 _local = threading.local()
 
@@ -82,13 +85,10 @@ def add_layer(layer: Layer, device_type: str) -> None:
     with _lock:
         if any(layer is other for other in device.layers):
             raise ValueError(f"layer {layer.name!r} is on {device_type} already")
+        if not device.libraries:
+            device.libraries = _registered(_KEYS[device_type])
         # A stable sort keeps the order of adding within a rank.
         device.layers = tuple(sorted((*device.layers, layer), key=lambda each: each.rank))
-        try:
-            _register_what_is_needed(device_type, device)
-        except BaseException:
-            device.layers = tuple(other for other in device.layers if other is not layer)
-            raise
 
 
 def remove_layer(layer: Layer, device_type: str) -> None:
@@ -102,7 +102,6 @@ def remove_layer(layer: Layer, device_type: str) -> None:
         if not any(layer is other for other in device.layers):
             raise ValueError(f"layer {layer.name!r} is not on {device_type}")
         device.layers = tuple(other for other in device.layers if other is not layer)
-        _register_what_is_needed(device_type, device)
 
 
 def layers(device_type: str) -> tuple[Layer, ...]:
@@ -129,8 +128,7 @@ def run_convolution(call: ConvolutionCall, held: Sequence[Layer] = ()) -> torch.
             return _native_convolution(call)
         return stack[-1].convolution(call, lambda next_call: enter(stack[:-1], next_call))
 
-    with _in_flight(call.input.device.type) as device:
-        return enter(_stack(device, held), call)
+    return enter(_stack(call.input.device.type, held), call)
 
 
 def run_backward(call: BackwardCall, held: Sequence[Layer] = ()) -> Gradients:
@@ -141,8 +139,7 @@ def run_backward(call: BackwardCall, held: Sequence[Layer] = ()) -> Gradients:
             return _native_backward(call)
         return stack[-1].convolution_backward(call, lambda next_call: enter(stack[:-1], next_call))
 
-    with _in_flight(call.input.device.type) as device:
-        return enter(_stack(device, held), call)
+    return enter(_stack(call.input.device.type, held), call)
 
 
 def _device(device_type: str) -> _Device:
@@ -156,26 +153,14 @@ def _acting(stack: Sequence[Layer]) -> tuple[Layer, ...]:
     return tuple(layer for layer in stack if last[layer.name] is layer)
 
 
-def _stack(device: _Device | None, held: Sequence[Layer]) -> tuple[Layer, ...]:
+def _stack(device_type: str, held: Sequence[Layer]) -> tuple[Layer, ...]:
+    device = _devices.get(device_type)
     present = _acting(device.layers) if device else ()
+    if not held:
+        return present
     names = {layer.name for layer in present}
     absent = [layer for layer in held if layer.name not in names]
     return tuple(sorted((*absent, *present), key=lambda each: each.rank))
-
-
-@contextmanager
-def _in_flight(device_type: str) -> Iterator[_Device | None]:
-    device = _devices.get(device_type)
-    if device is None:
-        yield None
-        return
-    with _lock:
-        device.in_flight += 1
-    try:
-        yield device
-    finally:
-        with _lock:
-            device.in_flight -= 1
 
 
 def _native_convolution(call: ConvolutionCall) -> torch.Tensor:
@@ -213,42 +198,23 @@ def _backward_kernel(*arguments: Any) -> Gradients:
         return run_backward(BackwardCall.of(arguments))
 
 
-def _register_what_is_needed(device_type: str, device: _Device) -> None:
+def _registered(key: str) -> list[Any]:
+    """The kernels of both levels, above and below autograd, as the objects that keep them registered."""
     from rocmprobe.bypass import tie
 
-    key = _KEYS[device_type]
-    kernels = {key: (_convolution_kernel, _backward_kernel)}
-    if any(layer.ties_backward for layer in device.layers):
-        kernels["Autograd" + key] = (tie.convolution_kernel, tie.backward_kernel)
-    wanted = kernels if device.layers else {}
-    # A kernel must outlive the calls inside it, and those of other threads that are on their way in. One that
-    # stays behind for that reason has no layer to enter, gives PyTorch's own results, and goes with the
-    # next layer that is removed.
-    if not device.in_flight and threading.active_count() == 1:
-        for stale in [present for present in device.libraries if present not in wanted]:
-            _release(device.libraries.pop(stale))
-    for missing in [each for each in wanted if each not in device.libraries]:
-        device.libraries[missing] = _register(missing, *kernels[missing])
+    return [
+        _library(key, _convolution_kernel, _backward_kernel),
+        _library("Autograd" + key, tie.convolution_kernel, tie.backward_kernel),
+    ]
 
 
-def _register(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+def _library(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> Any:
     # torch does not annotate this class in full.
     library = cast(Any, Library)("aten", "IMPL", key)
-    try:
-        with warnings.catch_warnings():
-            # PyTorch warns of what is the purpose here: a kernel of its own is overridden.
-            warnings.simplefilter("ignore")
-            library.impl("convolution", convolution)
-            library.impl("_convolution", convolution)
-            library.impl("convolution_backward", backward)
-    except BaseException:
-        _release(library)
-        raise
+    with warnings.catch_warnings():
+        # PyTorch warns of what is the purpose here: a kernel of its own is overridden.
+        warnings.simplefilter("ignore")
+        library.impl("convolution", convolution)
+        library.impl("_convolution", convolution)
+        library.impl("convolution_backward", backward)
     return library
-
-
-def _release(library: Any) -> None:
-    # torch 1.13.1 has no _destroy: there the kernels go when the last reference to the C++ object goes.
-    destroy = getattr(library, "_destroy", None)
-    if destroy is not None:
-        destroy()

@@ -30,6 +30,9 @@ def convolution_kernel(*arguments: Any) -> torch.Tensor:
     """``aten::convolution`` and ``aten::_convolution`` under the autograd key."""
     with torch._C.DisableTorchFunction():
         held = shim.tying_layers(arguments[0].device.type)
+        if not held:
+            packet = torch.ops.aten.convolution if len(arguments) == 9 else torch.ops.aten._convolution
+            return cast(torch.Tensor, packet.default._op_dk(torch._C.DispatchKey.Autograd, *arguments))
         return cast(torch.Tensor, _apply(_Convolution, held, *arguments))
 
 
@@ -37,6 +40,9 @@ def backward_kernel(*arguments: Any) -> Gradients:
     """``aten::convolution_backward`` under the autograd key."""
     with torch._C.DisableTorchFunction():
         held = shim.tying_layers(arguments[1].device.type)
+        if not held:
+            operator = torch.ops.aten.convolution_backward.default
+            return cast(Gradients, operator._op_dk(torch._C.DispatchKey.Autograd, *arguments))
         return cast(Gradients, _apply(_Backward, held, *arguments))
 
 
