@@ -101,7 +101,8 @@ def enabled(
 
     The block concerns all threads, since backward and DataParallel have threads of their own. Contexts
     nest, and the one entered last sets the workspace. The backward and double backward of a forward
-    inside of the block are computed by the bypass too, wherever and whenever they run.
+    inside of the block are computed by the bypass too, wherever and whenever they run; only code from
+    ``torch.compile`` has its backward compiled apart, which the bypass computes as long as the block lasts.
     """
     device_type = _device_type(device)
     layer = BypassLayer(workspace_or_default(workspace_mb), algorithm_or_default(algorithm))

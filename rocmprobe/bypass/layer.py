@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional, Union
 
 import torch
 
+from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.compute import DTYPES, Problem
 from rocmprobe.bypass.counts import count_native
@@ -198,7 +199,8 @@ def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
         return gradient.sum(dimensions)
     # On a CPU, PyTorch sums fp16 and bf16 by way of a copy in fp32.
     step = max(1, cap // (4 * gradient[:, 0].numel()))
-    return torch.cat([some.sum(dimensions) for some in torch.split(gradient, step, 1)])
+    parts = ranges(gradient.shape[1], step)
+    return torch.cat([gradient[:, first:last].sum(dimensions) for first, last in parts])
 
 
 def _squeezed(gradient: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

@@ -141,3 +141,15 @@ def test_plans_of_impossible_problems_are_refused():
         bypass.plan("fwd", (1, 4, 2, 2), (2, 4, 3, 3), **settings)
     with pytest.raises(ValueError, match="direction"):
         bypass.plan("sideways", (1, 4, 4, 4), (2, 4, 3, 3), **settings)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_gradient_of_a_bias_keeps_the_cap(dtype):
+    """PyTorch's sum of fp16 and bf16 on a CPU works on a copy in fp32."""
+    input, weight = torch.zeros(4, 1, 40, 40, dtype=dtype), torch.zeros(64, 1, 1, 1, dtype=dtype)
+    gradient = torch.ones(4, 64, 40, 40, dtype=dtype)
+    rest = ((64,), (1, 1), (0, 0), (1, 1), False, (0, 0), 1, (False, False, True))
+    call = calls.BackwardCall(gradient, input, weight, *rest)
+    computes = layer.BypassLayer(0.1)
+    assert torch.equal(computes.convolution_backward(call, None)[2], gradient.sum((0, 2, 3)))
+    assert peak_above_results(lambda: computes.convolution_backward(call, None)) <= 0.1 * MEGABYTE + 4096

@@ -60,7 +60,7 @@ class Aten(Algorithm):
         feature: torch.Tensor,
     ) -> None:
         sizes = (list(plain.kernel), bias, list(plain.stride), list(plain.padding))
-        found = torch.ops.aten._slow_conv2d_forward(image.contiguous(), weight.contiguous(), *sizes)
+        found = torch.ops.aten._slow_conv2d_forward(_plainly(image), _plainly(weight), *sizes)
         _become(feature, found)
 
     def backward_data(
@@ -110,13 +110,22 @@ def _whole(plain: Geometry) -> bool:
     )
 
 
+def _plainly(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` with the strides of its shape alone, a copy only where needed.
+
+    PyTorch's kernels ask one operand for the layout of all, and where a size is 1 the strides of a contiguous
+    tensor may say channels-last.
+    """
+    return tensor.contiguous().view(-1).view(tensor.shape)
+
+
 def _backward(
     plain: Geometry, gradient: torch.Tensor, image: torch.Tensor, weight: torch.Tensor, mask: list[bool]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.ops.aten._slow_conv2d_backward.output_mask(
-        gradient.contiguous(),
-        image.contiguous(),
-        weight.contiguous(),
+        _plainly(gradient),
+        _plainly(image),
+        _plainly(weight),
         list(plain.kernel),
         list(plain.stride),
         list(plain.padding),

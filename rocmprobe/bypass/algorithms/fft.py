@@ -3,8 +3,8 @@
 Mathieu, Henaff and LeCun, "Fast training of convolutional networks through FFTs", ICLR 2014. Sums are no
 longer plain, so it is never chosen where exactness is asked for.
 
-Workspace, with S values in a transformed plane of f frequencies: for each of the two operands the padded
-plane S * a and twice its transform 2 * f * a, for the result the transform twice and the plane.
+Workspace, with S values in a transformed plane of f frequencies: for each of the two operands and the result
+the plane S * a and three times its transform 2 * f * a, and for the image the padded window besides.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fft(Algorithm):
         def needed(samples: int) -> int:
             planes = samples * (plain.channels + plain.filters) + of_weight
             padded = samples * plain.channels * prod(plain.span(plain.feature))
-            return (planes * (plane + 4 * frequencies) + padded) * operands.wide
+            return (planes * (plane + 6 * frequencies) + padded) * operands.wide
 
         if needed(1) > cap:
             return None
