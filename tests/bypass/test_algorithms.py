@@ -21,6 +21,7 @@ PROBLEMS = {
     "no padding": ((1, 4, 9, 8), (3, 4, 2, 3), {}),
     "grouped": ((3, 6, 10, 9), (9, 2, 3, 3), {"padding": 1, "groups": 3}),
     "depthwise": ((3, 6, 11, 10), (12, 1, 3, 3), {"padding": 1, "groups": 6, "stride": (1, 2)}),
+    "depthwise rows": ((3, 6, 11, 10), (12, 1, 3, 2), {"padding": 1, "groups": 6, "dilation": (2, 1)}),
     "pointwise": ((3, 6, 7, 5), (4, 6, 1, 1), {}),
     "large filter": ((2, 3, 15, 14), (4, 3, 7, 6), {"padding": 3}),
     "grouped, large filter": ((2, 6, 12, 12), (6, 2, 5, 5), {"padding": 2, "groups": 3}),
@@ -32,6 +33,7 @@ MADE_FOR = {
     "pointwise": ("pointwise", FWD), "mec": ("strided", BWD_WEIGHTS), "im2col": ("grouped", FWD),
     "im2row": ("dilated", FWD), "shift": ("3x3", FWD), "depthwise": ("depthwise", BWD_DATA),
     "winograd-2x2": ("3x3", FWD), "winograd-4x4": ("3x3", BWD_DATA), "fft": ("large filter", FWD),
+    "depthwise-shift": ("depthwise rows", BWD_WEIGHTS),
     "col2im": ("strided", BWD_DATA), "aten": ("strided", FWD),
 }  # fmt: skip
 
@@ -90,7 +92,9 @@ def test_it_computes_what_it_is_made_for(name):
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("problem", ["3x3", "strided", "dilated", "grouped", "depthwise", "large filter"])
+@pytest.mark.parametrize(
+    "problem", ["3x3", "strided", "dilated", "grouped", "depthwise", "depthwise rows", "large filter"]
+)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_peak_is_within_the_formula(name, problem, channels_last):
     (batch, channels, *sizes), weight, options = PROBLEMS[problem]

@@ -5,88 +5,119 @@ import os
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import pytest
-
-START = """
-import os, sys, threading, warnings
 import torch
 import torch.nn.functional as F
+
 from rocmprobe import bypass
 
-bypass.install("cpu")
-input, weight = torch.randn(2, 16, 20, 20), torch.randn(16, 16, 3, 3)
 
-def convolve(times):
-    for _ in range(times):
-        F.conv2d(input, weight, padding=1)
-
-"""
-
-
-def run(tmp_path, program, **variables):
-    """What ``program`` prints, with plan files in ``tmp_path``."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("ROCMPROBE_BYPASS_")}
-    environ.update({"ROCMPROBE_BYPASS_PLANS": str(tmp_path / "plans"), **variables})
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore:Failed to initialize NumPy", "-c", START + textwrap.dedent(program)],
-        check=False, env=environ, text=True, capture_output=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done
+@pytest.fixture
+def plans(tmp_path, monkeypatch):
+    """The folder of the plan files, of a process that has measured and read nothing yet."""
+    folder = tmp_path / "plans"
+    monkeypatch.setenv("ROCMPROBE_BYPASS_MEASURE", "1")
+    monkeypatch.setenv("ROCMPROBE_BYPASS_PLANS", str(folder))
+    bypass.forget()
+    yield folder
+    bypass.forget()
 
 
-def records(tmp_path):
-    files = list((tmp_path / "plans").glob("*"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+def computed_by(calls, filters=16, **options):
+    """The algorithm of each of so many calls of one problem."""
+    input, weight = torch.randn(2, 16, 20, 20), torch.randn(filters, 16, 3, 3)
+    found = []
+    with bypass.enabled("cpu", **options):
+        for _ in range(calls):
+            bypass.reset_status()
+            F.conv2d(input, weight, padding=1)
+            found += bypass.status()["calls"]
+    return found
 
 
-def test_the_third_call_measures_and_the_next_process_knows(tmp_path):
-    program = """
-        convolve(2)
-        print(len(os.listdir(os.environ["ROCMPROBE_BYPASS_PLANS"])) if os.path.exists(
-            os.environ["ROCMPROBE_BYPASS_PLANS"]) else 0)
-        convolve(1)
-        print(list(bypass.status()["calls"].items())[-1][0])
-    """
-    before, last = run(tmp_path, program).stdout.split()
-    assert before == "0"
-    (record,) = records(tmp_path)
+def in_the_next_process(calls):
+    bypass.forget()
+    return computed_by(calls)
+
+
+def records(folder):
+    return [json.loads(line) for file in folder.glob("*") for line in file.read_text().splitlines()]
+
+
+def test_the_third_call_measures_and_the_next_process_knows(plans):
+    computed_by(2)
+    assert not plans.exists()
+    (last,) = computed_by(1)
+    (record,) = records(plans)
     assert record["algorithm"] == last
     assert record["problem"].startswith("fwd float32")
     # A record decides the first call already, also one that no measurement would have made.
-    file = next((tmp_path / "plans").glob("*"))
+    (file,) = plans.glob("*")
     for name in ("shift", "im2row"):
         file.write_text(json.dumps({**record, "algorithm": name}) + "\n")
-        assert run(tmp_path, "convolve(1); print(bypass.status()['calls'])").stdout == f"{{'{name}': 1}}\n"
-    assert len(records(tmp_path)) == 1
+        assert in_the_next_process(4) == [name] * 4
+    assert len(records(plans)) == 1
+
+
+def test_what_is_measured_is_the_quickest(plans, monkeypatch):
+    class Slow:
+        def __getattr__(self, name):
+            return getattr(original, name)
+
+        def forward(self, *arguments):
+            torch.mm(burden, burden)
+            original.forward(*arguments)
+
+    burden = torch.ones(600, 600)
+    first = computed_by(2)[0]
+    original = bypass.ALGORITHMS[first]
+    monkeypatch.setitem(bypass.ALGORITHMS, first, Slow())
+    assert computed_by(2)[1] != first
+
+
+def test_one_problem_s_plan_is_not_another_s(plans):
+    computed_by(3)
+    computed_by(3, filters=8)
+    computed_by(3, workspace_mb=64)
+    assert len({record["problem"] for record in records(plans)}) == 3
 
 
 @pytest.mark.parametrize(
-    ("variables", "program"),
+    "variables",
     [
-        ({"ROCMPROBE_BYPASS_MEASURE": "0"}, "convolve(5)"),
-        ({}, "torch.use_deterministic_algorithms(True); convolve(5)"),
-        ({"ROCMPROBE_BYPASS_PLANS": "0"}, "convolve(5)"),
-        ({"ROCMPROBE_BYPASS_ALGORITHM": "mec"}, "convolve(5)"),
+        {"ROCMPROBE_BYPASS_MEASURE": "0"},
+        {"ROCMPROBE_BYPASS_PLANS": "0"},
+        {"ROCMPROBE_BYPASS_ALGORITHM": "mec"},
     ],
 )
-def test_what_keeps_nothing(tmp_path, variables, program):
-    run(tmp_path, program, **variables)
-    assert not (tmp_path / "plans").exists()
-    assert not os.path.exists("0")
+def test_variables_by_which_nothing_is_kept(plans, monkeypatch, variables, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    computed_by(5)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_deterministic_mode_takes_no_notice_of_what_was_measured(tmp_path):
-    run(tmp_path, "convolve(3)")
-    file = next((tmp_path / "plans").glob("*"))
-    (record,) = records(tmp_path)
-    chosen = []
-    for name in ("shift", "im2row"):
-        file.write_text(json.dumps({**record, "algorithm": name}) + "\n")
-        program = "torch.use_deterministic_algorithms(True); convolve(1); print(*bypass.status()['calls'])"
-        chosen.append(run(tmp_path, program).stdout)
-    assert chosen[0] == chosen[1]
+def test_deterministic_mode_measures_nothing_and_takes_no_notice_of_what_was_measured(plans):
+    by_rule = computed_by(1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        by_rule = in_the_next_process(5)
+        assert not plans.exists()
+        torch.use_deterministic_algorithms(False)
+        computed_by(3)
+        (file,) = plans.glob("*")
+        (record,) = records(plans)
+        torch.use_deterministic_algorithms(True)
+        for name in ("shift", "im2row"):
+            file.write_text(json.dumps({**record, "algorithm": name}) + "\n")
+            assert in_the_next_process(5) == by_rule
+        # Winograd and FFT are left out even by name.
+        assert "winograd-2x2" not in computed_by(1, algorithm="winograd-2x2")
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize(
@@ -98,32 +129,61 @@ def test_deterministic_mode_takes_no_notice_of_what_was_measured(tmp_path):
         b'{"version": 1, "dev',
     ],
 )
-def test_a_file_that_is_damaged_or_of_others_is_warned_of_once(tmp_path, content):
-    run(tmp_path, "convolve(3)")
-    file = next((tmp_path / "plans").glob("*"))
+def test_a_file_that_is_damaged_or_of_others_is_warned_of_once(plans, content):
+    computed_by(3)
+    (file,) = plans.glob("*")
     own = file.read_bytes()
     file.write_bytes(content)
-    done = run(tmp_path, "convolve(3); weight = torch.randn(8, 16, 3, 3); convolve(3)")
-    assert done.stderr.count("UserWarning: rocmprobe.bypass") == 1
-    assert f"{file} has 1 of 1 lines that are no plans of this device" in done.stderr
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        in_the_next_process(3)
+        computed_by(3, filters=8)
+    (warning,) = warned
+    assert f"{file} has 1 of 1 lines that are no plans of this device" in str(warning.message)
     # What can be read of a damaged file is used.
     file.write_bytes(own + content)
-    done = run(tmp_path, "convolve(1); print(*bypass.status()['calls'])")
-    assert done.stdout.strip() == json.loads(own)["algorithm"]
-    assert done.stderr.count("UserWarning: rocmprobe.bypass") == 1
+    with pytest.warns(UserWarning, match="1 of 2 lines"):
+        assert in_the_next_process(1) == [json.loads(own)["algorithm"]]
 
 
-def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path):
-    (tmp_path / "plans").write_text("a file, no folder")
-    done = run(tmp_path, "convolve(4); print(sum(bypass.status()['calls'].values()))")
-    assert done.stdout == "4\n"
-    assert done.stderr.count("UserWarning: rocmprobe.bypass") == 1
+def test_an_algorithm_that_is_not_there_any_more_is_measured_anew(plans):
+    computed_by(3)
+    (file,) = plans.glob("*")
+    (record,) = records(plans)
+    file.write_text(json.dumps({**record, "algorithm": "gone"}) + "\n")
+    in_the_next_process(3)
+    assert [each["algorithm"] == "gone" for each in records(plans)] == [True, False]
 
 
-def test_processes_and_threads_write_at_the_same_time(tmp_path):
+def test_a_folder_that_cannot_be_written_costs_a_warning(plans):
+    plans.write_text("a file, no folder")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert len(computed_by(4)) == 4
+        computed_by(4, filters=8)
+    (warning,) = warned
+    assert str(warning.message).startswith(f"rocmprobe.bypass: {plans}")
+
+
+def test_no_warning_without_a_reason(plans):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        computed_by(4)
+        in_the_next_process(4)
+
+
+def test_processes_and_threads_write_at_the_same_time(plans):
     program = """
-        def own(index):
-            weight = torch.randn(index, 16, 3, 3)
+        import sys, threading
+        import torch
+        import torch.nn.functional as F
+        from rocmprobe import bypass
+
+        bypass.install("cpu")
+        input = torch.randn(2, 16, 20, 20)
+
+        def own(filters):
+            weight = torch.randn(filters, 16, 3, 3)
             for _ in range(40):
                 F.conv2d(input, weight)
 
@@ -132,12 +192,10 @@ def test_processes_and_threads_write_at_the_same_time(tmp_path):
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
     """
-    environ = {**os.environ, "ROCMPROBE_BYPASS_PLANS": str(tmp_path / "plans")}
-    del environ["ROCMPROBE_BYPASS_MEASURE"]
-    command = [sys.executable, "-c", START + textwrap.dedent(program)]
-    running = [subprocess.Popen([*command, str(index)], env=environ) for index in range(3)]
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    running = [subprocess.Popen([*command, str(index)], env=os.environ) for index in range(3)]
     assert [process.wait(120) for process in running] == [0, 0, 0]
-    problems = {record["problem"] for record in records(tmp_path)}
+    problems = {record["problem"] for record in records(plans)}
     # A thread that finds another one measuring goes on by the model, and measures at a later call.
     assert len(problems) >= 9
 
@@ -145,36 +203,22 @@ def test_processes_and_threads_write_at_the_same_time(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        (
-            "ROCMPROBE_BYPASS_WORKSPACE_MB",
-            "much",
-            "ROCMPROBE_BYPASS_WORKSPACE_MB=much: set a positive number",
-        ),
-        ("ROCMPROBE_BYPASS_WORKSPACE_MB", "-1", "ROCMPROBE_BYPASS_WORKSPACE_MB=-1: set a positive number"),
-        ("ROCMPROBE_BYPASS_ALGORITHM", "magic", "ROCMPROBE_BYPASS_ALGORITHM=magic: there are auto, fast"),
+        ("WORKSPACE_MB", "much", "ROCMPROBE_BYPASS_WORKSPACE_MB=much: set a positive number of MiB"),
+        ("WORKSPACE_MB", "-1", "ROCMPROBE_BYPASS_WORKSPACE_MB=-1: set a positive number of MiB"),
+        ("ALGORITHM", "magic", "ROCMPROBE_BYPASS_ALGORITHM=magic: there are auto, fast, pointwise"),
     ],
 )
-def test_variables_that_make_no_sense_are_refused(tmp_path, name, value, said):
-    program = """
-        bypass.uninstall()
-        for function in (lambda: bypass.install("cpu"), lambda: bypass.patch(torch.nn.Conv2d(1, 1, 1))):
-            try:
-                function()
-            except ValueError as error:
-                print(error)
-    """
-    program = textwrap.dedent(program)
-    start = f"import os; os.environ[{name!r}] = {value!r}\n"
-    out = run(tmp_path, start + program).stdout
-    assert out.count(said) == 2
+def test_variables_that_make_no_sense_are_refused(monkeypatch, name, value, said):
+    monkeypatch.setenv(f"ROCMPROBE_BYPASS_{name}", value)
+    for function in (lambda: bypass.install("cpu"), lambda: bypass.patch(torch.nn.Conv2d(1, 1, 1))):
+        with pytest.raises(ValueError, match=said):
+            function()
 
 
-def test_variables_decide_what_a_caller_leaves_open(tmp_path):
-    program = """
-        convolve(1)
-        bypass.install("cpu", algorithm="shift")
-        convolve(1)
-        print(*bypass.status()["calls"])
-    """
-    variables = {"ROCMPROBE_BYPASS_ALGORITHM": "im2row", "ROCMPROBE_BYPASS_WORKSPACE_MB": "64"}
-    assert run(tmp_path, program, **variables).stdout == "im2row shift\n"
+def test_variables_decide_what_a_caller_leaves_open(monkeypatch):
+    monkeypatch.setenv("ROCMPROBE_BYPASS_ALGORITHM", "im2row")
+    assert computed_by(1) == ["im2row"]
+    assert computed_by(1, algorithm="shift") == ["shift"]
+    monkeypatch.setenv("ROCMPROBE_BYPASS_WORKSPACE_MB", "0.01")
+    # Only columns can be cut into pieces that small.
+    assert computed_by(1) == ["im2col"]

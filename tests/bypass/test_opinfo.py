@@ -7,6 +7,7 @@ yaml.
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ import torch
 from rocmprobe import bypass
 
 try:
-    from torch.testing._internal.common_methods_invocations import op_db
+    # The import would forbid the whole process to set flags of torch.backends, which other tests do.
+    with mock.patch.object(torch.backends, "disable_global_flags"):
+        from torch.testing._internal.common_methods_invocations import op_db
 except ImportError as missing:
     pytest.skip(f"torch.testing._internal: {missing}", allow_module_level=True)
 

@@ -6,6 +6,7 @@ from rocmprobe.bypass.algorithms.aten import Aten
 from rocmprobe.bypass.algorithms.base import Algorithm, Operands, Plan
 from rocmprobe.bypass.algorithms.col2im import Col2im
 from rocmprobe.bypass.algorithms.depthwise import Depthwise
+from rocmprobe.bypass.algorithms.depthwise_shift import DepthwiseShift
 from rocmprobe.bypass.algorithms.fft import Fft
 from rocmprobe.bypass.algorithms.im2col import Im2col
 from rocmprobe.bypass.algorithms.im2row import Im2row
@@ -19,7 +20,7 @@ __all__ = ["ALGORITHMS", "Algorithm", "Operands", "Plan"]
 ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
     for algorithm in (
-        Pointwise(), PartialLowering(), Im2col(), Im2row(), Shift(), Depthwise(), Winograd(2), Winograd(4),
-        Fft(), Col2im(), Aten(),
+        Pointwise(), PartialLowering(), Im2col(), Im2row(), Shift(), Depthwise(), DepthwiseShift(),
+        Winograd(2), Winograd(4), Fft(), Col2im(), Aten(),
     )
 }  # fmt: skip

@@ -23,6 +23,9 @@ from rocmprobe.bypass.algorithms.columns import Covered, index
 from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.geometry import Geometry
 
+#: What a run of neighbouring windows costs by itself, in windows.
+_RUN = 16
+
 
 class Depthwise(Algorithm):
     name = "depthwise"
@@ -43,8 +46,8 @@ class Depthwise(Algorithm):
         if needed(1) > cap:
             return None
         samples = largest(plain.batch, lambda count: needed(count) <= cap)
-        windows = plain.batch * plain.filters * prod(plain.feature) * operands.wide
-        moved = plain.taps * windows
+        runs = plain.batch * plain.filters * prod(plain.feature[:-1])
+        moved = plain.taps * runs * (plain.feature[-1] + _RUN) * operands.wide
         launches = ceil(plain.batch / samples) * (3 + plain.taps)
         return Plan(
             self.name, False, samples, plain.feature, needed(samples), gemm_flops(plain), moved, launches

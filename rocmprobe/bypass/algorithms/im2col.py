@@ -105,12 +105,13 @@ def chunk(plain: Geometry, operands: Operands) -> int:
 def _needed(plain: Geometry, operands: Operands, forward: bool) -> Needed:
     padded = plain.reaches_outside()
     weight = plain.filters * plain.depth
+    result_as_it_lies = forward and operands.wide == operands.size and not operands.channels_last
 
     def needed(samples: int, windows: Sequence[int]) -> int:
         columns = samples * plain.channels * plain.taps * prod(windows)
         window = samples * plain.channels * prod(plain.span(windows)) if padded else 0
         whole_rows = tuple(windows[1:]) == plain.feature[1:]
-        in_place = forward and samples == 1 and operands.wide == operands.size and whole_rows
+        in_place = result_as_it_lies and samples == 1 and whole_rows
         result = 0 if in_place else samples * plain.filters * prod(windows)
         vector = max(plain.filters, plain.channels)
         return (columns + weight + result + vector) * operands.wide + window * operands.size

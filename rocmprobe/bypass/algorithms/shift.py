@@ -62,7 +62,7 @@ class Shift(Algorithm):
         feature: torch.Tensor,
     ) -> None:
         taps = _taps(weight, plain)
-        padded = _Padded(image, plain, plan.samples)
+        padded = Padded(image, plain, plan.samples)
         sums = image.new_empty((plain.filters, plan.samples, *padded.sizes), dtype=taps.dtype)
         start = None if bias is None else bias.to(taps.dtype).view(-1, 1)
         for first, last in ranges(plain.batch, plan.samples):
@@ -90,7 +90,7 @@ class Shift(Algorithm):
         gradient: torch.Tensor,
         weight_gradient: torch.Tensor,
     ) -> None:
-        padded = _Padded(image, plain, plan.samples)
+        padded = Padded(image, plain, plan.samples)
         dtype = accumulation_dtype(image.dtype)
         spread = gradient.new_zeros((plain.filters, plan.samples, *padded.sizes), dtype=dtype)
         totals = gradient.new_empty((plain.taps, plain.filters, plain.channels), dtype=dtype)
@@ -113,7 +113,7 @@ class Shift(Algorithm):
         weight_gradient.copy_(totals.view(shape).permute(spatial, spatial + 1, *range(spatial)))
 
 
-class _Padded:
+class Padded:
     """The padded image, channels first, as one row of positions for each channel."""
 
     def __init__(self, image: torch.Tensor, plain: Geometry, samples: int) -> None:
