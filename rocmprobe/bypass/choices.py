@@ -79,10 +79,14 @@ class Choice:
         for plan in self._plans:
             if spent > _BUDGET or model(plan) > worth:
                 break
-            # The first run pays for what later ones find ready.
-            first, *times = timed(plan), timed(plan)
-            if times[0] < _HOPELESS * least:
-                times += [timed(plan) for _ in range(_REPEATS - 1)]
+            try:
+                # The first run pays for what later ones find ready.
+                first, *times = timed(plan), timed(plan)
+                if times[0] < _HOPELESS * least:
+                    times += [timed(plan) for _ in range(_REPEATS - 1)]
+            except RuntimeError:
+                # Out of memory, most likely: what another plan needs may still be there.
+                continue
             spent += first + sum(times)
             if min(times) < least:
                 best, least = plan, min(times)

@@ -35,6 +35,9 @@ def convolution_kernel(*arguments: Any) -> torch.Tensor:
         if not held:
             packet = torch.ops.aten.convolution if len(arguments) == 9 else torch.ops.aten._convolution
             return cast(torch.Tensor, packet.default._op_dk(torch._C.DispatchKey.Autograd, *arguments))
+        if _nobody_differentiates() and _next_below(*arguments[:2]):
+            with _below_autograd():
+                return shim.run_convolution(ConvolutionCall.of(arguments), held)
         return cast(torch.Tensor, _apply(_Convolution, held, *arguments))
 
 
@@ -56,8 +59,7 @@ def _convolve(held: Sequence[shim.Layer], call: ConvolutionCall) -> torch.Tensor
 
 
 def _gradients(held: Sequence[shim.Layer], call: BackwardCall) -> Gradients:
-    nobody_differentiates = not torch.is_grad_enabled() and forward_ad._current_level < 0
-    if nobody_differentiates and _next_below(call.grad_output, call.input, call.weight):
+    if _nobody_differentiates() and _next_below(call.grad_output, call.input, call.weight):
         with torch._C.DisableTorchFunction(), _below_autograd():
             return shim.run_backward(call, held)
     if shim.covers(call.input.device.type, held):
@@ -68,6 +70,10 @@ def _gradients(held: Sequence[shim.Layer], call: BackwardCall) -> Gradients:
 def _operator(call: ConvolutionCall) -> Callable[..., Any]:
     packet = torch.ops.aten._convolution if call.flags else torch.ops.aten.convolution
     return cast(Callable[..., Any], packet.default)
+
+
+def _nobody_differentiates() -> bool:
+    return not torch.is_grad_enabled() and forward_ad._current_level < 0
 
 
 def _transforming() -> bool:

@@ -77,6 +77,22 @@ def test_what_is_measured_is_the_quickest(plans, monkeypatch):
     assert computed_by(2)[1] != first
 
 
+def test_a_plan_that_fails_while_it_is_measured_is_passed_over(plans, monkeypatch):
+    class Failing:
+        def __getattr__(self, name):
+            return getattr(original, name)
+
+        def forward(self, *arguments):
+            raise RuntimeError("out of memory")
+
+    first = computed_by(1)[0]
+    last = next(name for name in ("im2row", "shift", "mec") if name != first)
+    original = bypass.ALGORITHMS[last]
+    monkeypatch.setitem(bypass.ALGORITHMS, last, Failing())
+    assert len(computed_by(3)) == 3
+    assert [record["algorithm"] != last for record in records(plans)] == [True]
+
+
 def test_one_problem_s_plan_is_not_another_s(plans):
     computed_by(3)
     computed_by(3, filters=8)

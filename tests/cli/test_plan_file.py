@@ -1,0 +1,48 @@
+"""A run measures the algorithms of the bypass for later programs."""
+
+import json
+import os
+import subprocess
+import sys
+
+
+def run(tmp_path, *options):
+    environ = {
+        **os.environ,
+        "ROCMPROBE_BYPASS_PLANS": str(tmp_path / "plans"),
+        "ROCMPROBE_BYPASS_MEASURE": "1",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "rocmprobe",
+        "run",
+        "--out",
+        str(tmp_path / "out"),
+        "--only",
+        "throughput",
+    ]
+    return subprocess.run(
+        [*command, *options],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_a_run_fills_the_plan_file_for_what_it_times(tmp_path):
+    problem = "conv2d-fp32-n2-c8-i12x12-k8-f3x3-p1"
+    done = run(tmp_path, "--device", "cpu", "--settings", "default,bypass", "--problem", problem)
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "plans").iterdir()
+    problems = [json.loads(line)["problem"] for line in file.read_text().splitlines()]
+    assert sorted(each.split()[0] for each in problems) == ["bwd-data", "bwd-weights", "fwd"]
+
+
+def test_what_a_simulated_machine_does_is_not_kept(tmp_path):
+    run(tmp_path, "--simulate", "healthy-gfx1100", "--settings", "default,bypass")
+    assert (tmp_path / "out" / "results.json").exists()
+    assert not (tmp_path / "plans").exists()
