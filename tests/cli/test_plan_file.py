@@ -7,30 +7,12 @@ import sys
 
 
 def run(tmp_path, *options):
-    environ = {
-        **os.environ,
-        "ROCMPROBE_BYPASS_PLANS": str(tmp_path / "plans"),
-        "ROCMPROBE_BYPASS_MEASURE": "1",
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "rocmprobe",
-        "run",
-        "--out",
-        str(tmp_path / "out"),
-        "--only",
-        "throughput",
-    ]
+    plans = {"ROCMPROBE_BYPASS_PLANS": str(tmp_path / "plans"), "ROCMPROBE_BYPASS_MEASURE": "1"}
+    command = [sys.executable, "-m", "rocmprobe", "run", "--out", str(tmp_path / "out"), *options]
     return subprocess.run(
-        [*command, *options],
-        env=environ,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+        [*command, "--only", "throughput"], env={**os.environ, **plans}, cwd=tmp_path, capture_output=True,
+        text=True, timeout=300, check=False,
+    )  # fmt: skip
 
 
 def test_a_run_fills_the_plan_file_for_what_it_times(tmp_path):
