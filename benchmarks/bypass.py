@@ -101,7 +101,11 @@ class Bench:
             "bypass": (plain, lambda: within(self.device, WORKSPACE_MB)),
         }
         if compiled:
+            import torch._inductor.config
+
             torch._dynamo.reset()
+            # What an earlier run compiled would make this one look quick.
+            torch._inductor.config.force_disable_caches = True
             traced = torch.compile(native(self.problem))
             found["compiled"] = (traced, lambda: within(self.device, WORKSPACE_MB))
         return found
@@ -174,6 +178,25 @@ class Bench:
             found[name] = {"kept": sum(kept.values()), "peak": peak.peak_bytes}
         return found
 
+    def calls(self) -> dict[str, Callable[[], Any]]:
+        """Each direction by PyTorch's operator for it, without autograd."""
+        problem = self.problem
+        settings = (
+            None, list(problem.stride), list(problem.padding), list(problem.dilation), problem.transposed,
+            [0] * problem.rank, problem.groups,
+        )  # fmt: skip
+        input, weight = self.input.detach(), self.weight.detach()
+        convolution, backward = torch.ops.aten.convolution, torch.ops.aten.convolution_backward
+
+        def gradient_of(*mask: bool) -> Callable[[], Any]:
+            return lambda: backward(self.gradient, input, weight, *settings, [*mask, False])
+
+        return {
+            "fwd": lambda: convolution(input, weight, *settings),
+            "bwd-data": gradient_of(True, False),
+            "bwd-weights": gradient_of(False, True),
+        }
+
     def gemm(self, rounds: int) -> dict[str, Any]:
         """For each direction, by one group: what the bypass takes, and torch.mm of its m, n and k."""
         problem = self.problem
@@ -190,23 +213,8 @@ class Bench:
             "bwd-data": through if problem.transposed else back,
             "bwd-weights": (many, windows, depth),
         }
-        settings = (
-            None, list(problem.stride), list(problem.padding), list(problem.dilation), problem.transposed,
-            [0] * problem.rank, problem.groups,
-        )  # fmt: skip
-        input, weight = self.input.detach(), self.weight.detach()
-        convolution, backward = torch.ops.aten.convolution, torch.ops.aten.convolution_backward
-
-        def gradient_of(*mask: bool) -> Callable[[], Any]:
-            return lambda: backward(self.gradient, input, weight, *settings, [*mask, False])
-
-        calls = {
-            "fwd": lambda: convolution(input, weight, *settings),
-            "bwd-data": gradient_of(True, False),
-            "bwd-weights": gradient_of(False, True),
-        }
-        found = {}
-        with bypass.enabled(self.device, WORKSPACE_MB):
+        calls, found = self.calls(), {}
+        with torch.no_grad(), bypass.enabled(self.device, WORKSPACE_MB):
             explained = bypass.explain(problem, self.device, WORKSPACE_MB)
             for direction, (m, k, n) in sizes.items():
                 if explained[direction].algorithm not in GEMM_BASED:
@@ -248,14 +256,16 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
             if name not in ("native", "compilation")
         )
         print(f"{problem.text}: native {1e3 * times['native']['fwd_bwd']:.2f} ms, {line}", flush=True)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {
-        "device": name, "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "device": processor(device), "threads": torch.get_num_threads(), "torch": torch.__version__,
         "rounds": arguments.rounds, "workspace_mb": WORKSPACE_MB, "summary": summary(rows), "rows": rows,
     }  # fmt: skip
 
 
-def _processor() -> str:
+def processor(device: torch.device) -> str:
+    """The name of what computes."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "CPU")
 

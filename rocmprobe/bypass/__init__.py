@@ -121,7 +121,7 @@ def patch(
     All that ``model`` or one of its modules computes is meant, functional calls in a ``forward`` too; what
     is computed elsewhere is not. The backward is tied to the forward as in :func:`enabled`. Hooks,
     parametrisations, state-dict keys and ``isinstance`` stay as they are; ``type(module)`` becomes a derived
-    class. Copies of the model are patched as well; a pickle is not. Patching again replaces the arguments.
+    class. Deep copies of the model are patched as well; a pickle is not. Patching again replaces the arguments.
 
     Raises:
         TypeError: for something that is no module, or has a scripted one in it, which runs outside of Python.

@@ -2,7 +2,7 @@
 
 Each module of the model gets a class derived from its own, whose calls run inside of a scoped bypass. The
 instances, their parameters, hooks, parametrisations and state-dict keys stay as they are, and ``isinstance``
-holds. Copies and DataParallel replicas are patched too; a pickle holds the former classes.
+holds. Deep copies and DataParallel replicas are patched too; a pickle holds the former classes.
 """
 
 from __future__ import annotations

@@ -65,8 +65,11 @@ def _path(device: torch.device) -> Path | None:
     if folder == "0":
         return None
     if not folder:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = str(Path(cache) / "rocmprobe" / "bypass")
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        if not os.path.isabs(cache):
+            # A user without a home, as containers have them.
+            return None
+        folder = os.path.join(cache, "rocmprobe", "bypass")
     name = "-".join(str(each) for each in _heading(device).values())
     return Path(folder) / (re.sub(r"[^A-Za-z0-9.+]+", "-", name) + ".jsonl")
 
@@ -77,7 +80,7 @@ def _heading(device: torch.device) -> dict[str, object]:
         name = f"{properties.name} {getattr(properties, 'gcnArchName', '')}".strip()
     else:
         name = f"{_processor()} {torch.get_num_threads()} threads"
-    return {"version": VERSION, "device": name, "torch": torch.__version__}
+    return {"version": VERSION, "device": name, "torch": str(torch.__version__)}
 
 
 @cache

@@ -181,6 +181,15 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(plans):
     assert str(warning.message).startswith(f"rocmprobe.bypass: {plans}")
 
 
+def test_a_user_without_a_home_keeps_nothing(plans, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("ROCMPROBE_BYPASS_PLANS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert len(computed_by(4)) == 4
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_warning_without_a_reason(plans):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
