@@ -3,10 +3,11 @@
     import rocmprobe.bypass
     rocmprobe.bypass.install()
 
-From then on every convolution of the process on that device, forward and backward, runs as GEMMs (rocBLAS
-on ROCm), whoever calls it: modules, functional calls, TorchScript, autocast, C++. Batch norm, RNN and the
-other users of the vendor library are untouched, and so are fused operators that are not a convolution to
-PyTorch (``torch.jit.optimize_for_inference``, ``to_mkldnn``).
+From then on every convolution of the process on that device, forward and backward, is computed by GEMMs
+(rocBLAS on ROCm) and PyTorch's elementwise kernels, whoever calls it: modules, functional calls, TorchScript,
+autocast, C++. Batch norm, RNN and the other users of the vendor library are untouched, and so are fused
+operators that are not a convolution to PyTorch (``torch.jit.optimize_for_inference``, ``to_mkldnn``), some of
+which the command ``rocmprobe exec`` switches off.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def install(
             operands and results; see :func:`plan`. None is the variable ``ROCMPROBE_BYPASS_WORKSPACE_MB``,
             or 256.
         algorithm: "auto", the quickest of those that sum plain products: by a cost model, and from the third
-            call of a problem on by measurement; "fast", the quickest of all; or the name of one (see
+            call of a problem on by measurement; "fast", Winograd among them; or the name of one (see
             ``ALGORITHMS``), taken for every problem and direction that it applies to. None is the variable
             ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto". What was measured is kept for later processes; see
             ``docs/bypass.md``.
@@ -118,10 +119,11 @@ def patch(
 ) -> None:
     """Let the convolutions of one model go through the bypass, on every device, until :func:`unpatch`.
 
-    All that ``model`` or one of its modules computes is meant, functional calls in a ``forward`` too; what
-    is computed elsewhere is not. The backward is tied to the forward as in :func:`enabled`. Hooks,
-    parametrisations, state-dict keys and ``isinstance`` stay as they are; ``type(module)`` becomes a derived
-    class. Deep copies of the model are patched as well; a pickle is not. Patching again replaces the arguments.
+    What runs inside of a call of ``model`` or of one of its modules is meant, functional calls in a
+    ``forward`` too; ``model.forward(x)`` and what is computed elsewhere is not. The backward is tied to the
+    forward as in :func:`enabled`. Hooks, parametrisations, state-dict keys and ``isinstance`` stay as they
+    are; ``type(module)`` becomes a derived class. Deep copies of the model are patched as well; a pickle is
+    not. Patching again replaces the arguments.
 
     Raises:
         TypeError: for something that is no module, or has a scripted one in it, which runs outside of Python.
@@ -150,12 +152,14 @@ def explain(
         device, workspace_mb, algorithm: as :func:`install`.
 
     Raises:
-        ValueError: as :func:`install`; when PyTorch would refuse the problem; when there is nothing to
-            compute.
+        ValueError: as :func:`install`, for a device that is not there or an unknown dtype; when PyTorch
+            would refuse the problem; when there is nothing to compute.
     """
     where = torch.device(_device_type(None) if device is None else device)
-    if where.type == "cuda" and where.index is None and torch.cuda.is_available():
-        where = torch.device("cuda", torch.cuda.current_device())
+    if where.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError("PyTorch has no CUDA or ROCm device here")
+        where = torch.device("cuda", torch.cuda.current_device() if where.index is None else where.index)
     workspace, named = workspace_or_default(workspace_mb), algorithm_or_default(algorithm)
     return explain_problem(problem, where, workspace, named)
 

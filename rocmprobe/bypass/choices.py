@@ -8,14 +8,16 @@ always gets the same algorithm.
 from __future__ import annotations
 
 import os
-import threading
+import time
 from collections.abc import Sequence
+from math import inf
 from typing import Callable
 
 import torch
 
 from rocmprobe.bypass import plan_file
 from rocmprobe.bypass.algorithms import Plan
+from rocmprobe.bypass.locks import lock_across_forks
 from rocmprobe.bypass.rates import USUAL, measured, seconds
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
@@ -27,11 +29,11 @@ _PROMISING = 6.0
 _REPEATS = 3
 #: A plan is measured once only if it takes this many times the best so far.
 _HOPELESS = 1.5
-#: After so many seconds no other plan of a problem is begun.
+#: After so many seconds no other run of a problem is begun.
 _BUDGET = 1.0
 
 #: Two measurements at a time would measure each other.
-_measuring = threading.Lock()
+_measuring = lock_across_forks()
 
 
 class Choice:
@@ -41,60 +43,70 @@ class Choice:
         problem: names it in the plan file.
         plans: at least one.
         device: where it is computed.
+
+    Attributes:
+        plans: the most promising one first.
+        settled: the one that was found to be the quickest, if there is nothing left to find out.
     """
 
     def __init__(self, problem: str, plans: Sequence[Plan], device: torch.device) -> None:
         self._problem = problem
         self._device = device
         self._calls = 0
-        by_rule = torch.are_deterministic_algorithms_enabled() or not _allowed()
-        rates = USUAL[device.type] if by_rule or _capturing(device) else measured(device)
-        self._plans = sorted(plans, key=rates.seconds)
-        kept = None if by_rule else plan_file.kept(device, problem)
-        self._settled = next((plan for plan in self._plans if plan.algorithm == kept), None)
+        by_rule = not measures()
+        kept = None if by_rule or len(plans) == 1 else plan_file.kept(device, problem)
+        self.settled = next((plan for plan in plans if plan.algorithm == kept), None)
+        asked = self.settled is not None or len(plans) == 1 or by_rule or _capturing(device)
+        rates = USUAL[device.type] if asked else measured(device)
+        self.plans = sorted(plans, key=rates.seconds)
         if by_rule or len(plans) == 1:
-            self._settled = self._plans[0]
+            self.settled = self.plans[0]
 
     def plan(self, run: Callable[[Plan], None]) -> Plan:
         """The plan to take; ``run``, which computes the problem by a plan, may be called to find out."""
-        if self._settled is not None:
-            return self._settled
+        if self.settled is not None:
+            return self.settled
         self._calls += 1
         if self._calls < _MEASURED_AT or _capturing(self._device) or not _measuring.acquire(blocking=False):
-            return self._plans[0]
+            return self.plans[0]
         try:
-            self._settled = self._quickest(run)
+            if self.settled is None:
+                self.settled = self._quickest(run)
         finally:
             _measuring.release()
-        plan_file.keep(self._device, self._problem, self._settled.algorithm)
-        return self._settled
+        return self.settled
 
     def _quickest(self, run: Callable[[Plan], None]) -> Plan:
-        def timed(plan: Plan) -> float:
-            return seconds(self._device, lambda: run(plan))
-
         model = measured(self._device).seconds
-        worth = _PROMISING * min(map(model, self._plans))
-        best, least, spent = self._plans[0], float("inf"), 0.0
-        for plan in self._plans:
-            if spent > _BUDGET or model(plan) > worth:
+        plans = sorted(self.plans, key=model)
+        ends = time.perf_counter() + _BUDGET
+        least: dict[str, float] = {}
+        failed = False
+        for plan in plans:
+            if model(plan) > _PROMISING * model(plans[0]) or time.perf_counter() > ends:
                 break
             try:
-                # The first run pays for what later ones find ready.
-                first, *times = timed(plan), timed(plan)
-                if times[0] < _HOPELESS * least:
-                    times += [timed(plan) for _ in range(_REPEATS - 1)]
+                least[plan.algorithm] = self._least(plan, run, min(least.values(), default=inf), ends)
             except RuntimeError:
                 # Out of memory, most likely: what another plan needs may still be there.
-                continue
-            spent += first + sum(times)
-            if min(times) < least:
-                best, least = plan, min(times)
+                failed = True
+        best = min(plans, key=lambda plan: least.get(plan.algorithm, inf))
+        # A measurement that was cut short holds for this process only.
+        if len(least) > 1 and not failed:
+            plan_file.keep(self._device, self._problem, best.algorithm)
         return best
 
+    def _least(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
+        """Seconds of the quickest of some runs, the first of which pays for what later ones find ready."""
+        first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
+        while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:
+            times.append(seconds(self._device, lambda: run(plan)))
+        return min(first, *times)
 
-def _allowed() -> bool:
-    return os.environ.get(VARIABLE, "1") != "0"
+
+def measures() -> bool:
+    """Whether measurements decide here, and not the cost model with usual rates alone."""
+    return os.environ.get(VARIABLE, "1") != "0" and not torch.are_deterministic_algorithms_enabled()
 
 
 def _capturing(device: torch.device) -> bool:

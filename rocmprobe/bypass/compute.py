@@ -90,7 +90,8 @@ class Problem:
         )
         deterministic = torch.are_deterministic_algorithms_enabled()
         plans = eligible(direction, self.plain, operands, self._cap, self._algorithm, deterministic)
-        choice = Choice(name(direction, self.plain, operands, self._cap), plans, result.device)
+        line = name(direction, self.plain, operands, self._cap, self._algorithm)
+        choice = Choice(line, plans, result.device)
         return self._choices.setdefault(direction, choice)
 
 

@@ -1,4 +1,4 @@
-"""What the bypass would do with a problem, and why. Computes nothing."""
+"""What the bypass would do with a problem, and why. The problem itself is not computed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from rocmprobe.bypass import plan_file
 from rocmprobe.bypass.algorithms import Operands, Plan
+from rocmprobe.bypass.choices import Choice, measures
 from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD
-from rocmprobe.bypass.plan import MEGABYTE, by_model, eligible, name, plain_direction, plain_form
-from rocmprobe.bypass.rates import USUAL
+from rocmprobe.bypass.plan import MEGABYTE, check, eligible, name, plain_direction, plain_form
 
 
 @dataclass(frozen=True)
@@ -44,33 +43,29 @@ def explain_problem(
         dilation=value("dilation"), transposed=value("transposed"),
         output_padding=value("output_padding") if value("transposed") else None, groups=value("groups"),
     )  # fmt: skip
-    operands = Operands(str(value("dtype")), device.type, value("channels_last"), dense=True)
+    dtype = str(value("dtype"))
+    check(dtype, device.type, algorithm)
+    operands = Operands(dtype, device.type, value("channels_last"), dense=True)
     cap = int(workspace_mb * MEGABYTE)
     deterministic = torch.are_deterministic_algorithms_enabled()
     found = {}
     for direction in (FWD, BWD_DATA, BWD_WEIGHTS):
         turned = plain_direction(direction, value("transposed"))
         plans = eligible(turned, plain, operands, cap, algorithm, deterministic)
-        kept = None if deterministic else plan_file.kept(device, name(turned, plain, operands, cap))
-        found[direction] = _explained(plans, kept, algorithm, device.type)
+        choice = Choice(name(turned, plain, operands, cap, algorithm), plans, device)
+        found[direction] = _explained(choice, algorithm)
     return found
 
 
-def _explained(plans: list[Plan], kept: str | None, algorithm: str, device_type: str) -> Explanation:
-    measured = next((plan for plan in plans if plan.algorithm == kept), None)
-    plan = measured or by_model(plans, device_type)
+def _explained(choice: Choice, algorithm: str) -> Explanation:
+    plan = choice.settled or choice.plans[0]
+    count = len(choice.plans)
     if plan.algorithm == algorithm:
         why = "it was named"
-    elif len(plans) == 1:
+    elif count == 1:
         why = "no other one applies"
-    elif measured is not None:
-        why = f"it was the quickest when {len(plans)} that apply were measured on this device"
+    elif measures() and choice.settled:
+        why = f"it was the quickest of those of {count} that were measured on this device"
     else:
-        why = f"the cost model takes it for the quickest of {len(plans)} that apply; not measured yet"
-    return Explanation(
-        plan.algorithm,
-        why,
-        plan.workspace_bytes,
-        plan.flops,
-        tuple(sorted(plans, key=USUAL[device_type].seconds)),
-    )
+        why = f"the cost model takes it for the quickest of {count} that apply; not measured"
+    return Explanation(plan.algorithm, why, plan.workspace_bytes, plan.flops, tuple(choice.plans))

@@ -2,7 +2,7 @@
 
 Arguments, results and errors are those of PyTorch's functions of the same names; so are the backward and
 double backward, which are computed by the bypass too. Workspace and algorithm are the defaults of
-:func:`rocmprobe.bypass.install`.
+:func:`rocmprobe.bypass.install` at the first call.
 """
 
 from __future__ import annotations

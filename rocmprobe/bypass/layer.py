@@ -57,7 +57,8 @@ class BypassLayer(Layer):
             prepared.problem.through(
                 plain_direction(FWD, call.transposed), call.input, call.weight, bias=call.bias, result=output
             )
-            return output.squeeze(2) if prepared.lifted else output
+            # In place: a view could not be changed in place by whoever gets it.
+            return output.squeeze_(2) if prepared.lifted else output
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
@@ -204,4 +205,4 @@ def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
 
 
 def _squeezed(gradient: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-    return None if gradient is None else gradient.squeeze(2)
+    return None if gradient is None else gradient.squeeze_(2)

@@ -31,20 +31,24 @@ class _Patched:
     _bypass_former: Any
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        own = getattr(self._bypass_former, "__deepcopy__", None)
-        if own is not None:
-            copied = own(self, memo)
-        else:
-            copied = self._bypass_former.__new__(self._bypass_former)
-            memo[id(self)] = copied
-            copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        copied.__class__ = type(self)
-        _users[self._bypass_layer].add(copied)
+        # As what it was: modules have copy protocols of their own.
+        layer, derived, former = self._bypass_layer, _derived_of(self), self._bypass_former
+        _replace(self, derived, former)
+        try:
+            copied = copy.deepcopy(self, memo)
+        finally:
+            _replace(self, former, derived)
+        with _lock:
+            if layer in _users and isinstance(copied, torch.nn.Module):
+                _replace(copied, former, derived)
+                _users[layer].add(copied)
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        create, arguments, *rest = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
+        if arguments != (type(self),):
+            return (create, arguments, *rest)
         # A class that is made while the program runs cannot be found by its name when the pickle is read.
-        _, _, *rest = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
         return (cast(Any, copyreg)._reconstructor, (self._bypass_former, object, None), *rest)
 
 
@@ -78,18 +82,13 @@ def patch_model(model: torch.nn.Module, layer: ScopedLayer) -> None:
         raise TypeError("a scripted module runs outside of Python; use install() or enabled() for it")
     with _lock:
         _restore(model)
-        classes: dict[type, type] = {}
-        users = _users.setdefault(layer, weakref.WeakSet())
-        for module in model.modules():
-            former = type(module)
-            if parametrize.is_parametrized(module):
-                # The class that PyTorch made for the parametrisation stays on top, where it is looked for.
-                former = former.__bases__[0]
-            if former not in classes:
-                classes[former] = _derived(former, layer)
-            _replace(module, former, classes[former])
-            users.add(module)
+        modules = list(model.modules())
+        formers = [_patched_class(module) for module in modules]
+        classes = {former: _derived(former, layer) for former in formers}
         layer.lay()
+        _users[layer] = weakref.WeakSet(modules)
+        for module, former in zip(modules, formers):
+            _replace(module, former, classes[former])
         _lift_the_idle()
 
 
@@ -103,18 +102,31 @@ def unpatch_model(model: torch.nn.Module) -> None:
 def _restore(model: torch.nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, _Patched):
-            _users[module._bypass_layer].discard(module)
-            derived = next(each for each in type(module).__mro__ if "_bypass_former" in vars(each))
-            _replace(module, derived, module._bypass_former)
+            _users.get(module._bypass_layer, weakref.WeakSet()).discard(module)
+            _replace(module, _derived_of(module), module._bypass_former)
 
 
-def _replace(module: torch.nn.Module, old: type, new: type) -> None:
-    """Exchange the class of ``module``, or its base where another one has been put on top of it."""
+def _patched_class(module: torch.nn.Module) -> type:
+    """The class to derive from: below the one that PyTorch makes for a parametrisation, which has to stay on
+    top, where it is looked for."""
+    return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
+
+
+def _derived_of(module: Any) -> type:
+    return next(each for each in type(module).__mro__ if "_bypass_former" in vars(each))
+
+
+def _replace(module: Any, old: type, new: type) -> None:
+    """Exchange the class of ``module``, or the base of the one that has been put on top of it."""
     top = type(module)
     if top is old:
         module.__class__ = new
-    else:
-        top.__bases__ = tuple(new if each is old else each for each in top.__bases__)
+        return
+    # A copy: deep copies of a parametrised module share their class with it.
+    names = {name: value for name, value in vars(top).items() if name not in ("__dict__", "__weakref__")}
+    module.__class__ = type(
+        top.__name__, tuple(new if each is old else each for each in top.__bases__), names
+    )
 
 
 def _lift_the_idle() -> None:

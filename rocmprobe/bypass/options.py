@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 
 from rocmprobe.bypass.algorithms import ALGORITHMS
-from rocmprobe.bypass.plan import DEFAULT_WORKSPACE_MB
+from rocmprobe.bypass.plan import DEFAULT_WORKSPACE_MB, POLICIES
 
 WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
 ALGORITHM_VARIABLE = "ROCMPROBE_BYPASS_ALGORITHM"
-
-POLICIES = ("auto", "fast")
 
 
 def workspace_or_default(workspace_mb: float | None) -> float:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rocmprobe.bypass.algorithms import ALGORITHMS, Operands, Plan
+from rocmprobe.bypass.algorithms.base import ELEMENT_BYTES
 from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.bypass.rates import USUAL
 
 DEFAULT_WORKSPACE_MB = 256
+POLICIES = ("auto", "fast")
 MEGABYTE = 1 << 20
 
 
@@ -42,12 +44,14 @@ def plan(
         dense: False when an operand is not contiguous, nor channels-last (a slice, an expanded tensor).
         workspace_mb: the cap on the workspace, in MiB. It is kept unless a single window, or for col2im in
             fp16 and bf16 a single sample's image, needs more; the weight's copy counts against it too.
-        algorithm: "auto", by the cost model among those that sum plain products; "fast", among all; or the
-            name of one, which is taken wherever it applies.
+        algorithm: "auto", by the cost model among those that sum plain products; "fast", with Winograd
+            among them; or the name of one, which is taken wherever it applies.
 
     Raises:
-        ValueError: when PyTorch would refuse the problem, or when there is nothing to compute.
+        ValueError: for an unknown direction, dtype, device type or algorithm; when PyTorch would refuse the
+            problem; when there is nothing to compute.
     """
+    check(dtype, device_type, algorithm)
     plain = plain_form(
         input_shape,
         weight_shape,
@@ -62,6 +66,17 @@ def plan(
     cap = int(workspace_mb * MEGABYTE)
     found = eligible(plain_direction(direction, transposed), plain, operands, cap, algorithm, False)
     return by_model(found, device_type)
+
+
+def check(dtype: str, device_type: str, algorithm: str) -> None:
+    """Raises ValueError for what no plan can be made for."""
+    for value, known, what in (
+        (dtype, ELEMENT_BYTES, "dtype"),
+        (device_type, USUAL, "device type"),
+        (algorithm, (*POLICIES, *ALGORITHMS), "algorithm"),
+    ):
+        if value not in known:
+            raise ValueError(f"no {what} {value!r}; there are {', '.join(known)}")
 
 
 def plain_form(
@@ -123,15 +138,16 @@ def eligible(
 ) -> list[Plan]:
     """The plans that ``algorithm`` leaves to choose from; never empty.
 
-    "auto" leaves those that sum plain products, "fast" all, the name of an algorithm that one where it
-    applies. ``deterministic`` leaves out those whose sums are not plain, whatever was asked for.
+    "auto" leaves those that sum plain products, "fast" Winograd as well, the name of an algorithm that one
+    where it applies. ``deterministic`` leaves out those whose sums are not plain, whatever was asked for.
     """
     found = candidates(direction, plain, operands, cap)
     exact = [each for each in found if ALGORITHMS[each.algorithm].exact]
     named = [each for each in (exact if deterministic else found) if each.algorithm == algorithm]
     if named:
         return named
-    allowed = found if algorithm == "fast" and not deterministic else exact
+    fast = [each for each in found if not ALGORITHMS[each.algorithm].only_by_name]
+    allowed = fast if algorithm == "fast" and not deterministic else exact
     return [each for each in allowed if each.workspace_bytes <= cap] or allowed
 
 
@@ -140,8 +156,9 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
     return min(plans, key=USUAL[device_type].seconds)
 
 
-def name(direction: str, plain: Geometry, operands: Operands, cap: int) -> str:
+def name(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
     """One line that tells problems apart as far as their plans go."""
+    policy = "fast" if algorithm == "fast" else "auto"
     sizes = (
         f"{letter}{'x'.join(map(str, values))}"
         for letter, values in (
@@ -152,5 +169,5 @@ def name(direction: str, plain: Geometry, operands: Operands, cap: int) -> str:
     layout = f"{'last' if operands.channels_last else 'first'}-{'dense' if operands.dense else 'strided'}"
     return (
         f"{direction} {operands.dtype} {layout} n{plain.batch} c{plain.channels} k{plain.filters} "
-        f"g{plain.groups} {' '.join(sizes)} w{cap}"
+        f"g{plain.groups} {' '.join(sizes)} w{cap} {policy}"
     )

@@ -46,7 +46,8 @@ def keep(device: torch.device, problem: str, algorithm: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(handle, (json.dumps(record) + "\n").encode())
+            # The line before may have been torn.
+            os.write(handle, f"\n{json.dumps(record)}\n".encode())
         finally:
             os.close(handle)
     except OSError as error:
@@ -71,7 +72,13 @@ def _path(device: torch.device) -> Path | None:
             return None
         folder = os.path.join(cache, "rocmprobe", "bypass")
     name = "-".join(str(each) for each in _heading(device).values())
-    return Path(folder) / (re.sub(r"[^A-Za-z0-9.+]+", "-", name) + ".jsonl")
+    return _absolute(folder) / (re.sub(r"[^A-Za-z0-9.+]+", "-", name) + ".jsonl")
+
+
+@cache
+def _absolute(folder: str) -> Path:
+    # Once: a program may change its working directory.
+    return Path(folder).absolute()
 
 
 def _heading(device: torch.device) -> dict[str, object]:
@@ -104,7 +111,7 @@ def _records(device: torch.device) -> dict[str, str]:
 
 def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
     try:
-        lines = path.read_bytes().splitlines()
+        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from rocmprobe.bypass import shim
 from rocmprobe.bypass.layer import BypassLayer
+from rocmprobe.bypass.shim import RANK_BYPASS
 
 _DEVICE_TYPES = ("cpu", "cuda")
 
@@ -18,7 +19,9 @@ _local = threading.local()
 
 
 class ScopedLayer(BypassLayer):
-    """Acts in a thread that is inside of :func:`entered`. The backward of what it sees is tied to it."""
+    """Acts in a thread that is inside of :func:`entered`, there in place of what is installed."""
+
+    rank = RANK_BYPASS + 1
 
     def acts(self) -> bool:
         entered: tuple[ScopedLayer, ...] = getattr(_local, "entered", ())

@@ -38,7 +38,7 @@ class Layer:
     """Something between a caller and PyTorch's convolution kernels. Subclass and override what you need.
 
     Attributes:
-        name: of several layers with one name on a device type, only the one added last acts.
+        name: of several layers with one name on a device type, only the one nearest to the caller acts.
         rank: layers of a higher rank are nearer to the caller (``RANK_RECORDER``, ``RANK_BYPASS``,
             ``RANK_FAULTS``); among equal ranks the one added last.
         ties_backward: the backward and double backward of a convolution that met this layer meet it
@@ -120,13 +120,13 @@ def tying_layers(device_type: str) -> tuple[Layer, ...]:
 
 
 def covers(device_type: str, held: Sequence[Layer]) -> bool:
-    """Whether ``device_type`` has, for each layer in ``held``, a layer of that name at work."""
-    present = {layer.name for layer in layers(device_type)}
-    return all(layer.name in present for layer in held)
+    """Whether each layer in ``held`` is at work on ``device_type``."""
+    present = layers(device_type)
+    return all(layer in present for layer in held)
 
 
 def run_convolution(call: ConvolutionCall, held: Sequence[Layer] = ()) -> torch.Tensor:
-    """Take ``call`` through the layers of its device. ``held`` layers fill in for absent ones by name."""
+    """Take ``call`` through the layers of its device. Those in ``held`` replace the ones of their names."""
 
     def enter(stack: tuple[Layer, ...], call: ConvolutionCall) -> torch.Tensor:
         if not stack:
@@ -162,11 +162,11 @@ def _acting(stack: Sequence[Layer]) -> tuple[Layer, ...]:
 def _stack(device_type: str, held: Sequence[Layer]) -> tuple[Layer, ...]:
     device = _devices.get(device_type)
     present = _acting(device.layers) if device else ()
-    if not held:
+    if all(layer in present for layer in held):
         return present
-    names = {layer.name for layer in present}
-    absent = [layer for layer in held if layer.name not in names]
-    return tuple(sorted((*absent, *present), key=lambda each: each.rank)) if absent else present
+    names = {layer.name for layer in held}
+    others = [layer for layer in present if layer.name not in names]
+    return tuple(sorted((*others, *held), key=lambda each: each.rank))
 
 
 def _native_convolution(call: ConvolutionCall) -> torch.Tensor:

@@ -35,7 +35,7 @@ def convolution_kernel(*arguments: Any) -> torch.Tensor:
         if not held:
             packet = torch.ops.aten.convolution if len(arguments) == 9 else torch.ops.aten._convolution
             return cast(torch.Tensor, packet.default._op_dk(torch._C.DispatchKey.Autograd, *arguments))
-        if _nobody_differentiates() and _next_below(*arguments[:2]):
+        if _nobody_differentiates() and _next_below(*arguments[:3]):
             with _below_autograd():
                 return shim.run_convolution(ConvolutionCall.of(arguments), held)
         return cast(torch.Tensor, _apply(_Convolution, held, *arguments))
@@ -80,13 +80,13 @@ def _transforming() -> bool:
     return _SETUP_APART and bool(torch._C._are_functorch_transforms_active())
 
 
-def _next_below(*tensors: torch.Tensor) -> bool:
+def _next_below(*tensors: torch.Tensor | None) -> bool:
     """Whether the kernels of the device come next below autograd: no transform, mode or wrapper between."""
     # torch 1.13.1 cannot compare sets of keys.
     if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():
         return False
     keys = torch._C._dispatch_keys
-    return all(keys(tensor) == _plain_keys(tensor.device.type) for tensor in tensors)
+    return all(keys(each) == _plain_keys(each.device.type) for each in tensors if each is not None)
 
 
 @cache
@@ -154,7 +154,9 @@ class _TiedConvolution(_Tied):
     def forward(held: Sequence[shim.Layer], *arguments: Any) -> torch.Tensor:
         call = ConvolutionCall.of(arguments)
         with _below_autograd():
-            if not _next_below(call.input, call.weight) and shim.covers(call.input.device.type, held):
+            if not _next_below(call.input, call.weight, call.bias) and shim.covers(
+                call.input.device.type, held
+            ):
                 return cast(torch.Tensor, _operator(call)(*arguments))
             return shim.run_convolution(call, held)
 

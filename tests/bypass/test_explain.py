@@ -24,7 +24,7 @@ def test_each_direction_is_explained_as_it_is_planned():
         assert explanation.alternatives[0] == plan
         count = len(explanation.alternatives)
         assert explanation.why == (
-            f"the cost model takes it for the quickest of {count} that apply; not measured yet"
+            f"the cost model takes it for the quickest of {count} that apply; not measured"
         )
 
 
@@ -63,13 +63,32 @@ def test_what_was_measured_is_said(monkeypatch):
     for _ in range(3):
         bypass.conv2d(torch.ones(problem.input_shape), torch.ones(problem.weight_shape), padding=1)
     found = bypass.explain(problem, "cpu")
-    assert found["fwd"].why.startswith("it was the quickest when")
+    assert found["fwd"].why.startswith("it was the quickest of those")
     assert found["bwd-data"].why.startswith("the cost model takes it")
     bypass.forget()
     assert bypass.explain(problem, "cpu")["fwd"].why.startswith("the cost model takes it")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device_type": "mps"}, "no device type 'mps'; there are cpu, cuda"),
+        ({"dtype": "int64"}, "no dtype 'int64'; there are float16"),
+        ({"algorithm": "magic"}, "no algorithm 'magic'; there are auto, fast"),
+    ],
+)
+def test_what_no_plan_can_be_made_for_is_refused(options, said):
+    settings = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+    with pytest.raises(ValueError, match=said):
+        bypass.plan("fwd", (1, 4, 5, 5), (2, 4, 3, 3), **settings, **options)
+
+
 def test_impossible_problems_are_refused():
+    with pytest.raises(ValueError, match="no device type 'mps'"):
+        bypass.explain(parse_problem(PROBLEM), "mps")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="no CUDA or ROCm device"):
+            bypass.explain(parse_problem(PROBLEM), "cuda")
     problem = parse_problem("conv2d-fp32-n1-c4-i3x3-k4-f3x3")
     broken = {
         **problem.__dict__,

@@ -147,6 +147,65 @@ def test_copies_are_patched_and_pickles_are_not():
     bypass.unpatch(copied)
 
 
+def test_copies_of_parametrised_layers_are_patched_one_by_one():
+    layer = nn.Conv2d(3, 3, 3).double()
+    parametrize.register_parametrization(layer, "weight", Doubled())
+    before = copy.deepcopy(layer)
+    model = nn.Sequential(layer, copy.deepcopy(layer))
+    bypass.patch(model)
+    after = copy.deepcopy(model[0])
+    for module, calls in ((model, 2), (model[0], 1), (before, 0), (after, 1)):
+        bypass.reset_status()
+        module(INPUT)
+        assert sum(bypass.status()["calls"].values()) == calls
+    bypass.unpatch(after)
+    bypass.reset_status()
+    torch.testing.assert_close(model[0](INPUT), after(INPUT))
+    assert sum(bypass.status()["calls"].values()) == 1
+    bypass.unpatch(model)
+
+
+class Counting(nn.Conv2d):
+    """Has a copy protocol of its own, for something that cannot be copied."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.lock = threading.Lock()
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self.lock = threading.Lock()
+
+
+def test_copy_protocols_of_modules_hold():
+    model = Counting(3, 4, 3).double()
+    bypass.patch(model)
+    copied, read = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    bypass.unpatch(model)
+    for module, calls in ((copied, 1), (read, 0)):
+        assert module.lock is not model.lock
+        bypass.reset_status()
+        module(INPUT)
+        assert sum(bypass.status()["calls"].values()) == calls
+    bypass.unpatch(copied)
+    assert type(copied) is type(read) is Counting
+
+
+def test_a_model_that_cannot_be_patched_stays_as_it_was():
+    class Sealed(nn.Module):
+        def __init_subclass__(cls):
+            raise TypeError("no class may be derived from this one")
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), Sealed())
+    with pytest.raises(TypeError, match="no class may be derived"):
+        bypass.patch(model)
+    assert type(model[0]) is nn.Conv2d
+    bypass.unpatch(model)
+
+
 def test_a_dropped_model_leaves_nothing_that_acts():
     model = nn.Conv2d(3, 4, 3).double()
     bypass.patch(model)
@@ -172,14 +231,21 @@ def test_patching_again_replaces_the_arguments_and_parts_can_be_unpatched(model)
     assert bypass.status()["calls"] == {}
 
 
-def test_patch_within_an_installation_sets_its_own_workspace(model):
-    with bypass.enabled("cpu", algorithm="im2col"):
+@pytest.mark.parametrize("first", ["patch", "enabled"])
+def test_a_patched_model_keeps_its_arguments_beside_an_installation(model, first):
+    if first == "patch":
         bypass.patch(model.conv, algorithm="shift")
+    with bypass.enabled("cpu", algorithm="im2col"):
+        if first == "enabled":
+            bypass.patch(model.conv, algorithm="shift")
         bypass.reset_status()
-        model.conv(INPUT)
+        output = model.conv(INPUT)
         F.conv2d(INPUT, torch.ones(1, 3, 3, 3, dtype=torch.float64))
+        assert bypass.status()["calls"] == {"shift": 1, "im2col": 1}
+        # The backward as its forward, whatever is installed by then.
+        output.sum().backward()
+        assert bypass.status()["calls"] == {"shift": 2, "im2col": 1}
         bypass.unpatch(model.conv)
-    assert bypass.status()["calls"] == {"shift": 1, "im2col": 1}
 
 
 def test_what_cannot_be_patched_is_refused():

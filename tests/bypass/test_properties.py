@@ -74,7 +74,9 @@ def cases(draw, algorithm):
         dilation, groups = ones, 1
     elif algorithm == "im2row":
         groups = 1
-    elif algorithm == "depthwise":
+    elif algorithm.startswith("depthwise"):
+        groups = draw(st.integers(2, 4))
+        stride = ones if algorithm == "depthwise-shift" else stride
         inside, outside = (outside, 1) if transposed else (1, outside)
     image = []
     for k, s, d, p in zip(kernel, stride, dilation, padding):

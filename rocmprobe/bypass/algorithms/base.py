@@ -82,10 +82,12 @@ class Algorithm:
     Attributes:
         name: in plans, counts and the plan file.
         exact: sums plain products, so that sums of small integers come out equal in every order.
+        only_by_name: never chosen.
     """
 
     name = ""
     exact = True
+    only_by_name = False
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:
         """The plan under ``cap`` bytes of workspace, or None where the algorithm does not apply.

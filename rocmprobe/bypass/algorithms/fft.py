@@ -32,6 +32,8 @@ _LEAST_TAPS = 25
 class Fft(Algorithm):
     name = "fft"
     exact = False
+    # It enters another library of the vendor's, which on ROCm compiles at run time.
+    only_by_name = True
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
         plain_taps = set(plain.stride) == set(plain.dilation) == {1}

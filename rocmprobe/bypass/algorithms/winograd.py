@@ -10,6 +10,7 @@ products e*e * K * T, results m*m * K * T, padded image n * C * span, weights e*
 
 from __future__ import annotations
 
+from functools import cache
 from math import ceil
 
 import torch
@@ -88,7 +89,7 @@ class Winograd(Algorithm):
         feature: torch.Tensor,
     ) -> None:
         side, edge = self.side, self.side + 2
-        of_image, of_weight, of_result = (_square(matrix, image) for matrix in _MATRICES[side])
+        of_image, of_weight, of_result = _squares(side, image.device)
         rows, columns = (ceil(size / side) for size in plain.feature)
         kernels = weight.new_empty((9, plain.filters, plain.channels))
         kernels.view(3, 3, plain.filters, plain.channels).copy_(weight.permute(2, 3, 0, 1))
@@ -119,10 +120,14 @@ class Winograd(Algorithm):
             _placed(results, bias, feature[first:last])
 
 
-def _square(matrix: list[list[float]], like: torch.Tensor) -> torch.Tensor:
-    """The Kronecker product of a matrix with itself: it transforms both dimensions of a tile at once."""
-    one = like.new_tensor(matrix)
-    return torch.kron(one, one)
+@cache
+def _squares(side: int, device: torch.device) -> list[torch.Tensor]:
+    """The Kronecker product of each matrix with itself: it transforms both dimensions of a tile at once.
+
+    Kept, since a copy from the host has no place in a graph that is captured.
+    """
+    matrices = [torch.tensor(matrix, dtype=torch.float32, device=device) for matrix in _MATRICES[side]]
+    return [torch.kron(matrix, matrix) for matrix in matrices]
 
 
 def _placed(results: torch.Tensor, bias: torch.Tensor | None, feature: torch.Tensor) -> None:
