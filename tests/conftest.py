@@ -10,3 +10,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # say otherwise for themselves.
 os.environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
 os.environ["ROCMPROBE_BYPASS_PLANS"] = "0"
+
+#: Rooms whose tests run whole programs, which take tens of seconds for a file.
+_LONG = ("runner", "cli", "worker", "report", "launch", "test_simulated_machines.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Long files first, so that no worker is left alone with one in the end."""
+    items.sort(key=lambda item: not any(name in item.path.parts for name in _LONG))
