@@ -1,7 +1,6 @@
 """Puts this folder on sys.path, for the helpers that tests of several rooms share."""
 
 import os
-from pathlib import Path
 
 # Threads of PyTorch spin while they wait for each other: with as many of them in each worker as there are
 # cores, small convolutions take ten times as long.
@@ -14,9 +13,9 @@ os.environ["ROCMPROBE_BYPASS_PLANS"] = "0"
 
 #: Rooms whose tests run whole programs, which take tens of seconds for a file.
 _LONG = {"runner", "cli", "worker", "report", "launch", "test_simulated_machines.py"}
-_HERE = Path(__file__).parent
+_HERE = os.path.dirname(__file__)
 
 
 def pytest_collection_modifyitems(items):
     """Long files first, so that no worker is left alone with one in the end."""
-    items.sort(key=lambda item: item.path.relative_to(_HERE).parts[0] not in _LONG)
+    items.sort(key=lambda item: os.path.relpath(item.path, _HERE).split(os.sep)[0] not in _LONG)
