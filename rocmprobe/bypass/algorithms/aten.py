@@ -116,6 +116,8 @@ def _plainly(tensor: torch.Tensor) -> torch.Tensor:
     PyTorch's kernels ask one operand for the layout of all, and where a size is 1 the strides of a contiguous
     tensor may say channels-last.
     """
+    if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
+        return tensor
     return tensor.contiguous().view(-1).view(tensor.shape)
 
 
