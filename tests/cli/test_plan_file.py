@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+PROBLEM = "conv2d-fp32-n2-c8-i12x12-k8-f3x3-p1"
+
 
 def run(tmp_path, *options):
     plans = {"ROCMPROBE_BYPASS_PLANS": str(tmp_path / "plans"), "ROCMPROBE_BYPASS_MEASURE": "1"}
@@ -16,8 +18,7 @@ def run(tmp_path, *options):
 
 
 def test_a_run_fills_the_plan_file_for_what_it_times(tmp_path):
-    problem = "conv2d-fp32-n2-c8-i12x12-k8-f3x3-p1"
-    done = run(tmp_path, "--device", "cpu", "--settings", "default,bypass", "--problem", problem)
+    done = run(tmp_path, "--device", "cpu", "--settings", "default,bypass", "--problem", PROBLEM)
     assert done.returncode == 0, done.stderr
     (file,) = (tmp_path / "plans").iterdir()
     problems = [json.loads(line)["problem"] for line in file.read_text().split("\n") if line]
@@ -25,6 +26,7 @@ def test_a_run_fills_the_plan_file_for_what_it_times(tmp_path):
 
 
 def test_what_a_simulated_machine_does_is_not_kept(tmp_path):
-    run(tmp_path, "--simulate", "healthy-gfx1100", "--settings", "default,bypass")
+    options = ("--settings", "default,bypass", "--problem", PROBLEM)
+    run(tmp_path, "--simulate", "healthy-gfx1100", *options)
     assert (tmp_path / "out" / "results.json").exists()
     assert not (tmp_path / "plans").exists()
