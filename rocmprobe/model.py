@@ -392,10 +392,14 @@ def write_results(results: Results, path: Path) -> None:
     A number that is not finite becomes null: JSON has no word for it.
     """
     text = json.dumps(_finite(to_json(results)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    temporary = path.with_suffix(".tmp")
     # A captured log may hold half a surrogate pair; the escape that this leaves is one of JSON's own.
+    write_whole(text.encode("utf-8", "backslashreplace"), path.with_suffix(".tmp"), path)
+
+
+def write_whole(content: bytes, temporary: Path, path: Path) -> None:
+    """Write ``path`` whole or not at all, by way of ``temporary`` beside it. Raises OSError."""
     try:
-        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+        temporary.write_bytes(content)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)

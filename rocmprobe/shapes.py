@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rocmprobe.model import DIRECTIONS, BadInput
+from rocmprobe.model import DIRECTIONS, BadInput, write_whole
 from rocmprobe.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
 
 SCHEMA_VERSION = 1
@@ -39,13 +39,7 @@ def writable(path: Path) -> Path:
 def write(path: Path, shapes: Mapping[str, Any]) -> None:
     """Write the file whole or not at all. Raises OSError."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, "utf-8")
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(text.encode(), path.with_name(f".{path.name}.{os.getpid()}.tmp"), path)
 
 
 def read_problems(path: Path) -> tuple[Problem, ...]:

@@ -139,6 +139,12 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
+def packed(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy in the order of its dimensions, in the dtype of the GEMMs."""
+    copy = tensor.new_empty(tensor.shape, dtype=accumulation_dtype(tensor.dtype))
+    return copy.copy_(tensor)
+
+
 def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
     """(samples, tile, bytes): the most samples with all of their windows, or one sample in the largest
     tiles, under the cap; the first dimension is cut first. At least one window of one sample."""
@@ -180,5 +186,5 @@ def gemm_flops(plain: Geometry) -> int:
 
 __all__ = [
     "BWD_DATA", "BWD_WEIGHTS", "FWD", "Algorithm", "Needed", "Operands", "Plan", "accumulation_dtype",
-    "fitted", "gemm_flops", "largest", "weight_traffic",
+    "fitted", "gemm_flops", "largest", "packed", "weight_traffic",
 ]  # fmt: skip

@@ -24,9 +24,8 @@ from rocmprobe.bypass.algorithms.base import (
     gemm_flops,
     largest,
 )
-from rocmprobe.bypass.algorithms.columns import index
 from rocmprobe.bypass.algorithms.gemm import ranges
-from rocmprobe.bypass.algorithms.shift import Padded
+from rocmprobe.bypass.algorithms.shift import Padded, among_padded
 from rocmprobe.bypass.geometry import Geometry
 
 #: Rows of one chunk on a CPU: what leaves its caches is read from memory for every tap.
@@ -89,7 +88,7 @@ class DepthwiseShift(Algorithm):
                 else:
                     torch.addcmul(start, view, factor, out=total)
             windows = some.view(plain.filters, last - first, *padded.sizes)
-            feature[first:last].copy_(windows[_inner(plain)].transpose(0, 1))
+            feature[first:last].copy_(windows[among_padded(plain)].transpose(0, 1))
 
     def backward_weights(
         self,
@@ -108,7 +107,7 @@ class DepthwiseShift(Algorithm):
         for first, last in ranges(plain.batch, plan.samples):
             rows = padded.rows(first, last).unsqueeze(1)
             some = spread[:, : last - first]
-            some[_inner(plain)].copy_(gradient[first:last].transpose(0, 1))
+            some[among_padded(plain)].copy_(gradient[first:last].transpose(0, 1))
             length = rows.shape[2] - padded.offsets[-1]
             gradients = some.reshape(plain.channels, multiple, -1).narrow(2, 0, length)
             product = products.view(plain.channels, multiple, -1).narrow(2, 0, length)
@@ -116,11 +115,6 @@ class DepthwiseShift(Algorithm):
                 torch.mul(rows.narrow(2, offset, length), gradients, out=product)
                 total.add_(product.sum(2))
         weight_gradient.copy_(totals.permute(1, 2, 0).reshape(weight_gradient.shape))
-
-
-def _inner(plain: Geometry) -> tuple[int | slice, ...]:
-    """Where the windows lie in ``(K, n, *padded)``."""
-    return index(slice(None), slice(None), *(slice(size) for size in plain.feature))
 
 
 def _by_tap(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:

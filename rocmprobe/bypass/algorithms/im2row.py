@@ -25,6 +25,7 @@ from rocmprobe.bypass.algorithms.base import (
     accumulation_dtype,
     fitted,
     gemm_flops,
+    packed,
     weight_traffic,
 )
 from rocmprobe.bypass.algorithms.columns import Box, index
@@ -161,10 +162,7 @@ def _needed(plain: Geometry, operands: Operands) -> Needed:
 
 def _matrix(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
     """``(filters, taps * channels)`` in the dtype of the GEMMs."""
-    order = weight.movedim(1, -1)
-    copy = weight.new_empty(order.shape, dtype=accumulation_dtype(weight.dtype))
-    copy.copy_(order)
-    return copy.view(plain.filters, plain.depth)
+    return packed(weight.movedim(1, -1)).view(plain.filters, plain.depth)
 
 
 def _last(tensor: torch.Tensor) -> torch.Tensor:

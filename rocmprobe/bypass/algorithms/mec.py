@@ -28,6 +28,7 @@ from rocmprobe.bypass.algorithms.base import (
     accumulation_dtype,
     fitted,
     gemm_flops,
+    packed,
     weight_traffic,
 )
 from rocmprobe.bypass.algorithms.columns import Box, Covered
@@ -183,10 +184,7 @@ def _needed(plain: Geometry, operands: Operands, direction: str) -> Needed:
 
 def _weight_slices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
     """``(kernel[0], groups, filters / groups, depth / kernel[0])`` in the dtype of the GEMMs."""
-    slices = weight.movedim(2, 0)
-    copy = weight.new_empty(slices.shape, dtype=accumulation_dtype(weight.dtype))
-    copy.copy_(slices)
-    return copy.view(plain.kernel[0], plain.groups, plain.filters // plain.groups, -1)
+    return packed(weight.movedim(2, 0)).view(plain.kernel[0], plain.groups, plain.filters // plain.groups, -1)
 
 
 def _grouped(tensor: torch.Tensor, plain: Geometry) -> Sequence[int]:

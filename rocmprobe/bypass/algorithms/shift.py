@@ -25,6 +25,7 @@ from rocmprobe.bypass.algorithms.base import (
     Plan,
     accumulation_dtype,
     largest,
+    packed,
     weight_traffic,
 )
 from rocmprobe.bypass.algorithms.columns import index
@@ -79,8 +80,7 @@ class Shift(Algorithm):
                 else:
                     torch.addmm(start, tap, view, out=out)
             windows = total.view(plain.filters, last - first, *padded.sizes)
-            inner = windows[index(slice(None), slice(None), *(slice(size) for size in plain.feature))]
-            feature[first:last].copy_(inner.transpose(0, 1))
+            feature[first:last].copy_(windows[among_padded(plain)].transpose(0, 1))
 
     def backward_weights(
         self,
@@ -97,9 +97,7 @@ class Shift(Algorithm):
         for number, (first, last) in enumerate(ranges(plain.batch, plan.samples)):
             rows = padded.rows(first, last)
             some = spread[:, : last - first]
-            some[index(slice(None), slice(None), *(slice(size) for size in plain.feature))].copy_(
-                gradient[first:last].transpose(0, 1)
-            )
+            some[among_padded(plain)].copy_(gradient[first:last].transpose(0, 1))
             gradients = some.reshape(plain.filters, -1)
             length = rows.shape[1] - padded.offsets[-1]
             for total, offset in zip(totals, padded.offsets):
@@ -143,6 +141,11 @@ class Padded:
         return some.reshape(self._plain.channels, -1)
 
 
+def among_padded(plain: Geometry) -> tuple[int | slice, ...]:
+    """Where the windows lie in ``(K, n, *padded)``."""
+    return index(slice(None), slice(None), *(slice(size) for size in plain.feature))
+
+
 def _needed(plain: Geometry, operands: Operands) -> Needed:
     def needed(samples: int, _: Sequence[int]) -> int:
         positions = samples * prod(plain.span(plain.feature))
@@ -157,7 +160,6 @@ def _needed(plain: Geometry, operands: Operands) -> Needed:
 def _taps(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
     """``(taps, filters, channels)`` in the dtype of the GEMMs."""
     spatial = weight.dim() - 2
-    order = weight.permute(*range(2, 2 + spatial), 0, 1)
-    copy = weight.new_empty(order.shape, dtype=accumulation_dtype(weight.dtype))
-    copy.copy_(order)
-    return copy.view(plain.taps, plain.filters, plain.channels)
+    return packed(weight.permute(*range(2, 2 + spatial), 0, 1)).view(
+        plain.taps, plain.filters, plain.channels
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rocmprobe.model import DIRECTIONS
@@ -70,12 +71,14 @@ def _workspace(ask: Ask) -> int:
     from rocmprobe import bypass
 
     taken = bypass.status()["calls"]
-    return max(
-        plan.workspace_bytes
-        for explanation in bypass.explain(ask.the_problem, ask.backend.device_type).values()
+    problem = replace(ask.the_problem, dtype=ask.dtype_name)
+    plans = [
+        plan
+        for explanation in bypass.explain(problem, ask.backend.device_type).values()
         for plan in explanation.alternatives
         if plan.algorithm in taken
-    )
+    ]
+    return max((plan.workspace_bytes for plan in plans), default=0)
 
 
 def throughput(ask: Ask) -> Answer:
