@@ -14,6 +14,19 @@ from rocmprobe.bypass.geometry import Geometry
 Box = Sequence[tuple[int, int]]
 
 
+def overlap(
+    starts: Sequence[int], spans: Sequence[int], sizes: Sequence[int]
+) -> tuple[list[slice], list[slice]]:
+    """What spans that begin at ``starts`` share with an image of ``sizes``, as slices of the image and of the
+    spans."""
+    image, span = [], []
+    for start, length, size in zip(starts, spans, sizes):
+        begin, end = (min(max(edge, 0), size) for edge in (start, start + length))
+        image.append(slice(begin, end))
+        span.append(slice(begin - start, end - start))
+    return image, span
+
+
 class Covered:
     """The parts of an image that windows cover, with zeros where the image has none; one buffer is reused.
 
@@ -39,25 +52,17 @@ class Covered:
         plain = self._plain
         counts = [end - begin for begin, end in box]
         starts = [begin * s - p for (begin, _), s, p in zip(box, plain.stride, plain.padding)]
-        ends = [start + span for start, span in zip(starts, plain.span(counts))]
-        samples = self._image[first:last]
-        inside = [
-            slice(min(max(start, 0), size), min(max(end, 0), size))
-            for start, end, size in zip(starts, ends, plain.image)
-        ]
+        spans = [slice(0, span) for span in plain.span(counts)]
+        inside, placed = overlap(starts, plain.span(counts), plain.image)
         everything = slice(None)
-        part = samples[index(everything, everything, *inside)]
-        if self._padded is None or all(
-            start >= 0 and end <= size for start, end, size in zip(starts, ends, plain.image)
-        ):
+        part = self._image[first:last][index(everything, everything, *inside)]
+        if self._padded is None or placed == spans:
             return part
-        spans = [slice(span) for span in plain.span(counts)]
         padded = self._padded[index(slice(last - first), everything, *spans)]
         if box != self._box:
             # The border stays zero from one chunk to the next as long as the tile is the same.
             self._padded.zero_()
             self._box = box
-        placed = [slice(piece.start - start, piece.stop - start) for piece, start in zip(inside, starts)]
         padded[index(everything, everything, *placed)].copy_(part)
         return padded
 

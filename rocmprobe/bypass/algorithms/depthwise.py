@@ -19,7 +19,7 @@ from rocmprobe.bypass.algorithms.base import (
     gemm_flops,
     largest,
 )
-from rocmprobe.bypass.algorithms.columns import Covered, index
+from rocmprobe.bypass.algorithms.columns import Covered, index, overlap
 from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.geometry import Geometry
 
@@ -99,12 +99,7 @@ class Depthwise(Algorithm):
                 target.zero_()
             else:
                 target.copy_(start.expand(target.shape))
-            source, inner = [], []
-            for size, span, p in zip(plain.image, covered.shape[2:], plain.padding):
-                begin = max(-p, 0)
-                end = max(min(size, span - p), begin)
-                inner.append(slice(begin, end))
-                source.append(slice(begin + p, end + p))
+            inner, source = overlap([-p for p in plain.padding], covered.shape[2:], plain.image)
             everything = slice(None)
             target[index(everything, everything, *inner)].add_(
                 covered[index(everything, everything, *source)]

@@ -28,7 +28,7 @@ from rocmprobe.bypass.algorithms.base import (
     packed,
     weight_traffic,
 )
-from rocmprobe.bypass.algorithms.columns import Box, index
+from rocmprobe.bypass.algorithms.columns import Box, index, overlap
 from rocmprobe.bypass.algorithms.gemm import Buffer
 from rocmprobe.bypass.algorithms.im2col import inside, pieces
 from rocmprobe.bypass.geometry import Geometry
@@ -119,18 +119,12 @@ class _Rows:
         plain = self._plain
         counts = [end - begin for begin, end in box]
         starts = [begin * s - p for (begin, _), s, p in zip(box, plain.stride, plain.padding)]
-        spans = plain.span(counts)
         if self._box not in (None, box):
             # The border of another tile lies elsewhere.
             self._covered.zero_()
         self._box = box
         everything = slice(None)
-        source, target = [], []
-        for start, span, size in zip(starts, spans, plain.image):
-            begin = max(start, 0)
-            end = max(min(start + span, size), begin)
-            source.append(slice(begin, end))
-            target.append(slice(begin - start, end - start))
+        source, target = overlap(starts, plain.span(counts), plain.image)
         covered = self._covered[: last - first]
         covered[index(everything, *target)].copy_(
             _last(self._image[first:last][index(everything, everything, *source)])

@@ -28,7 +28,7 @@ from rocmprobe.bypass.algorithms.base import (
     packed,
     weight_traffic,
 )
-from rocmprobe.bypass.algorithms.columns import index
+from rocmprobe.bypass.algorithms.columns import index, overlap
 from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.geometry import Geometry
 
@@ -121,11 +121,7 @@ class Padded:
         dtype = accumulation_dtype(image.dtype)
         self._buffer = image.new_zeros((plain.channels, samples, *self.sizes), dtype=dtype)
         # Padding may be negative, and positions behind the last window are not needed.
-        self._source, self._target = [], []
-        for size, covered, p in zip(plain.image, self.sizes, plain.padding):
-            begin, end = max(-p, 0), min(size, covered - p)
-            self._source.append(slice(begin, end))
-            self._target.append(slice(begin + p, end + p))
+        self._source, self._target = overlap([-p for p in plain.padding], self.sizes, plain.image)
         steps = [prod(self.sizes[axis + 1 :]) for axis in range(len(self.sizes))]
         self.offsets = [
             sum(tap * d * step for tap, d, step in zip(taps, plain.dilation, steps))
