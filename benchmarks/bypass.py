@@ -16,8 +16,8 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Callable
 
@@ -67,22 +67,13 @@ def naive(problem: Problem) -> Convolve:
     return convolve_transposed if problem.transposed else convolve
 
 
-@contextmanager
-def vendor_library_off(device_type: str) -> Iterator[None]:
-    library = torch.backends.cudnn if device_type == "cuda" else torch.backends.mkldnn
-    before, library.enabled = library.enabled, False
-    try:
-        yield
-    finally:
-        library.enabled = before
-
-
 class Bench:
     """One problem on one device, with its operands in fp32."""
 
     def __init__(self, problem: Problem, device: torch.device) -> None:
         self.problem = problem
         self.device = device
+        self.backend = BACKENDS["cudnn" if device.type == "cuda" else "onednn"]
         generator = torch.Generator().manual_seed(0)
         shapes = (problem.input_shape, problem.weight_shape)
         output = (problem.batch, problem.out_channels, *problem.output_size)
@@ -96,7 +87,7 @@ class Bench:
         plain = native(self.problem)
         found: dict[str, Variant] = {
             "native": (plain, nullcontext),
-            "off": (plain, lambda: vendor_library_off(self.device.type)),
+            "off": (plain, self.backend.vendor_library_off),
             "naive": (naive(self.problem), nullcontext),
             "bypass": (plain, lambda: within(self.device, WORKSPACE_MB)),
         }
@@ -118,8 +109,7 @@ class Bench:
         return time.perf_counter() - started
 
     def wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        self.backend.synchronize(str(self.device))
 
     def forward(self, convolve: Convolve) -> None:
         with torch.no_grad():
@@ -169,8 +159,7 @@ class Bench:
                 kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
                 return tensor
 
-            meter = BACKENDS["cudnn" if self.device.type == "cuda" else "onednn"].meter
-            with context(), meter(str(self.device)) as peak:
+            with context(), self.backend.meter(str(self.device)) as peak:
                 with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                     output = convolve(self.input, self.weight)
                 torch.autograd.grad(output, (self.input, self.weight), self.gradient)
