@@ -15,8 +15,7 @@ from typing import Any, Optional
 import click
 
 from rocmprobe import __version__
-from rocmprobe.cases import CHECKS
-from rocmprobe.model import BadInput, NothingToTest, Results, Setting, read_results, to_json
+from rocmprobe.model import BadInput, NothingToTest, Results, read_results, to_json
 from rocmprobe.problems import LEVELS
 from rocmprobe.runner.journal import CannotWrite
 
@@ -141,6 +140,7 @@ def run_command(
     from rocmprobe.report.terminal import render_run
     from rocmprobe.runner import run
     from rocmprobe.runner.leftovers import remove_leftovers
+    from rocmprobe.verify import derived, options_of, verified
 
     if os.environ.get("ROCMPROBE_EXEC"):
         raise BadInput("a run asks the machine as it is; start it without `rocmprobe exec`")
@@ -153,7 +153,7 @@ def run_command(
         folder = Path(resume or "reports/latest").resolve()
         run.resume(folder, retry_aborted, options["libraries"])
     else:
-        folder = run.begin(_options(expected, options), out, _derived(expected)).resolve()
+        folder = run.begin(options_of(expected, options), out, derived(expected)).resolve()
     code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
     if code == INTERNAL:
         return code
@@ -164,80 +164,8 @@ def run_command(
     if code == INTERRUPTED:
         return code
     if expected:
-        return _verified(expected, results, console)
+        return OK if verified(expected, results, console) else FINDINGS
     return _exit_code(results, fail_on)
-
-
-#: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
-_NOT_VERIFIED = tuple(
-    name
-    for name, check in CHECKS.items()
-    if check.exclusive
-    or check.rung in ("controls", "primitives", "multi-gpu")
-    or name in ("solver", "batch-norm-eval")
-)
-
-
-def _options(expected: Optional[Results], options: dict[str, Any]) -> Any:
-    """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
-    from rocmprobe.judge.evidence import driver_of
-    from rocmprobe.runner.options import RunOptions
-
-    redact = not options.pop("no_redact")
-    asked = RunOptions(**options, redact=redact)
-    for option, words in (("--only", asked.only), ("--skip", asked.skip)):
-        for word in words:
-            if word not in CHECKS and not set(word) & set("/*?["):
-                raise BadInput(
-                    f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
-                )
-    if expected is None:
-        return asked
-    setting = expected.recommendation.configuration.setting if expected.recommendation else None
-    if setting is None:
-        raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
-    ran = expected.options
-    simulate = ran["simulate"] and ran["simulate"].replace("<home>", str(Path.home()))
-    return RunOptions(
-        # A comma makes it a list of names: "default" alone is the name of a set.
-        ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
-        skip=_NOT_VERIFIED, simulate=simulate, redact=redact,
-        driver=driver_of(expected), libraries=options["libraries"],
-    )  # fmt: skip
-
-
-def _derived(expected: Optional[Results]) -> Optional[Setting]:
-    """The recommended setting as ``expected`` has it, where its variables were found out on the machine.
-
-    Raises BadInput where they are no switches of solvers: results may come from anywhere.
-    """
-    from rocmprobe.solvers import are_switches
-
-    wanted = expected.recommendation.configuration.setting if expected and expected.recommendation else None
-    found = next((each for each in expected.settings if each.name == wanted), None) if expected else None
-    if found is None or not found.derived:
-        return None
-    if not found.env or not are_switches(found.env):
-        raise BadInput(f"--verify: {found.name} of these results is not a set of solver switches; run again")
-    return found
-
-
-def _verified(expected: Results, results: Results, console: Any) -> int:
-    """Whether the recommended setting is right on all that it was recommended for."""
-    from rocmprobe.judge.evidence import dtypes, of_driver, standing
-
-    assert expected.recommendation is not None
-    name = expected.recommendation.configuration.setting
-    asked = of_driver(results)
-    dtype, purpose = (dtypes(asked) or ("float32",))[0], str(results.options["purpose"])
-    setting = next(each for each in results.settings if each.name == name)
-    found = standing(asked, setting, dtype, purpose)
-    if not found.right:
-        failed = ", ".join(outcome.id for outcome in found.against[:5])
-        console.print(f"{name} does not hold: {failed or 'nothing could be asked'}")
-        return FINDINGS
-    console.print(f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are right")
-    return OK
 
 
 def _exit_code(results: Results, fail_on: str) -> int:

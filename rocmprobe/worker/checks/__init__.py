@@ -8,7 +8,8 @@ from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks import controls, fused, ladder, normalization, recurrent, several_gpus, training
 from rocmprobe.worker.checks.convolution import convolution
 from rocmprobe.worker.checks.gradients import gradients
-from rocmprobe.worker.checks.measure import memory, start_up, throughput
+from rocmprobe.worker.checks.memory import memory
+from rocmprobe.worker.checks.timing import start_up, throughput
 
 ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
     "copy": ladder.copy,

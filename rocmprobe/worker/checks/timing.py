@@ -1,91 +1,27 @@
-"""Measurements: memory and throughput of one problem. The device belongs to them alone meanwhile."""
+"""What convolution takes. The device belongs to the measurement alone meanwhile."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 from rocmprobe.model import DIRECTIONS
 from rocmprobe.worker.ask import Answer, Ask
-from rocmprobe.worker.tensors import Tensors, run, uniform
+from rocmprobe.worker.checks.operands import operands_on_device
+from rocmprobe.worker.tensors import Tensors, run
 
-#: Allocators round sizes up; a peak above this multiple of what was predicted is a wrong prediction.
-PEAK_TOLERANCE = 1.2
 #: Calls that follow the first one untimed: the bypass measures its algorithms in the third call of a problem.
 _WARM_UP = 2
 #: Seconds of steady calls after a first one: there are several first ones, so each may be short.
 STEADY_SECONDS = 0.2
 
 
-def _placed(ask: Ask) -> Tensors:
-    problem = ask.the_problem
-    operands = uniform(problem, ask.dtype, ask.seed())
-    placed: Tensors = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem.channels_last))
-    return placed
-
-
-def memory(ask: Ask) -> Answer:
-    """Peak bytes above the operands in forward and backward, and bytes kept for backward.
-
-    Under the bypass the peak is held against what it predicts: results and workspace.
-    """
-    import torch
-
-    from rocmprobe.bypass import reset_status
-
-    problem, operands = ask.the_problem, _placed(ask)
-    leaves = [operands.input.requires_grad_(), operands.weight.requires_grad_()]
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Any) -> Any:
-        kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
-
-    def forward_and_backward() -> None:
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            output = run(problem, "fwd", operands)["output"]
-        torch.autograd.grad(output, leaves, operands.grad)
-
-    ask.first_call(forward_and_backward)
-    kept.clear()
-    reset_status()
-    with ask.tested(), ask.backend.meter(ask.device) as meter:
-        forward_and_backward()
-    # What any implementation needs: the output and both gradients, as large as grad, input and weight.
-    results = sum(tensor.numel() * tensor.element_size() for tensor in (operands.grad, *leaves))
-    answer = Answer(memory={"peak_bytes": meter.peak_bytes, "saved_bytes": sum(kept.values())})
-    if ask.bypass:
-        predicted = results + _workspace(ask)
-        answer.memory["predicted_bytes"] = predicted
-        if meter.peak_bytes > PEAK_TOLERANCE * predicted:
-            answer.state = "wrong"
-            answer.message = f"peak is {meter.peak_bytes} bytes, {predicted} were predicted"
-    return answer
-
-
-def _workspace(ask: Ask) -> int:
-    """What the algorithms that the bypass took say that they allocate at most above operands and results."""
-    from rocmprobe import bypass
-
-    taken = bypass.status()["calls"]
-    problem = replace(ask.the_problem, dtype=ask.dtype_name)
-    plans = [
-        plan
-        for explanation in bypass.explain(problem, ask.backend.device_type).values()
-        for plan in explanation.alternatives
-        if plan.algorithm in taken
-    ]
-    return max((plan.workspace_bytes for plan in plans), default=0)
-
-
 def throughput(ask: Ask) -> Answer:
     """Median seconds with p10 and p90, forward alone and forward with backward, after a warm-up."""
     import torch
 
-    problem, operands = ask.the_problem, _placed(ask)
+    problem, operands = ask.the_problem, operands_on_device(ask)
 
     def forward() -> None:
         with torch.no_grad():
@@ -115,7 +51,7 @@ def start_up(ask: Ask) -> Answer:
     """
     import torch
 
-    problem, operands = ask.the_problem, _placed(ask)
+    problem, operands = ask.the_problem, operands_on_device(ask)
     directions = DIRECTIONS if ask.direction is None else (ask.direction,)
 
     def call() -> None:

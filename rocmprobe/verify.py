@@ -1,0 +1,76 @@
+"""What a run asks: what its user wants, or the configuration that other results recommend, to verify it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.cases import CHECKS
+from rocmprobe.judge.evidence import driver_of, dtypes, of_driver, standing
+from rocmprobe.model import BadInput, Results, Setting
+from rocmprobe.runner.options import RunOptions
+from rocmprobe.solvers import are_switches
+
+#: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
+_NOT_VERIFIED = tuple(
+    name
+    for name, check in CHECKS.items()
+    if check.exclusive
+    or check.rung in ("controls", "primitives", "multi-gpu")
+    or name in ("solver", "batch-norm-eval")
+)
+
+
+def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptions:
+    """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
+    redact = not options.pop("no_redact")
+    asked = RunOptions(**options, redact=redact)
+    for option, words in (("--only", asked.only), ("--skip", asked.skip)):
+        for word in words:
+            if word not in CHECKS and not set(word) & set("/*?["):
+                raise BadInput(
+                    f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
+                )
+    if expected is None:
+        return asked
+    setting = expected.recommendation.configuration.setting if expected.recommendation else None
+    if setting is None:
+        raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
+    ran = expected.options
+    simulate = ran["simulate"] and ran["simulate"].replace("<home>", str(Path.home()))
+    return RunOptions(
+        # A comma makes it a list of names: "default" alone is the name of a set.
+        ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
+        skip=_NOT_VERIFIED, simulate=simulate, redact=redact,
+        driver=driver_of(expected), libraries=options["libraries"],
+    )  # fmt: skip
+
+
+def derived(expected: Optional[Results]) -> Optional[Setting]:
+    """The recommended setting as ``expected`` has it, where its variables were found out on the machine.
+
+    Raises BadInput where they are no switches of solvers: results may come from anywhere.
+    """
+    wanted = expected.recommendation.configuration.setting if expected and expected.recommendation else None
+    found = next((each for each in expected.settings if each.name == wanted), None) if expected else None
+    if found is None or not found.derived:
+        return None
+    if not found.env or not are_switches(found.env):
+        raise BadInput(f"--verify: {found.name} of these results is not a set of solver switches; run again")
+    return found
+
+
+def verified(expected: Results, results: Results, console: Any) -> bool:
+    """Whether the recommended setting is right on all that it was recommended for."""
+    assert expected.recommendation is not None
+    name = expected.recommendation.configuration.setting
+    asked = of_driver(results)
+    dtype, purpose = (dtypes(asked) or ("float32",))[0], str(results.options["purpose"])
+    setting = next(each for each in results.settings if each.name == name)
+    found = standing(asked, setting, dtype, purpose)
+    if not found.right:
+        failed = ", ".join(outcome.id for outcome in found.against[:5])
+        console.print(f"{name} does not hold: {failed or 'nothing could be asked'}")
+        return False
+    console.print(f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are right")
+    return True
