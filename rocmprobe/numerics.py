@@ -179,7 +179,7 @@ def judge_float(errors: Errors, dtype: str, terms: int) -> tuple[bool, dict[str,
         "non_finite": errors.non_finite,
     }
     if errors.bound_ratio is not None:
-        numbers.update(bound_ratio=errors.bound_ratio, bound_ratio_limit=1.0)
+        numbers["bound_ratio"] = errors.bound_ratio
     if errors.non_finite:
         return False, numbers, f"{errors.non_finite} of {errors.count} elements are not finite"
     if errors.max_reference and not errors.max_result:
