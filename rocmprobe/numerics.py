@@ -17,6 +17,12 @@ from typing import Any, Optional
 
 from rocmprobe._toml import tomllib
 
+#: Words of an error that exceeds its bound, of one in the float tier of a plain fill, of one under the other.
+BEYOND, ON_INTEGERS, CANCELLING = "times what rounding", "on integers", "cancelling fill"
+#: What a kernel owes, by how it sums. ``SUMS``: plain products in one accumulator. ``PARTS``: the same, but
+#: parts of a sum are rounded to the result's dtype before they are added up, as PyTorch's own kernels do in
+#: half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd or FFT may be chosen.
+SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
 #: A sum of random terms, and what it comes to on the way, stays within this many times its root mean square,
 #: all but a few in a thousand million.
 _SPREAD = 6
@@ -43,19 +49,13 @@ def accumulator(dtype: str) -> str:
     return str(_tables()[dtype]["accumulator"])
 
 
-def limit(measure: str, dtype: str, terms: int) -> float:
-    """The limit of ``measure`` ("rms_range", "max_ratio") for sums of ``terms`` products."""
+def limit(measure: str, dtype: str, terms: int, owed: str = SUMS) -> float:
+    """The limit of ``measure`` ("rms_range", "max_ratio") for sums of ``terms`` products, by what the kernel
+    owes."""
     factors = _tables()[dtype][measure]
-    summation = unit_roundoff(accumulator(dtype)) * math.sqrt(terms)
+    growth = _tables()["transforms"]["growth"] if owed == TRANSFORMS else 1
+    summation = growth * unit_roundoff(accumulator(dtype)) * math.sqrt(terms)
     return _short(factors["result_rounding"] * unit_roundoff(dtype) + factors["summation"] * summation, 2)
-
-
-#: Words of an error that exceeds its bound, and of one in the float tier of a plain fill.
-BEYOND, ON_INTEGERS = "times what rounding", "on integers"
-#: What a kernel owes, by how it sums. ``SUMS``: plain products in one accumulator. ``PARTS``: the same, but
-#: parts of a sum are rounded to the result's dtype before they are added up, as PyTorch's own kernels do in
-#: half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd or FFT may be chosen.
-SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
 
 
 def _short(value: float, digits: int) -> float:
@@ -104,11 +104,17 @@ def _largest_sum(dtype: str) -> int:
     return int(1 / unit_roundoff(dtype))
 
 
-def exact_fill(dtype: str, terms: int) -> ExactFill:
+def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
     """A fill whose every partial sum of ``terms`` products is exact in the accumulator, and whose results
-    fit into ``dtype``, all but a few in a thousand million: those a comparison leaves out."""
+    fit into ``dtype``, all but a few in a thousand million: those a comparison leaves out.
+
+    Where transforms are allowed, results are so small that the float tier leaves less than a half of an
+    error: there the nearest integer is owed.
+    """
     room = _largest_sum(accumulator(dtype))
     held = _largest_sum(dtype) / _SPREAD
+    if owed == TRANSFORMS:
+        held = min(held, 0.5 / limit("max_ratio", dtype, terms, owed) / _SPREAD)
     for largest in (16, 8, 4, 2, 1):
         mean_square = (largest + 1) * (2 * largest + 1) / 6
         if terms * largest**2 <= room and math.sqrt(terms) * mean_square <= held:
@@ -165,17 +171,17 @@ class Errors:
         return self.max_error / self.max_reference if self.max_reference else float(self.max_error > 0)
 
 
-def judge_float(errors: Errors, dtype: str, terms: int) -> tuple[bool, dict[str, Any], str]:
-    """Whether the float tier holds for sums of ``terms`` products, the measures beside their limits, and the
-    line that says why not.
+def judge_float(errors: Errors, dtype: str, terms: int, owed: str = SUMS) -> tuple[bool, dict[str, Any], str]:
+    """Whether the float tier holds for sums of ``terms`` products and what the kernel owes, the measures
+    beside their limits, and the line that says why not.
 
     An empty result is right; one that is all zero, constant or not finite where the reference is not, never.
     """
     numbers: dict[str, Any] = {
         "rms_range": errors.rms_range,
-        "rms_range_limit": limit("rms_range", dtype, terms),
+        "rms_range_limit": limit("rms_range", dtype, terms, owed),
         "max_ratio": errors.max_ratio,
-        "max_ratio_limit": limit("max_ratio", dtype, terms),
+        "max_ratio_limit": limit("max_ratio", dtype, terms, owed),
         "non_finite": errors.non_finite,
     }
     if errors.bound_ratio is not None:
@@ -194,12 +200,6 @@ def judge_float(errors: Errors, dtype: str, terms: int) -> tuple[bool, dict[str,
         over = f"an error is {errors.bound_ratio:.2g} {BEYOND} in {accumulator(dtype)} can cause"
         return False, numbers, over
     return True, numbers, ""
-
-
-def nearest_integer_is_owed(dtype: str, terms: int, max_reference: float) -> bool:
-    """Whether a kernel that may transform its operands (Winograd, FFT) still owes the nearest integer: where
-    the float tier leaves it an error of less than a half."""
-    return limit("max_ratio", dtype, terms) * max_reference < 0.5
 
 
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:

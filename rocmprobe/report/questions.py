@@ -8,7 +8,17 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.model import DIRECTIONS, BadInput, Outcome, Setting
-from rocmprobe.numerics import BEYOND, ON_INTEGERS, PARTS, cancelling_fill, error_bound, exact_fill, limit
+from rocmprobe.numerics import (
+    BEYOND,
+    CANCELLING,
+    ON_INTEGERS,
+    PARTS,
+    SUMS,
+    cancelling_fill,
+    error_bound,
+    exact_fill,
+    limit,
+)
 from rocmprobe.problems import DTYPES, Problem, parse_problem
 from rocmprobe.report.text import one_line
 from rocmprobe.worker.checks.layer import LAYER_LIMITS
@@ -99,15 +109,16 @@ def _convolution(outcome: Outcome) -> Question:
     if direction != "fwd":
         shapes["dy"] = problem.output_shape
     drawn = [f"draw({', '.join(map(str, shape))})" for shape in shapes.values()]
+    owed = str(outcome.numerics.get("owed", SUMS))
     draw: tuple[str, ...] = (_UNIFORM,)
-    limits: tuple[float, Optional[float]] = _float_limits(problem.dtype, problem.terms(direction))
+    limits: tuple[float, Optional[float]] = _float_limits(problem.dtype, problem.terms(direction), owed)
     if _exact_tier(outcome):
-        drawn = _integers(problem, direction, shapes)
-        if "cancelling fill" in _told(outcome):
+        drawn = _integers(problem, direction, shapes, owed)
+        if CANCELLING in _told(outcome):
             drawn = _cancelling(problem, direction, shapes)
         draw, limits = _WHOLE, (0.0, None)
     elif _told(outcome).startswith(ON_INTEGERS):
-        draw, drawn = _WHOLE, _integers(problem, direction, shapes)
+        draw, drawn = _WHOLE, _integers(problem, direction, shapes, owed)
     result = _forward(problem) if direction == "fwd" else _backward(problem, direction)
     asked = Question(tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last)
     return replace(asked, bound=_bound(outcome, problem, direction)) if BEYOND in _told(outcome) else asked
@@ -120,9 +131,11 @@ def _bound(outcome: Outcome, problem: Problem, direction: str) -> tuple[float, f
     return error_bound(problem.dtype, max(problem.terms(direction), of_bias), parts)
 
 
-def _integers(problem: Problem, direction: str, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+def _integers(
+    problem: Problem, direction: str, shapes: Mapping[str, tuple[int, ...]], owed: str
+) -> list[str]:
     """As ``worker.tensors.integers`` draws them."""
-    fill = exact_fill(problem.dtype, problem.terms(direction))
+    fill = exact_fill(problem.dtype, problem.terms(direction), owed)
     sparse = "dy" if direction == "bwd-data" else "x"
     return [
         f"draw({shape}, {fill.largest}{f', {fill.density}' if name == sparse else ''})"
@@ -154,9 +167,9 @@ def _cancelling(problem: Problem, direction: str, shapes: Mapping[str, tuple[int
     return list(drawn.values())
 
 
-def _float_limits(dtype: str, terms: int) -> tuple[float, float]:
+def _float_limits(dtype: str, terms: int, owed: str = SUMS) -> tuple[float, float]:
     """Of the largest error and of the root mean square, as the checks have them."""
-    return limit("max_ratio", dtype, terms), limit("rms_range", dtype, terms)
+    return limit("max_ratio", dtype, terms, owed), limit("rms_range", dtype, terms, owed)
 
 
 def _forward(problem: Problem) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from rocmprobe.backends.capi.hip import Hip
 from rocmprobe.backends.capi.libraries import Place
 from rocmprobe.backends.capi.miopen import MiopenLibrary
 from rocmprobe.backends.capi.rocblas import Rocblas
-from rocmprobe.numerics import exact_fill, judge_float, nearest_integer_is_owed
+from rocmprobe.numerics import SUMS, TRANSFORMS, exact_fill, judge_float
 from rocmprobe.problems import Problem
 
 INTERFACES = ("find", "immediate", "find-2.0")
@@ -186,7 +186,8 @@ class Ladder:
         if problem.flops > 2 * MOST_PRODUCTS:
             products = problem.flops // 2
             raise _NotApplicable(f"{products:.2g} products are too many for the reference in plain Python")
-        inputs = reference.operands(problem, direction, exact_fill(problem.dtype, problem.terms(direction)))
+        fill = exact_fill(problem.dtype, problem.terms(direction), TRANSFORMS)
+        inputs = reference.operands(problem, direction, fill)
         lying = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
         contents = {
             name: reference.encode(
@@ -349,20 +350,16 @@ def _judged(
     exact: bool,
 ) -> Step:
     """``step`` with the errors of each result, sums of ``terms`` products, against its reference; of several
-    those of the first that is wrong. ``exact``: integers must be equal; otherwise the nearest one is owed
-    where the float tier is that narrow."""
+    those of the first that is wrong. ``exact``: integers must be equal; otherwise the nearest one is owed."""
     numerics: dict[str, Any] = {}
     unequal = off = 0
     for name, (result, expected) in compared.items():
         measured = reference.errors(result, expected)
-        right, numbers, why = judge_float(measured, dtype, terms)
+        right, numbers, why = judge_float(measured, dtype, terms, SUMS if exact else TRANSFORMS)
         if not right:
             return replace(step, state="wrong", message=f"{name}: {why}", numerics={"of": name, **numbers})
         unequal += sum(value != wanted for value, wanted in zip(result, expected))
-        if exact or nearest_integer_is_owed(dtype, terms, measured.max_reference):
-            off += sum(
-                (value if exact else round(value)) != wanted for value, wanted in zip(result, expected)
-            )
+        off += sum((value if exact else round(value)) != wanted for value, wanted in zip(result, expected))
         numerics = numerics or {"of": name, **numbers}
     if all(float(value).is_integer() for _, expected in compared.values() for value in expected):
         numerics.update(exact=unequal == 0, exact_demanded=exact)

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, Optional
 
 from rocmprobe.numerics import (
+    CANCELLING,
     ON_INTEGERS,
     PARTS,
     SUMS,
@@ -17,7 +18,6 @@ from rocmprobe.numerics import (
     judge_float,
     limit,
     miopen_rule,
-    nearest_integer_is_owed,
 )
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.compare import bad_elements, differing, errors
@@ -101,12 +101,12 @@ def _float_tier(
             of_sums, of_reference, least = error_bound(ask.dtype_name, terms, parts)
             bound = of_sums * sums[name] + of_reference * expected.abs() + least
         measured = errors(result[name], expected, bound)
-        right, numbers, why = judge_float(measured, ask.dtype_name, terms)
+        right, numbers, why = judge_float(measured, ask.dtype_name, terms, _owed(ask))
         rule = miopen_rule(measured, ask.dtype_name, direction, ask.the_problem.transposed)
         if answer.state == "pass" and (not right or not answer.numerics):
             answer.numerics.update({"of": name, **numbers, "miopen_rule": rule})
         if not right and answer.state == "pass":
-            allowed = limit("max_ratio", ask.dtype_name, terms) * measured.max_reference
+            allowed = limit("max_ratio", ask.dtype_name, terms, _owed(ask)) * measured.max_reference
             error = (result[name].detach().to("cpu", expected.dtype) - expected).abs()
             # Written so that what is not a number is bad.
             bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
@@ -119,7 +119,7 @@ def _exact_tier(ask: Ask, direction: str, answer: Answer) -> None:
     problem, dtype = ask.the_problem, ask.dtype_name
     terms = problem.terms(direction)
     answer.numerics["exact_demanded"] = ask.exact
-    plain = integers(problem, direction, exact_fill(dtype, terms), ask.seed())
+    plain = integers(problem, direction, exact_fill(dtype, terms, _owed(ask)), ask.seed())
     _equal_integers(ask, direction, "exact", plain, answer)
     small = cancelling(problem, direction, cancelling_fill(dtype, terms), ask.seed())
     _equal_integers(ask, direction, "cancelling", small, answer)
@@ -127,8 +127,8 @@ def _exact_tier(ask: Ask, direction: str, answer: Answer) -> None:
 
 def _equal_integers(ask: Ask, direction: str, fill: str, operands: Tensors, answer: Answer) -> None:
     """Note whether every element is equal under ``fill`` ("exact", "cancelling"), and judge what is owed:
-    equality, except of what is summed in parts under the cancelling fill; of transforms the nearest integer
-    where the float tier is that narrow."""
+    equality, except of what is summed in parts under the cancelling fill; of transforms the nearest
+    integer."""
     problem = ask.the_problem
     reference = run(problem, direction, operands)
     placed = _placed(ask, operands)
@@ -144,14 +144,10 @@ def _equal_integers(ask: Ask, direction: str, fill: str, operands: Tensors, answ
         # Other operands than before: what a kernel left from its last call is no answer to them.
         _float_tier(ask, direction, result, reference, None, answer, f"{ON_INTEGERS}, ")
     for name, expected in reference.items():
-        terms = _terms(ask, direction, name)
-        largest = float(expected.abs().max())
-        if owed == TRANSFORMS and not nearest_integer_is_owed(ask.dtype_name, terms, largest):
-            continue
         bad = differing(result[name], expected, nearest=owed == TRANSFORMS)
         if answer.state == "pass" and bool(bad.any()):
-            tier = "exact tier" if fill == "exact" else "exact tier, cancelling fill"
-            why = f"{int(bad.sum())} elements of {name} differ where sums of {terms} integers are exact"
+            tier = "exact tier" if fill == "exact" else f"exact tier, {CANCELLING}"
+            why = f"{int(bad.sum())} elements of {name} differ where sums of integers are exact"
             _wrong(answer, f"{tier}: {why}", name, result[name], expected, bad)
 
 
