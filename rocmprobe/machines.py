@@ -121,8 +121,8 @@ def machine_names() -> tuple[str, ...]:
 def load_machine(name: str) -> SimulatedMachine:
     """The simulated machine called ``name``, or the one in the file ``name`` if it ends in ``.toml``.
 
-    Besides those of ``machine_names`` there are ``fault_machines.single`` and ``planted_bugs.machine``. Raises
-    BadInput for an unknown name, or a file that is missing, not TOML, or has unknown fields.
+    Besides those of ``machine_names`` there are ``fault_machines.single`` and ``planted_bugs.machine``.
+    Raises BadInput for an unknown name, or a file that is missing, not TOML, or has unknown fields.
     """
     made = fault_machines.data(name) or planted_bugs.data(name)
     if made is not None:

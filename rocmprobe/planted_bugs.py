@@ -1,14 +1,16 @@
 """A registry of faulty convolutions: bugs that the checks are run against, since each must find them all.
 
-What a bug is and where it exists stands here, what it computes in ``worker/planted.py``. A fault of a simulated
-machine has one by name (``docs/machines.md``); ``planted-NAME`` is the machine with this one alone.
+What a bug is and where it exists stands here, what it computes in ``worker/planted.py``. A fault of a
+simulated machine has one by name (``docs/machines.md``); ``planted-NAME`` is the machine with this one alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any, Callable, Optional
 
 from rocmprobe.model import DIRECTIONS
@@ -66,7 +68,15 @@ def _has_result(problem: Problem, direction: str) -> bool:
 
 
 def _sums(problem: Problem, direction: str) -> bool:
-    return problem.terms(direction) > 1 and _multiplies(problem, direction)
+    """Whether some element sums two products, those with padding left out."""
+    if direction == "bwd-weights":
+        of_tap = [Counter(tap for _, tap, _ in reads(problem, axis)) for axis in _axes(problem)]
+        return problem.batch * prod(max(each.values(), default=0) for each in of_tap) > 1
+    # The element is a position where the image is read, or a pixel of the image.
+    index = 0 if (direction == "fwd") != problem.transposed else 2
+    of_element = [Counter(read[index] for read in reads(problem, axis)) for axis in _axes(problem)]
+    channels = problem.terms(direction) // prod(problem.kernel)
+    return channels * prod(max(each.values(), default=0) for each in of_element) > 1
 
 
 def _meets_padding(problem: Problem, direction: str) -> bool:
@@ -190,7 +200,7 @@ DEFAULT = "doubled-channel"
 
 def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Optional[Problem]:
     """A small 2-d problem in which ``bug`` exists in ``direction``, with ``terms`` products in one element of
-    that direction's result (``Problem.terms``); None where no such problem has it. ``dtype`` as torch says it.
+    that direction's result (``Problem.terms``); None where no such problem has it. ``dtype`` is torch's name.
 
     Raises ValueError for terms that are no multiple of the filter's taps, which fwd and bwd-data need.
     """
@@ -216,6 +226,24 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Opt
     return problem if bug.exists_in(problem, direction) else None
 
 
+@dataclass(frozen=True)
+class Combination:
+    """A bug in one direction of a problem whose sums there have ``terms`` products."""
+
+    bug: PlantedBug
+    direction: str
+    terms: int
+    problem: Problem
+
+
+def combinations(bug: PlantedBug, sums: tuple[int, ...] = TERMS) -> Iterator[Combination]:
+    """``bug`` in every dtype and direction where it exists, over ``sums``."""
+    for dtype, direction, terms in product(bug.dtypes, bug.directions, sums):
+        problem = problem_with(bug, dtype, direction, terms)
+        if problem:
+            yield Combination(bug, direction, terms, problem)
+
+
 def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
     """Pixels along an axis for ``side`` positions, with one more than the last filter reaches at stride 2."""
     stride, padding = 2 if "s2" in tokens else 1, 1 if "p1" in tokens else 0
@@ -235,10 +263,10 @@ def data(name: str) -> Optional[Mapping[str, Any]]:
         return None
     source = bug.source or "made up: a bug to try the checks on"
     # PyTorch does not give MIOpen float64.
-    dtypes = [dtype for dtype in ("float32", "float16") if dtype in bug.dtypes]
     problems = [
-        problem_with(bug, dtype, direction, terms)
-        for dtype, direction, terms in product(dtypes, bug.directions, (TERMS[0], TERMS[-1]))
+        each.problem
+        for each in combinations(bug, (TERMS[0], TERMS[-1]))
+        if each.problem.dtype in ("float32", "float16")
     ]
     return {
         "summary": f"MIOpen computes convolutions wrongly under its default: {bug.summary}",
@@ -246,7 +274,7 @@ def data(name: str) -> Optional[Mapping[str, Any]]:
         "gpus": [{"name": "Radeon with a bug", "vendor": "amd", "pci_id": "0x731f", "native_isa": "gfx1010",
                   "effective_isa": "gfx1010"}],
         "facts": {"torch.version": "2.4.0+rocm6.1", "torch.kind": "rocm"},
-        "problems": [problem.text for problem in problems if problem],
+        "problems": [problem.text for problem in problems],
         "faults": [{"library": "miopen", "effect": "wrong", "bug": bug.name, "settings": ["default"],
                     "source": source}],
     }  # fmt: skip

@@ -7,18 +7,16 @@ the filter, the *image* is the one that is padded: the input, of a transposed co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Optional, Union
 
 import torch
 import torch.nn.functional as F
 
-from rocmprobe.bypass import shim
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.model import DIRECTIONS
-from rocmprobe.planted_bugs import clamped_axis, reads, square_block, unreached
+from rocmprobe.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
 from rocmprobe.problems import Problem
 from rocmprobe.worker import wide
 from rocmprobe.worker.accumulation import accumulated, at
@@ -63,6 +61,9 @@ class Planted:
         return found[0], found[1], found[2]
 
     def _result(self, direction: str, call: Call, compute: Compute) -> torch.Tensor:
+        problem = replace(problem_of(call), channels_last=_channels_last(call))
+        if not BUGS[self._name].exists_in(problem, direction):
+            return compute(call)
         if self._name in _FAULTY_CALLS:
             return _FAULTY_CALLS[self._name](call, direction, compute)
         right = compute(call)
@@ -101,20 +102,8 @@ class Planted:
         return right
 
 
-@contextmanager
-def in_place(name: str, device_type: str = "cpu") -> Iterator[None]:
-    """Every convolution of this process on ``device_type`` has the bug ``name``."""
-    layer = _PlantedLayer(name)
-    shim.add_layer(layer, device_type)
-    try:
-        yield
-    finally:
-        shim.remove_layer(layer, device_type)
-
-
-class _PlantedLayer(shim.Layer):
-    name = "planted"
-    rank = shim.RANK_FAULTS
+class PlantedLayer(wide.WideLayer):
+    """Convolutions as a GPU computes them, with the bug called ``name``."""
 
     def __init__(self, name: str) -> None:
         self._planted = Planted(name)
@@ -144,6 +133,14 @@ def problem_of(call: Call) -> Problem:
 
 def _with(call: Any, name: str, tensor: torch.Tensor) -> Any:
     return replace(call, **{name: tensor})
+
+
+def _channels_last(call: Call) -> bool:
+    operands = (call.input, call.grad_output) if isinstance(call, BackwardCall) else (call.input,)
+    return call.input.dim() == 4 and all(
+        each.is_contiguous(memory_format=torch.channels_last) and not each.is_contiguous()
+        for each in operands
+    )
 
 
 def _place(flat: int, shape: torch.Size) -> tuple[int, ...]:
@@ -213,8 +210,6 @@ def _transposed_weights(call: Call, direction: str, compute: Compute) -> torch.T
 def _mixed_up_layout(call: Call, direction: str, compute: Compute) -> torch.Tensor:
     name = "grad_output" if direction == "bwd-data" else "input"
     right = getattr(call, name)
-    if right.is_contiguous() or not right.is_contiguous(memory_format=torch.channels_last):
-        return compute(call)
     return compute(_with(call, name, right.permute(0, 2, 3, 1).reshape(right.shape)))
 
 
@@ -239,10 +234,9 @@ def _untouched_output(call: Call, direction: str, compute: Compute) -> torch.Ten
 
 def _unwritten_gaps(call: Call, direction: str, compute: Compute) -> torch.Tensor:
     result, problem = compute(call).clone(), problem_of(call)
-    if direction == ("fwd" if call.transposed else "bwd-data"):
-        for axis in range(problem.rank):
-            gaps = torch.tensor(sorted(unreached(problem, axis)), dtype=torch.long, device=result.device)
-            result.index_fill_(2 + axis, gaps, 1)
+    for axis in range(problem.rank):
+        gaps = torch.tensor(sorted(unreached(problem, axis)), dtype=torch.long, device=result.device)
+        result.index_fill_(2 + axis, gaps, 1)
     return result
 
 
@@ -285,7 +279,7 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
         dim = 2 + clamped
         first = image.narrow(dim, 0, 1)
         image = torch.cat([first] * edges[clamped][0] + [image], dim)
-    return F.pad(image, _flat(edges, clamped))
+    return _fitted(image, _flat(edges, clamped))
 
 
 def _onto_image(
@@ -297,13 +291,19 @@ def _onto_image(
         bias, call = call.bias, replace(call, bias=None)
     else:
         call = replace(call, input=_padded(call.input, edges, None))
-    image = F.pad(compute(call), [-pixels for pixels in _flat(edges, clamped)])
+    image = _fitted(compute(call), [-pixels for pixels in _flat(edges, clamped)])
     if clamped is not None:
         dim, padding = 2 + clamped, edges[clamped][0]
         outside = image.narrow(dim, 0, padding).sum(dim, keepdim=True)
         image = image.narrow(dim, padding, image.shape[dim] - padding).clone()
         image.narrow(dim, 0, 1).add_(outside)
     return image if bias is None else image + bias.view(-1, *[1] * (image.dim() - 2))
+
+
+def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
+    """``image`` padded where ``edges`` are positive and then cropped where they are negative."""
+    padded = F.pad(image, [max(pixels, 0) for pixels in edges])
+    return F.pad(padded, [min(pixels, 0) for pixels in edges])
 
 
 def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:

@@ -65,10 +65,12 @@ def faults(
     """A context factory in which the faults of ``machine`` in libraries are in place under ``setting``, for
     one ``device`` of it."""
     tried = lru_cache(maxsize=None)(partial(_tried, machine, device))
+    # What a bug leaves behind outlives the call.
+    bugs = {fault.bug: Planted(fault.bug) for fault in machine.faults}
 
     @contextmanager
     def context() -> Iterator[None]:
-        layers: list[shim.Layer] = [_FaultLayer(machine, setting, breaking, tried)]
+        layers: list[shim.Layer] = [_FaultLayer(machine, setting, breaking, tried, bugs)]
         watch = _watched_operators(machine, setting, breaking)
         if watch:
             layers.append(_WithinConvolutions(watch))
@@ -97,12 +99,13 @@ class _FaultLayer(shim.Layer):
         setting: str,
         breaking: Breaking,
         tried: Callable[[str, str], tuple[str, ...]],
+        bugs: Mapping[str, Planted],
     ) -> None:
         self._tried = tried
         self._faults = tuple(fault for fault in machine.faults if not fault.operator)
         self._breaking = breaking
         self._setting = setting
-        self._bugs = {fault.bug: Planted(fault.bug) for fault in self._faults if fault.effect == "wrong"}
+        self._bugs = bugs
         self._version = torch_version(machine.machine) or (99, 0)
         # In 2.x it still blamed the parameters.
         self._says_no_solver = not str(machine.machine.value("miopen.version") or "3").startswith("2.")
