@@ -99,6 +99,13 @@ class Problem:
             return backward
         return self.batch * prod(self.input_size if self.transposed else self.output_size)
 
+    def parts(self, direction: str) -> int:
+        """How many parts of a sum PyTorch's own kernels round to the dtype before they add them up: the taps
+        of the kernel where columns become an image (col2im), the samples of the batch for the weights."""
+        if direction == "bwd-weights":
+            return self.batch
+        return prod(self.kernel) if (direction == "fwd") == self.transposed else 1
+
     @property
     def text(self) -> str:
         parts = [

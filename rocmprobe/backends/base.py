@@ -75,3 +75,7 @@ class Backend(Protocol):
 
         False where transforms (Winograd, FFT) or reduced precision may be chosen.
         """
+
+    @property
+    def rounds_parts(self) -> bool:
+        """Whether sums in half precision may be rounded to it part by part, as PyTorch's own kernels do."""

@@ -16,6 +16,7 @@ class Cudnn:
     name = "cudnn"
     library = "cuDNN"
     device_type = "cuda"
+    rounds_parts = True
 
     @property
     def trace_variables(self) -> dict[str, str]:

@@ -23,6 +23,7 @@ class Onednn:
     name = "onednn"
     library = "oneDNN"
     device_type = "cpu"
+    rounds_parts = True
 
     @property
     def trace_variables(self) -> dict[str, str]:

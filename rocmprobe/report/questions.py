@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Optional
 
 from rocmprobe.model import DIRECTIONS, BadInput, Outcome, Setting
-from rocmprobe.numerics import Errors, exact_fill, judge_float
+from rocmprobe.numerics import BEYOND, PARTS, cancelling_fill, error_bound, exact_fill, limit
 from rocmprobe.problems import DTYPES, Problem, parse_problem
 from rocmprobe.report.text import one_line
 from rocmprobe.worker.checks.layer import LAYER_LIMITS
@@ -21,7 +22,8 @@ class Question:
     that is a call, its arguments and the end.
 
     An error is told as a share of the reference's largest value, or of ``least`` where that is smaller; one
-    of a question without a ``max_limit`` is held to the limit of layers for its dtype.
+    of a question without a ``max_limit`` is held to the limit of layers for its dtype. With a ``bound``
+    (``numerics.error_bound``) each element is held to that instead.
     """
 
     names: tuple[str, ...]
@@ -30,6 +32,7 @@ class Question:
     result: tuple[str, ...]
     max_limit: Optional[float] = None
     rms_limit: Optional[float] = None
+    bound: Optional[tuple[float, float, float]] = None
     least: float = 1e-30
     channels_last: bool = False
     before: tuple[str, ...] = ()
@@ -97,24 +100,61 @@ def _convolution(outcome: Outcome) -> Question:
         shapes["dy"] = problem.output_shape
     drawn = [f"draw({', '.join(map(str, shape))})" for shape in shapes.values()]
     draw: tuple[str, ...] = (_UNIFORM,)
-    limits: tuple[float, Optional[float]] = _float_limits(problem.dtype)
+    limits: tuple[float, Optional[float]] = _float_limits(problem.dtype, problem.terms(direction))
     if _exact_tier(outcome):
-        fill = exact_fill(problem.dtype, problem.terms(direction))
-        tops = {"x": fill.input_max}
-        sparse = "dy" if direction == "bwd-data" else "x"
-        drawn = [
-            f"draw({shape}, {tops.get(name, fill.weight_max)}{f', {fill.density}' if name == sparse else ''})"
-            for name, shape in shapes.items()
-        ]
+        drawn = _integers(problem, direction, shapes)
+        if "cancelling fill" in _told(outcome):
+            drawn = _cancelling(problem, direction, shapes)
         draw, limits = _WHOLE, (0.0, None)
     result = _forward(problem) if direction == "fwd" else _backward(problem, direction)
-    return Question(tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last)
+    asked = Question(tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last)
+    return replace(asked, bound=_bound(outcome, problem, direction)) if BEYOND in _told(outcome) else asked
 
 
-def _float_limits(dtype: str) -> tuple[float, float]:
+def _bound(outcome: Outcome, problem: Problem, direction: str) -> tuple[float, float, float]:
+    """Of the result with the longest sums: the gradient of a bias is one of its own."""
+    of_bias = problem.batch * prod(problem.output_size) if direction == "bwd-weights" else 0
+    parts = problem.parts(direction) if outcome.numerics.get("owed") == PARTS else 1
+    return error_bound(problem.dtype, max(problem.terms(direction), of_bias), parts)
+
+
+def _integers(problem: Problem, direction: str, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """As ``worker.tensors.integers`` draws them."""
+    fill = exact_fill(problem.dtype, problem.terms(direction))
+    sparse = "dy" if direction == "bwd-data" else "x"
+    return [
+        f"draw({shape}, {fill.largest}{f', {fill.density}' if name == sparse else ''})"
+        for name, shape in shapes.items()
+    ]
+
+
+def _cancelling(problem: Problem, direction: str, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """As ``worker.tensors.cancelling`` draws them: one operand is a base and little more, the other sums to
+    zero over what the direction sums."""
+    fill = cancelling_fill(problem.dtype, problem.terms(direction))
+    drawn = {
+        name: f"{fill.base} + draw({shape}, 1, {fill.density})"
+        if name in ("x", "dy")
+        else f"draw({shape}, {fill.largest})"
+        for name, shape in shapes.items()
+    }
+    space = list(range(-problem.rank, 0))
+    if direction == "bwd-weights":
+        along = [0] if problem.batch > 1 else space
+        drawn["dy"] = f"(v := draw({shapes['dy']}, {fill.largest})) - v.flip({along})"
+    elif (direction == "fwd") != problem.transposed:
+        along = [1] if shapes["w"][1] > 1 else space
+        drawn["w"] = f"(v := {drawn['w']}) - v.flip({along})"
+    else:
+        along = [1] if shapes["w"][0] > problem.groups else space
+        grouped = f"{drawn['w']}.unflatten(0, ({problem.groups}, -1))"
+        drawn["w"] = f"((v := {grouped}) - v.flip({along})).flatten(0, 1)"
+    return list(drawn.values())
+
+
+def _float_limits(dtype: str, terms: int) -> tuple[float, float]:
     """Of the largest error and of the root mean square, as the checks have them."""
-    _, numbers, _ = judge_float(Errors(0, 0.0, 0.0, 0.0, 0.0, 0), dtype)
-    return numbers["max_ratio_limit"], numbers["rms_range_limit"]
+    return limit("max_ratio", dtype, terms), limit("rms_range", dtype, terms)
 
 
 def _forward(problem: Problem) -> tuple[str, ...]:
@@ -148,13 +188,13 @@ def _gemm(outcome: Outcome) -> Question:
     if _exact_tier(outcome):
         fill = exact_fill(dtype, 576)
         drawn = (
-            f"draw((192, 576), {fill.input_max}, {fill.density})",
-            f"draw((576, 320), {fill.weight_max})",
+            f"draw((192, 576), {fill.largest}, {fill.density})",
+            f"draw((576, 320), {fill.largest})",
         )
         return Question(("a", "b"), drawn, _WHOLE, ("[", "a @ b", "]"), 0.0)
     result = ("[", "a[0] @ b[0]", "torch.bmm(a, b)", "]")
     drawn = ("draw(4, 192, 576)", "draw(4, 576, 320)")
-    return Question(("a", "b"), drawn, (_UNIFORM,), result, *_float_limits(dtype))
+    return Question(("a", "b"), drawn, (_UNIFORM,), result, *_float_limits(dtype, 576))
 
 
 #: Fused operators, with and without a summand: what each is called by, for each library.
@@ -285,5 +325,9 @@ def problem_of(outcome: Outcome) -> Problem:
 
 def _exact_tier(outcome: Outcome) -> bool:
     """Whether the outcome is wrong in the exact tier alone: small integers, where every element counts."""
-    message = next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")
-    return outcome.state == "wrong" and message.startswith("exact tier")
+    return outcome.state == "wrong" and _told(outcome).startswith("exact tier")
+
+
+def _told(outcome: Outcome) -> str:
+    """What the last attempt with words said."""
+    return next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")

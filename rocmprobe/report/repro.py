@@ -157,6 +157,16 @@ def _flags(setting: Setting) -> list[str]:
 
 
 def _compared(asked: Question) -> list[str]:
+    if asked.bound is not None:
+        of_sums, of_result, least = (f"{factor:.4g}" for factor in asked.bound)
+        return [
+            "given, sizes = [t.to(device, dtype) for t in operands], [t.abs() for t in operands]",
+            "for got, want, sums in zip(run(*given), run(*operands), run(*sizes)):",
+            f"    bound = {of_sums} * sums + {of_result} * want.abs() + {least}",
+            "    error = float(((got.cpu().double() - want).abs() / bound).max())",
+            '    print(state := "pass" if error <= 1 else "wrong", f"{error=:.2g} times the bound")',
+            '    if state == "wrong": sys.exit(1)',
+        ]
     right, told = f"error <= {asked.max_limit}", "{error=:.2g}"
     if asked.max_limit == 0:
         measured = ["error = float((got.cpu().double() - want).abs().max())"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Optional
 
-from rocmprobe.numerics import Errors
+from rocmprobe.numerics import Errors, ulp
+
+#: Rows and columns of an error map at most.
+_MAP_ROWS, _MAP_COLUMNS = 16, 64
 
 
-def errors(result: Any, reference: Any) -> Errors:
-    """Errors of ``result`` (any dtype, any device) against ``reference`` (CPU, fp64, same shape).
+def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
+    """Errors of ``result`` (any dtype, any device) against ``reference`` (CPU, fp64, same shape), and as a
+    share of ``bound`` (like the reference, positive).
 
     Raises ValueError where the shapes differ.
     """
@@ -29,11 +34,18 @@ def errors(result: Any, reference: Any) -> Errors:
         max_result=float(usable.abs().max()),
         max_reference=float(reference.abs().max()),
         non_finite=int(broken.sum()),
+        constant=_constant(usable) and not _constant(reference),
+        bound_ratio=None if bound is None else float((difference / bound).max()),
     )
 
 
-def unequal(result: Any, reference: Any) -> int:
-    """How many elements of ``result`` differ from an exact ``reference`` (CPU, fp64).
+def _constant(tensor: Any) -> bool:
+    return bool(tensor.min() == tensor.max())
+
+
+def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
+    """Which elements of ``result`` differ from an exact ``reference`` (CPU, fp64), as a mask; with
+    ``nearest``, which of them lie nearer to another integer.
 
     Elements whose reference the result's dtype cannot hold are left out.
     """
@@ -41,4 +53,58 @@ def unequal(result: Any, reference: Any) -> int:
 
     holds = reference.to(result.dtype).to(torch.float64) == reference
     actual = result.detach().to("cpu", torch.float64)
-    return int(((actual != reference) & holds).sum())
+    return ((actual.round() if nearest else actual) != reference) & holds
+
+
+def unequal(result: Any, reference: Any) -> int:
+    """How many elements differ from an exact reference; see ``differing``."""
+    return int(differing(result, reference).sum())
+
+
+def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
+    """What to know of the elements of the mask ``bad``: their share and the worst of them, and these in words
+    with an error map. ``name`` is that of the result: "output", "input", "weight" or "bias"."""
+    import torch
+
+    actual = result.detach().to("cpu", torch.float64)
+    # What is not finite is worst of all.
+    difference = torch.nan_to_num((actual - reference).abs(), nan=math.inf)
+    place = int(torch.where(bad, difference, torch.full_like(difference, -1)).argmax())
+    found, right = float(actual.flatten()[place]), float(reference.flatten()[place])
+    worst: dict[str, Any] = {"index": _index(place, tuple(reference.shape)), "reference": right}
+    share = float(bad.to(torch.float64).mean())
+    told = f"worst element of {name}, {worst['index']}: {found:.8g} instead of {right:.8g}"
+    if math.isfinite(found):
+        worst.update(result=found, ulps=abs(found - right) / ulp(right, str(result.dtype).rpartition(".")[2]))
+        told += f", {worst['ulps']:.3g} ulp"
+    else:
+        worst["result"] = str(found)
+    told += f"; {share:.2%} of {reference.numel()} elements are wrong"
+    return {"worst": worst, "bad_share": share}, [told, *error_map(bad, 0 if name == "weight" else 1)]
+
+
+def _index(place: int, shape: tuple[int, ...]) -> list[int]:
+    index = []
+    for size in reversed(shape):
+        place, at = divmod(place, size)
+        index.append(at)
+    return index[::-1]
+
+
+def error_map(bad: Any, channel_dimension: int) -> list[str]:
+    """The mask as text: rows are channels, columns what else there is, in memory order. A lost channel is a
+    line, and a tile that went wrong is a block."""
+    import torch
+    import torch.nn.functional as F
+
+    table = bad.to(torch.float64)
+    table = table[None] if table.dim() < 2 else table.movedim(channel_dimension, 0).flatten(1)
+    channels, positions = table.shape
+    rows, columns = min(channels, _MAP_ROWS), min(positions, _MAP_COLUMNS)
+    shares = F.adaptive_avg_pool2d(table[None], (rows, columns))[0].tolist()
+    legend = (
+        f"error map: {rows} row(s) over {channels} channel(s), {columns} column(s) over {positions} "
+        "position(s); . right, + partly wrong, # wrong"
+    )
+    marks = ("".join("." if share == 0 else "#" if share > 0.999 else "+" for share in row) for row in shares)
+    return [legend, *(f"{row * channels // rows:>6} {line}" for row, line in enumerate(marks))]

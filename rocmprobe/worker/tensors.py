@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.numerics import ExactFill
+from rocmprobe.numerics import CancellingFill, ExactFill
 from rocmprobe.problems import Problem
 
 
@@ -54,18 +55,72 @@ def integers(problem: Problem, direction: str, fill: ExactFill, seed: int) -> Te
 
     generator = torch.Generator().manual_seed(seed)
 
-    def values(shape: tuple[int, ...], largest: int, density: float = 1.0) -> Any:
-        return whole_numbers(shape, largest, density, generator)
+    def values(shape: tuple[int, ...], density: float = 1.0) -> Any:
+        return whole_numbers(shape, fill.largest, density, generator)
 
-    grad_density = fill.density if direction == "bwd-data" else 1.0
-    input_density = 1.0 if direction == "bwd-data" else fill.density
-    bias = values((problem.out_channels,), fill.weight_max) if problem.bias else None
+    sparse_grad = direction == "bwd-data"
+    bias = values((problem.out_channels,)) if problem.bias else None
     return Tensors(
-        values(problem.input_shape, fill.input_max, input_density),
-        values(problem.weight_shape, fill.weight_max),
+        values(problem.input_shape, 1.0 if sparse_grad else fill.density),
+        values(problem.weight_shape),
         bias,
-        values(problem.output_shape, fill.weight_max, grad_density),
+        values(problem.output_shape, fill.density if sparse_grad else 1.0),
     )
+
+
+def cancelling(problem: Problem, direction: str, fill: CancellingFill, seed: int) -> Tensors:
+    """Integer operands whose products are large and whose sums are small, as fp64 on the CPU.
+
+    At the edges, where padding takes terms away, the base need not cancel: there sums are large, too.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def based(shape: tuple[int, ...]) -> Any:
+        return fill.base + whole_numbers(shape, 1, fill.density, generator)
+
+    def values(shape: tuple[int, ...]) -> Any:
+        return whole_numbers(shape, fill.largest, 1.0, generator)
+
+    bias = values((problem.out_channels,)) if problem.bias else None
+    image, weight = based(problem.input_shape), values(problem.weight_shape)
+    if direction == "bwd-weights":
+        # Over the batch, so that it cancels at the edges, too; of one sample, over all positions.
+        grad = _summing_to_zero(values(problem.output_shape), 0, problem.rank)
+        return Tensors(image, weight, bias, grad)
+    if (direction == "fwd") != problem.transposed:
+        weight = _summing_to_zero(weight, 1, problem.rank)
+    else:
+        grouped = weight.unflatten(0, (problem.groups, -1))
+        weight = _summing_to_zero(grouped, 1, problem.rank).flatten(0, 1)
+    return Tensors(image, weight, bias, based(problem.output_shape))
+
+
+def _summing_to_zero(values: Any, dimension: int, rank: int) -> Any:
+    """``values`` less themselves in reverse along ``dimension``; where that has one element, along the last
+    ``rank`` dimensions, which are those of space."""
+    reversed_along = [dimension] if values.shape[dimension] > 1 else list(range(-rank, 0))
+    return values - values.flip(reversed_along)
+
+
+def leave_poison(results: Mapping[str, Any], dtype: Any, device: str) -> None:
+    """Fill memory of the size of ``results`` with NaN and give it back: an allocator hands it to who asks for
+    as much next, and a kernel that does not write its result leaves them there.
+
+    Twice, since the first time the C library maps large blocks apart and gives them back to the system.
+    """
+    import torch
+
+    for _ in range(2):
+        held = [torch.full(each.shape, float("nan"), dtype=dtype, device=device) for each in results.values()]
+        del held
+
+
+def magnitudes(tensors: Tensors) -> Tensors:
+    """The absolute values of all operands."""
+    bias = None if tensors.bias is None else tensors.bias.abs()
+    return Tensors(tensors.input.abs(), tensors.weight.abs(), bias, tensors.grad.abs())
 
 
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:

@@ -33,8 +33,8 @@ def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     names = {"fwd": "xw", "bwd-data": "yw", "bwd-weights": "yx"}[direction]
     return {
-        names[0]: integers(prod(shapes[names[0]]), fill.input_max, fill.density, seed),
-        names[1]: integers(prod(shapes[names[1]]), fill.weight_max, 1.0, seed + 1),
+        names[0]: integers(prod(shapes[names[0]]), fill.largest, fill.density, seed),
+        names[1]: integers(prod(shapes[names[1]]), fill.largest, 1.0, seed + 1),
     }
 
 

@@ -1,46 +1,151 @@
-"""Convolution, one direction of one problem: float tier, exact tier, run twice."""
+"""Convolution, one direction of one problem: guards, float tier, bound and exact tier, run twice."""
 
 from __future__ import annotations
 
-from rocmprobe.numerics import exact_fill, judge_float
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Optional
+
+from rocmprobe.numerics import (
+    PARTS,
+    SUMS,
+    TRANSFORMS,
+    cancelling_fill,
+    error_bound,
+    exact_fill,
+    judge_float,
+    limit,
+    miopen_rule,
+    nearest_integer_is_owed,
+)
 from rocmprobe.worker.ask import Answer, Ask
-from rocmprobe.worker.compare import errors, unequal
-from rocmprobe.worker.tensors import integers, run, uniform
+from rocmprobe.worker.compare import bad_elements, differing, errors
+from rocmprobe.worker.tensors import (
+    Tensors,
+    cancelling,
+    integers,
+    leave_poison,
+    magnitudes,
+    run,
+    uniform,
+)
+
+Results = Mapping[str, Any]
 
 
 def convolution(ask: Ask) -> Answer:
-    """Judged against the same direction in fp64 on the CPU, outside the setting."""
+    """Judged against the same direction in fp64 on the CPU, outside the setting, by what its kernels owe
+    (``numerics.SUMS`` and what follows it). Where two runs differ, both are judged."""
     import torch
 
     problem, direction = ask.the_problem, ask.direction or "fwd"
     operands = uniform(problem, ask.dtype, ask.seed())
     reference = run(problem, direction, operands)
-    placed = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem.channels_last))
+    placed = _placed(ask, operands)
+    leave_poison(reference, ask.dtype, ask.device)
     result, first_seconds = ask.first_call(lambda: run(problem, direction, placed))
+    leave_poison(reference, ask.dtype, ask.device)
     again, steady_seconds = ask.steady_call(lambda: run(problem, direction, placed))
     answer = Answer(timings={"first_call": first_seconds, "steady": steady_seconds})
     for name, expected in reference.items():
-        right, numbers, why = judge_float(errors(result[name], expected), ask.dtype_name)
-        if not right:
-            answer.state, answer.message = "wrong", f"{name}: {why}"
-        if not right or not answer.numerics:
-            answer.numerics = {"of": name, **numbers}
-    answer.numerics["repeatable"] = all(torch.equal(result[name], again[name]) for name in reference)
+        if result[name].shape != expected.shape:
+            answer.state = "wrong"
+            answer.message = f"{name}: shape {tuple(result[name].shape)} instead of {tuple(expected.shape)}"
+            return answer
+    repeatable = all(torch.equal(result[name], again[name]) for name in reference)
+    sums = None if _owed(ask) == TRANSFORMS else run(problem, direction, magnitudes(operands))
+    for found in (result,) if repeatable else (result, again):
+        _float_tier(ask, direction, found, reference, sums, answer)
+    answer.numerics.update(owed=_owed(ask), repeatable=repeatable)
     _exact_tier(ask, direction, answer)
     return answer
 
 
-def _exact_tier(ask: Ask, direction: str, answer: Answer) -> None:
-    """Integer operands: every element equal, or wrong where the implementation owes exactness."""
+def _owed(ask: Ask) -> str:
+    """What the kernels that may run owe."""
+    if not ask.exact:
+        return TRANSFORMS
+    half = ask.dtype_name in ("float16", "bfloat16")
+    return PARTS if half and ask.backend.rounds_parts and not ask.bypass else SUMS
+
+
+def _placed(ask: Ask, operands: Tensors) -> Tensors:
+    placed: Tensors = ask.placed(lambda: operands.to(ask.device, ask.dtype, ask.the_problem.channels_last))
+    return placed
+
+
+def _terms(ask: Ask, direction: str, name: str) -> int:
+    """How many products are summed into one element of a result; the gradient of the bias is a sum of the
+    output's."""
     problem = ask.the_problem
+    return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
+
+
+def _float_tier(
+    ask: Ask, direction: str, result: Results, reference: Results, sums: Optional[Results], answer: Answer
+) -> None:
+    """Hold each result against the limits and, where ``sums`` of magnitudes are given, its bound. The numbers
+    are those of the first result, or of the first that is wrong."""
+    for name, expected in reference.items():
+        terms = _terms(ask, direction, name)
+        bound = None
+        if sums is not None:
+            parts = ask.the_problem.parts(direction) if _owed(ask) == PARTS else 1
+            of_sums, of_reference, least = error_bound(ask.dtype_name, terms, parts)
+            bound = of_sums * sums[name] + of_reference * expected.abs() + least
+        measured = errors(result[name], expected, bound)
+        right, numbers, why = judge_float(measured, ask.dtype_name, terms)
+        rule = miopen_rule(measured, ask.dtype_name, direction, ask.the_problem.transposed)
+        if answer.state == "pass" and (not right or not answer.numerics):
+            answer.numerics = {"of": name, **numbers, "miopen_rule": rule}
+        if not right and answer.state == "pass":
+            allowed = limit("max_ratio", ask.dtype_name, terms) * measured.max_reference
+            error = (result[name].detach().to("cpu", expected.dtype) - expected).abs()
+            # Written so that what is not a number is bad.
+            bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
+            also = "" if rule is None else f"; by MIOpen's own rule it {rule}"
+            _wrong(answer, f"{name}: {why}{also}", name, result[name], expected, bad)
+
+
+def _exact_tier(ask: Ask, direction: str, answer: Answer) -> None:
+    """Integer operands, a plain and a cancelling fill."""
+    problem, dtype = ask.the_problem, ask.dtype_name
     terms = problem.terms(direction)
-    operands = integers(problem, direction, exact_fill(ask.dtype_name, terms), ask.seed())
-    reference = run(problem, direction, operands)
-    placed = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem.channels_last))
-    result, _ = ask.steady_call(lambda: run(problem, direction, placed))
-    bad = sum(unequal(result[name], expected) for name, expected in reference.items())
-    answer.numerics["exact"] = bad == 0
     answer.numerics["exact_demanded"] = ask.exact
-    if bad and ask.exact and answer.state == "pass":
-        answer.state = "wrong"
-        answer.message = f"exact tier: {bad} elements differ where sums of {terms} integers are exact"
+    plain = integers(problem, direction, exact_fill(dtype, terms), ask.seed())
+    _equal_integers(ask, direction, "exact", plain, answer)
+    small = cancelling(problem, direction, cancelling_fill(dtype, terms), ask.seed())
+    _equal_integers(ask, direction, "cancelling", small, answer)
+
+
+def _equal_integers(ask: Ask, direction: str, fill: str, operands: Tensors, answer: Answer) -> None:
+    """Note whether every element is equal under ``fill`` ("exact", "cancelling"), and judge what is owed:
+    equality, except of what is summed in parts under the cancelling fill; of transforms the nearest integer
+    where the float tier is that narrow."""
+    problem = ask.the_problem
+    reference = run(problem, direction, operands)
+    placed = _placed(ask, operands)
+    leave_poison(reference, ask.dtype, ask.device)
+    result, _ = ask.steady_call(lambda: run(problem, direction, placed))
+    answer.numerics[fill] = not any(
+        bool(differing(result[name], reference[name]).any()) for name in reference
+    )
+    owed = _owed(ask)
+    if fill == "cancelling" and owed != SUMS:
+        return
+    for name, expected in reference.items():
+        terms = _terms(ask, direction, name)
+        largest = float(expected.abs().max())
+        if owed == TRANSFORMS and not nearest_integer_is_owed(ask.dtype_name, terms, largest):
+            continue
+        bad = differing(result[name], expected, nearest=owed == TRANSFORMS)
+        if answer.state == "pass" and bool(bad.any()):
+            tier = "exact tier" if fill == "exact" else "exact tier, cancelling fill"
+            why = f"{int(bad.sum())} elements of {name} differ where sums of {terms} integers are exact"
+            _wrong(answer, f"{tier}: {why}", name, result[name], expected, bad)
+
+
+def _wrong(answer: Answer, message: str, name: str, result: Any, reference: Any, bad: Any) -> None:
+    answer.state, answer.message = "wrong", message
+    numbers, answer.evidence = bad_elements(name, result, reference, bad)
+    answer.numerics.update(numbers)

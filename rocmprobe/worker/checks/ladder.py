@@ -58,15 +58,15 @@ def gemm(ask: Ask) -> Answer:
     a, b = ask.placed(lambda: [side.to(ask.device, ask.dtype) for side in (left, right)])
     (single, batch), seconds = ask.first_call(lambda: (a[0] @ b[0], torch.bmm(a, b)))
     fill = exact_fill(ask.dtype_name, 576)
-    whole = whole_numbers((192, 576), fill.input_max, fill.density, generator)
-    factor = whole_numbers((576, 320), fill.weight_max, 1.0, generator)
+    whole = whole_numbers((192, 576), fill.largest, fill.density, generator)
+    factor = whole_numbers((576, 320), fill.largest, 1.0, generator)
     product, steady_seconds = ask.steady_call(
         lambda: whole.to(ask.device, ask.dtype) @ factor.to(ask.device, ask.dtype)
     )
     timings = {"first_call": seconds, "steady": steady_seconds}
     answer = Answer(timings=timings)
     for result, reference in ((single, left[0] @ right[0]), (batch, left @ right)):
-        good, answer.numerics, why = judge_float(errors(result, reference), ask.dtype_name)
+        good, answer.numerics, why = judge_float(errors(result, reference), ask.dtype_name, 576)
         if not good:
             return Answer("wrong", why, timings=timings, numerics=answer.numerics)
     wrong = unequal(product, whole @ factor)
