@@ -1,14 +1,15 @@
 """Is every planted bug found in every dtype and direction where it exists, and by which tier?
 
 Runs the check ``convolution`` on this CPU with each bug of ``rocmprobe/planted_bugs.py`` in place, over sums
-of 27 to 18432 products: once as a library is judged that owes exact integer sums, once as one that may choose
-Winograd. Prints a table in Markdown and writes the figures::
+of 27 to 18432 products, and judges it by each rule of what kernels owe (``numerics.SUMS``, ``PARTS`` for half
+precision, ``TRANSFORMS``). Prints a table in Markdown and writes the figures::
 
     python benchmarks/planted_bugs.py -o benchmarks/results/planted_bugs.json
 
 Right kernels are judged on the same problems: "right", with half precision accumulated in fp32 as on a GPU,
-and "right-here", this CPU's own. The random element comes in every call: one that came in a share r of the n
-calls of a check ("calls" in the figures; ``Fault.chance``) would be met with a chance of 1 - (1 - r)^n.
+and "right-here", this CPU's own, which sum half precision in parts. The random element comes in every call:
+one that came in a share r of a check's four calls (``Fault.chance``) would be met with a chance of
+1 - (1 - r)^4.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import json
 import platform
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -27,28 +28,47 @@ from typing import Any
 import torch
 
 from rocmprobe.backends import BACKENDS
+from rocmprobe.machines import load_machine
+from rocmprobe.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.planted_bugs import BUGS, TERMS, Combination, combinations
 from rocmprobe.problems import SHORT_DTYPES
-from rocmprobe.worker.ask import Answer, Ask, NotApplicable
+from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.convolution import convolution
 from rocmprobe.worker.planted import PlantedLayer
+from rocmprobe.worker.simulated import SimulatedMiopen
 from rocmprobe.worker.wide import WideLayer, in_place
 
 #: Right kernels, which no tier may find fault with.
 RIGHT = ("right", "right-here")
+#: By what is owed: whose kernels those are, and whether integer sums must be exact.
+RULES = {
+    SUMS: (SimulatedMiopen(load_machine("healthy-gfx1100")), True),
+    PARTS: (BACKENDS["onednn"], True),
+    TRANSFORMS: (SimulatedMiopen(load_machine("healthy-gfx1100")), False),
+}
+MEASURES = ("rms_range", "max_ratio", "bound_ratio")
+_EXACT = {"exact": "plain integers", "cancelling": "cancelling integers"}
+#: Words of ``numerics.judge_float``.
+_GUARDS = ("not finite", "all zero", "are equal")
 
 
-def judged(
-    combination: Combination, under: Callable[[], AbstractContextManager[None]], exact: bool
-) -> Answer:
-    """What the check says, asked as the driver torch asks on a CPU."""
+def judged(owed: str, combination: Combination, under: Callable[[], AbstractContextManager[None]]) -> Answer:
+    """What the check says, asked as the driver torch asks."""
+    backend, exact = RULES[owed]
     return convolution(
         Ask(
-            dtype=getattr(torch, combination.problem.dtype), device="cpu", backend=BACKENDS["onednn"],
+            dtype=getattr(torch, combination.problem.dtype), device="cpu", backend=backend,
             problem=combination.problem, direction=combination.direction, under=under,
             report_phase=lambda phase: None, seconds=0.0, exact=exact, bypass=False,
         )
     )  # fmt: skip
+
+
+def rules(name: str, dtype: str) -> list[str]:
+    """Those by which a kernel is judged: sums in parts are owed in half precision alone."""
+    if name == "right-here":
+        return [PARTS]
+    return [owed for owed in RULES if owed != PARTS or dtype in ("float16", "bfloat16")]
 
 
 def kernels(name: str) -> Callable[[], AbstractContextManager[None]]:
@@ -60,22 +80,21 @@ def kernels(name: str) -> Callable[[], AbstractContextManager[None]]:
 
 
 def signals(numerics: Mapping[str, Any]) -> dict[str, float]:
-    """The measures that have a limit, as shares of it: above 1 is over."""
-    return {
-        name: numerics[name] / numerics[f"{name}_limit"] for name in numerics if numerics.get(f"{name}_limit")
-    }
+    """The measures of the float tier as shares of their limits: above 1 is over. What is not finite counts as
+    1e99, since JSON has no infinity."""
+    shares = {name: numerics[name] / numerics[f"{name}_limit"] for name in MEASURES if name in numerics}
+    return {name: share if math.isfinite(share) else 1e99 for name, share in shares.items()}
 
 
 def tiers(answer: Answer) -> list[str]:
     """What in the answer speaks against the result, whether or not it was made the reason."""
     numerics = answer.numerics
-    found = [name for name, value in numerics.items() if name.startswith("exact") and value is False]
-    found = [name for name in found if name != "exact_demanded"]
+    found = [tier for name, tier in _EXACT.items() if not numerics[name]]
     found += [name for name, share in signals(numerics).items() if not share <= 1]
-    if numerics.get("non_finite"):
-        found.append("non_finite")
-    if numerics.get("repeatable") is False:
-        found.append("repeatable")
+    if any(words in answer.message for words in _GUARDS):
+        found.append("guard")
+    if not numerics["repeatable"]:
+        found.append("differs when repeated")
     return found
 
 
@@ -83,15 +102,11 @@ def measured(name: str, combination: Combination) -> dict[str, Any]:
     """One row of the figures."""
     row: dict[str, Any] = {
         "bug": name, "dtype": combination.problem.dtype, "direction": combination.direction,
-        "terms": combination.terms, "problem": combination.problem.text,
+        "terms": combination.terms, "problem": combination.problem.text, "judged": {},
     }  # fmt: skip
-    for key, exact in (("owes_exactness", True), ("may_use_winograd", False)):
-        try:
-            answer = judged(combination, kernels(name), exact)
-        except NotApplicable as reason:
-            row[key] = {"state": "n/a", "message": str(reason)}
-            continue
-        row[key] = {
+    for owed in rules(name, combination.problem.dtype):
+        answer = judged(owed, combination, kernels(name))
+        row["judged"][owed] = {
             "state": answer.state, "message": answer.message, "found_by": tiers(answer),
             "signals": signals(answer.numerics),
         }  # fmt: skip
@@ -99,42 +114,47 @@ def measured(name: str, combination: Combination) -> dict[str, Any]:
 
 
 def largest_signal(verdict: Mapping[str, Any]) -> float:
-    return max(verdict.get("signals", {}).values(), default=0.0)
+    return max(verdict["signals"].values())
+
+
+def kept(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the figures keep of a row: the verdict by each rule, and by the first the tiers and the signal."""
+    first = next(iter(row["judged"].values()))
+    states = {owed: verdict["state"] for owed, verdict in row["judged"].items()}
+    signal = float(f"{largest_signal(first):.3g}")
+    return {**row, "judged": states, "found_by": first["found_by"], "largest_signal": signal}
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
-    """For each bug and dtype: how many combinations are found, by what, and those that are missed."""
-    kept: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    """For each bug and dtype: how many combinations are judged wrong, and which tiers find how many."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
-        kept[row["bug"], row["dtype"]].append(row)
-    lines = [
-        "| bug | dtype | judged wrong | by | smallest float signal / limit | if it may use Winograd |",
-        "|---|---|---:|---|---:|---:|",
-    ]
-    for (bug, dtype), group in kept.items():
-        counts = [
-            f"{sum(row[key]['state'] == 'wrong' for row in group)} of {len(group)}"
-            for key in ("owes_exactness", "may_use_winograd")
-        ]
-        by: dict[str, int] = defaultdict(int)
-        for row in group:
-            for tier in row["owes_exactness"].get("found_by", ()):
-                by[tier] += 1
+        groups[row["bug"], row["dtype"]].append(row)
+    lines = [f"| bug | dtype | {' | '.join(RULES)} | found by | smallest float signal / limit |"]
+    lines.append(f"|---|---|{'---:|' * len(RULES)}---|---:|")
+    for (bug, dtype), group in groups.items():
+        first = rules(bug, dtype)[0]
+        counts = []
+        for owed in RULES:
+            states = [row["judged"][owed]["state"] for row in group if owed in row["judged"]]
+            counts.append(f"{states.count('wrong')} of {len(states)}" if states else "")
+        by = Counter(tier for row in group for tier in row["judged"][first]["found_by"])
         found_by = ", ".join(f"{tier} {count}" for tier, count in sorted(by.items()))
-        smallest = min(largest_signal(row["owes_exactness"]) for row in group)
+        smallest = min(largest_signal(row["judged"][first]) for row in group)
         lines.append(
-            f"| {bug} | {SHORT_DTYPES[dtype]} | {counts[0]} | {found_by} | {smallest:.2g} | {counts[1]} |"
+            f"| {bug} | {SHORT_DTYPES[dtype]} | {' | '.join(counts)} | {found_by} | {smallest:.2g} |"
         )
     return "\n".join(lines)
 
 
-def missed(rows: Iterable[Mapping[str, Any]], key: str) -> list[str]:
+def misjudged(rows: Iterable[Mapping[str, Any]], owed: str) -> list[str]:
     """The combinations whose verdict is not the right one."""
     return [
-        f"{row['bug']} {SHORT_DTYPES[row['dtype']]} {row['direction']} {row['terms']}: {row[key]['state']}, "
-        f"{largest_signal(row[key]):.2g} of the limit"
+        f"{row['bug']} {SHORT_DTYPES[row['dtype']]} {row['direction']} {row['terms']}: {verdict['state']}, "
+        f"{largest_signal(verdict):.2g} of the limit"
         for row in rows
-        if (row[key]["state"] == "wrong") == (row["bug"] in RIGHT)
+        for verdict in [row["judged"].get(owed)]
+        if verdict and (verdict["state"] == "wrong") == (row["bug"] in RIGHT)
     ]
 
 
@@ -153,13 +173,15 @@ def main() -> None:
         for each in combinations(BUGS.get(name, next(iter(BUGS.values()))), sums)
     ]
     print(table(rows))
-    for key in ("owes_exactness", "may_use_winograd"):
-        wrongly = missed(rows, key)
-        print(f"\n{key}: {len(wrongly)} of {len(rows)} verdicts are not the right one", *wrongly, sep="\n- ")
+    for owed in RULES:
+        asked = sum(owed in row["judged"] for row in rows)
+        wrongly = misjudged(rows, owed)
+        print(f"\n{owed}: {len(wrongly)} of {asked} verdicts are not the right one", *wrongly, sep="\n- ")
     print(f"\n{time.perf_counter() - started:.0f} s")
     if options.output:
-        figures = {"torch": torch.__version__, "machine": platform.machine(), "rows": rows}
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+        written = ",\n".join(json.dumps(kept(row)) for row in rows)
+        head = json.dumps({"torch": torch.__version__, "machine": platform.machine()})[1:-1]
+        options.output.write_text(f'{{{head}, "rows": [\n{written}\n]}}\n', "utf-8")
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ _BUGS = (
         "uncleared-result", "the sums are added to what the former call of the same shape left",
         source="https://github.com/ROCm/MIOpen/pull/1104: atomic additions to weights that nobody cleared",
     ),
-    PlantedBug("untouched-output", "nothing is written: the result is fresh memory, all zero"),
+    PlantedBug("untouched-output", "nothing is written: the result is what its memory held"),
     PlantedBug(
         "unwritten-gaps", "pixels that no tap reaches are not written and hold 1",
         _has_gaps, filter="1x1", tokens=("s2",),

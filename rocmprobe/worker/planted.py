@@ -45,20 +45,23 @@ class Planted:
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
         """The gradients of ``call``, faulty in ``directions``; those of ``compute(call)`` are right."""
-        found = list(compute(call))
+        faulty: dict[int, torch.Tensor] = {}
         for index, direction in enumerate(_BACKWARD):
             if direction in directions and call.output_mask[index]:
-                mask = index == 0, index == 1, False
 
                 def one(call: BackwardCall, index: int = index) -> torch.Tensor:
                     gradient = compute(call)[index]
                     assert gradient is not None, "the mask asks for it"
                     return gradient
 
-                found[index] = self._result(direction, replace(call, output_mask=mask), one)
-        if "bwd-weights" in directions and found[2] is not None:
-            found[2] = self._bias_gradient(call, found[2])
-        return found[0], found[1], found[2]
+                mask = index == 0, index == 1, False
+                faulty[index] = self._result(direction, replace(call, output_mask=mask), one)
+        data, weight, bias = (wanted and index not in faulty for index, wanted in enumerate(call.output_mask))
+        right = compute(replace(call, output_mask=(data, weight, bias)))
+        if bias and "bwd-weights" in directions:
+            assert right[2] is not None, "the mask asks for it"
+            faulty[2] = self._bias_gradient(call, right[2])
+        return faulty.get(0, right[0]), faulty.get(1, right[1]), faulty.get(2, right[2])
 
     def _result(self, direction: str, call: Call, compute: Compute) -> torch.Tensor:
         problem = replace(problem_of(call), channels_last=_channels_last(call))
@@ -229,7 +232,10 @@ def _reduced(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _untouched_output(call: Call, direction: str, compute: Compute) -> torch.Tensor:
-    return torch.zeros_like(compute(call))
+    problem = problem_of(call)
+    shapes = {"fwd": problem.output_shape, "bwd-data": problem.input_shape}
+    shape = shapes.get(direction, problem.weight_shape)
+    return torch.empty(shape, dtype=call.input.dtype, device=call.input.device)
 
 
 def _unwritten_gaps(call: Call, direction: str, compute: Compute) -> torch.Tensor:
