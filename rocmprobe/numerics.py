@@ -50,8 +50,8 @@ def limit(measure: str, dtype: str, terms: int) -> float:
     return _short(factors["result_rounding"] * unit_roundoff(dtype) + factors["summation"] * summation, 2)
 
 
-#: Words of an error that exceeds its bound.
-BEYOND = "times what rounding"
+#: Words of an error that exceeds its bound, and of one in the float tier of a plain fill.
+BEYOND, ON_INTEGERS = "times what rounding", "on integers"
 #: What a kernel owes, by how it sums. ``SUMS``: plain products in one accumulator. ``PARTS``: the same, but
 #: parts of a sum are rounded to the result's dtype before they are added up, as PyTorch's own kernels do in
 #: half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd or FFT may be chosen.
@@ -179,7 +179,7 @@ def judge_float(errors: Errors, dtype: str, terms: int) -> tuple[bool, dict[str,
         "non_finite": errors.non_finite,
     }
     if errors.bound_ratio is not None:
-        numbers.update(bound_ratio=errors.bound_ratio, bound_ratio_limit=1.0)
+        numbers["bound_ratio"] = errors.bound_ratio
     if errors.non_finite:
         return False, numbers, f"{errors.non_finite} of {errors.count} elements are not finite"
     if errors.max_reference and not errors.max_result:

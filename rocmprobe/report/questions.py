@@ -8,7 +8,7 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.model import DIRECTIONS, BadInput, Outcome, Setting
-from rocmprobe.numerics import BEYOND, PARTS, cancelling_fill, error_bound, exact_fill, limit
+from rocmprobe.numerics import BEYOND, ON_INTEGERS, PARTS, cancelling_fill, error_bound, exact_fill, limit
 from rocmprobe.problems import DTYPES, Problem, parse_problem
 from rocmprobe.report.text import one_line
 from rocmprobe.worker.checks.layer import LAYER_LIMITS
@@ -106,6 +106,8 @@ def _convolution(outcome: Outcome) -> Question:
         if "cancelling fill" in _told(outcome):
             drawn = _cancelling(problem, direction, shapes)
         draw, limits = _WHOLE, (0.0, None)
+    elif _told(outcome).startswith(ON_INTEGERS):
+        draw, drawn = _WHOLE, _integers(problem, direction, shapes)
     result = _forward(problem) if direction == "fwd" else _backward(problem, direction)
     asked = Question(tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last)
     return replace(asked, bound=_bound(outcome, problem, direction)) if BEYOND in _told(outcome) else asked

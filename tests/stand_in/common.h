@@ -2,7 +2,7 @@
  *
  * They compute for real, on host memory. LC_STAND_IN_FAULTS="miopenConvolutionForward=status:7;
  * rocblas_sgemm=abort" tells what a call does: status:N returns N with a line on stderr, abort and segv end
- * the process, hang never returns, wrong computes one wrong number. LC_STAND_IN_DEVICES is the number of
+ * the process, hang never returns, wrong computes one wrong number, beyond one more than there is room for. LC_STAND_IN_DEVICES is the number of
  * GPUs (1). A run hands variables whose names begin with LC_ on to its children. */
 
 #include <signal.h>
@@ -38,8 +38,11 @@ static inline int failing(const char *function) {
     return atoi(told + 7);
 }
 
+enum { BEYOND = 2 };
+
 static inline int told_wrong(const char *function) {
     const char *told = fault(function);
+    if (told && !strncmp(told, "beyond", 6)) return BEYOND;
     return told && !strncmp(told, "wrong", 5);
 }
 

@@ -209,12 +209,17 @@ class Convolution:
         self.miopen.library.call(function, self.miopen.handle, *arguments)
 
 
+#: Bytes before and after a result; a multiple of every alignment that a kernel may want.
+_MARGIN = 4096
+
+
 @contextmanager
 def convolution(
     hip: Hip, miopen: MiopenLibrary, problem: Problem, direction: str, contents: dict[str, bytes]
 ) -> Iterator[Convolution]:
     """A problem on the device: its two operands from ``contents`` ("x", "w", "y" in PyTorch's layout, NHWC
-    for channels-last), its result filled with NaN bytes, so that what a kernel leaves out is seen.
+    for channels-last), its result filled with NaN bytes, so that what a kernel leaves out is seen, and with
+    margins, so that what it writes beyond is seen, too.
 
     A 1-d convolution goes in as one of height one, as PyTorch does it. Raises ValueError for a
     transposed one: it is another problem's bwd-data.
@@ -236,7 +241,7 @@ def convolution(
             size = itemsize
             for length in shape:
                 size *= length
-            buffer = stack.enter_context(hip.allocate(size))
+            buffer = stack.enter_context(hip.allocate(size, _MARGIN if name == result else 0))
             if name == result:
                 buffer.fill(0xFF)
             else:

@@ -38,6 +38,7 @@ _HOST_TO_DEVICE = 1
 _DEVICE_TO_HOST = 2
 _DEVICE_TO_DEVICE = 3
 _NO_DEVICE = 100
+_MARGIN_BYTE = 0xA5
 # ROCm 6 gave hipDeviceProp_t a new layout under a new symbol; the old symbol keeps the old layout.
 _ARCH_NAME_AT = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
 _ARCH_NAME_BYTES = 256
@@ -103,11 +104,12 @@ class Hip:
         self.library.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
-    def allocate(self, size: int) -> Buffer:
-        """Device memory of ``size`` bytes, with whatever lies in it."""
+    def allocate(self, size: int, margin: int = 0) -> Buffer:
+        """Device memory of ``size`` bytes, with whatever lies in it, and ``margin`` bytes before and after
+        that are nobody's to write."""
         address = ctypes.c_void_p()
-        self.library.call("hipMalloc", ctypes.byref(address), max(size, 1))
-        return Buffer(self, address.value or 0, size)
+        self.library.call("hipMalloc", ctypes.byref(address), max(size + 2 * margin, 1))
+        return Buffer(self, address.value or 0, size, margin)
 
     def upload(self, content: bytes) -> Buffer:
         """Device memory that holds ``content``."""
@@ -121,12 +123,28 @@ class Hip:
 
 
 class Buffer:
-    """Device memory; leaving it as a context frees it."""
+    """Device memory; leaving it as a context frees it. ``allocated`` is the address of its first margin."""
 
-    def __init__(self, hip: Hip, address: int, size: int) -> None:
+    def __init__(self, hip: Hip, allocated: int, size: int, margin: int = 0) -> None:
         self.hip = hip
-        self.address = address
+        self.allocated = allocated
+        self.address = allocated + margin
         self.size = size
+        self.margin = margin
+        for start in self._margins():
+            hip.library.call("hipMemset", start, _MARGIN_BYTE, margin)
+
+    def _margins(self) -> tuple[int, ...]:
+        return (self.allocated, self.address + self.size) if self.margin else ()
+
+    def stray_writes(self) -> int:
+        """How many bytes of its margins were written since it was made."""
+        content = ctypes.create_string_buffer(max(self.margin, 1))
+        changed = 0
+        for start in self._margins():
+            self.hip.library.call("hipMemcpy", content, start, self.margin, _DEVICE_TO_HOST)
+            changed += self.margin - content.raw[: self.margin].count(_MARGIN_BYTE)
+        return changed
 
     def __enter__(self) -> Buffer:
         return self
@@ -145,9 +163,9 @@ class Buffer:
                 raise
 
     def free(self) -> None:
-        if self.address:
-            address, self.address = self.address, 0
-            self.hip.library.call("hipFree", address)
+        if self.allocated:
+            allocated, self.allocated = self.allocated, 0
+            self.hip.library.call("hipFree", allocated)
 
     def write(self, content: bytes) -> None:
         """Copy ``content`` to its beginning; it must fit."""

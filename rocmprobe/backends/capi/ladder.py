@@ -210,7 +210,7 @@ class Ladder:
             run()
             hip.synchronize()
             steady_seconds = time.perf_counter() - started
-            again = made.result.read()
+            again, stray = made.result.read(), made.result.stray_writes()
         result: Sequence[float] = reference.decode(content, problem.dtype)
         if problem.channels_last:
             shape = {"fwd": lying["y"], "bwd-data": lying["x"]}.get(direction, lying["w"])
@@ -224,7 +224,10 @@ class Ladder:
         expected = reference.convolve(problem, direction, inputs)
         compared = {"result": (result, expected)}
         judged = _judged(step, compared, problem.dtype, problem.terms(direction), exact=False)
-        return replace(judged, numerics={**judged.numerics, "repeatable": content == again})
+        judged = replace(judged, numerics={**judged.numerics, "repeatable": content == again})
+        if stray and judged.state == "pass":
+            return replace(judged, state="wrong", message=f"{stray} bytes beside the result were written")
+        return judged
 
     def _normalise(self) -> Step:
         """Training, its backward pass, and inference, each on inputs of its own: one that fails does not hide

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, Optional
 
 from rocmprobe.numerics import (
+    ON_INTEGERS,
     PARTS,
     SUMS,
     TRANSFORMS,
@@ -82,10 +83,16 @@ def _terms(ask: Ask, direction: str, name: str) -> int:
 
 
 def _float_tier(
-    ask: Ask, direction: str, result: Results, reference: Results, sums: Optional[Results], answer: Answer
+    ask: Ask,
+    direction: str,
+    result: Results,
+    reference: Results,
+    sums: Optional[Results],
+    answer: Answer,
+    words: str = "",
 ) -> None:
     """Hold each result against the limits and, where ``sums`` of magnitudes are given, its bound. The numbers
-    are those of the first result, or of the first that is wrong."""
+    are those of the first result, or of the first that is wrong, which ``words`` introduce."""
     for name, expected in reference.items():
         terms = _terms(ask, direction, name)
         bound = None
@@ -97,14 +104,14 @@ def _float_tier(
         right, numbers, why = judge_float(measured, ask.dtype_name, terms)
         rule = miopen_rule(measured, ask.dtype_name, direction, ask.the_problem.transposed)
         if answer.state == "pass" and (not right or not answer.numerics):
-            answer.numerics = {"of": name, **numbers, "miopen_rule": rule}
+            answer.numerics.update({"of": name, **numbers, "miopen_rule": rule})
         if not right and answer.state == "pass":
             allowed = limit("max_ratio", ask.dtype_name, terms) * measured.max_reference
             error = (result[name].detach().to("cpu", expected.dtype) - expected).abs()
             # Written so that what is not a number is bad.
             bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
             also = "" if rule is None else f"; by MIOpen's own rule it {rule}"
-            _wrong(answer, f"{name}: {why}{also}", name, result[name], expected, bad)
+            _wrong(answer, f"{words}{name}: {why}{also}", name, result[name], expected, bad)
 
 
 def _exact_tier(ask: Ask, direction: str, answer: Answer) -> None:
@@ -133,6 +140,9 @@ def _equal_integers(ask: Ask, direction: str, fill: str, operands: Tensors, answ
     owed = _owed(ask)
     if fill == "cancelling" and owed != SUMS:
         return
+    if owed == TRANSFORMS:
+        # Other operands than before: what a kernel left from its last call is no answer to them.
+        _float_tier(ask, direction, result, reference, None, answer, f"{ON_INTEGERS}, ")
     for name, expected in reference.items():
         terms = _terms(ask, direction, name)
         largest = float(expected.abs().max())

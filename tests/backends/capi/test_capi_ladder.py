@@ -64,6 +64,8 @@ def test_convolution_by_every_interface(place, interface, problem, direction):
         ("miopenFindConvolutionBackwardDataAlgorithm=status:7", RUNGS[7], "error",
          "miopenFindConvolutionBackwardDataAlgorithm: miopenStatusUnknownError (7)", "miopen-status"),
         ("miopenConvolutionBackwardWeights=wrong", RUNGS[8], "wrong", "rms_range", None),
+        ("miopenConvolutionForward=beyond", RUNGS[6], "wrong", "4 bytes beside the result", None),
+        ("miopenConvolutionBackwardData=beyond", RUNGS[7], "wrong", "4 bytes beside the result", None),
         ("miopenBatchNormalizationForwardTraining=status:7", RUNGS[9], "error",
          "miopenStatusUnknownError (7); backward and inference right", "miopen-status"),
         ("miopenBatchNormalizationForwardTraining=wrong", RUNGS[9], "wrong", "training: output: rms_range",
