@@ -2,7 +2,7 @@
 
 Runs the check ``convolution`` on this CPU with each bug of ``rocmprobe/planted_bugs.py`` in place, over sums
 of 27 to 18432 products, and judges it by each rule of what kernels owe (``numerics.SUMS``, ``PARTS`` for half
-precision, ``TRANSFORMS``). Prints a table in Markdown and writes the figures::
+precision, ``TRANSFORMS``). Prints a table in Markdown, and writes it with the figures::
 
     python benchmarks/planted_bugs.py -o benchmarks/results/planted_bugs.json
 
@@ -83,7 +83,10 @@ def kernels(name: str) -> Callable[[], AbstractContextManager[None]]:
 def signals(numerics: Mapping[str, Any]) -> dict[str, float]:
     """The measures of the float tier as shares of their limits: above 1 is over. What is not finite counts as
     1e99, since JSON has no infinity."""
-    shares = {name: numerics[name] / numerics[f"{name}_limit"] for name in MEASURES if name in numerics}
+    # The bound's ratio is a share as it is.
+    shares = {
+        name: numerics[name] / numerics.get(f"{name}_limit", 1.0) for name in MEASURES if name in numerics
+    }
     return {name: share if math.isfinite(share) else 1e99 for name, share in shares.items()}
 
 
@@ -118,12 +121,25 @@ def largest_signal(verdict: Mapping[str, Any]) -> float:
     return max(verdict["signals"].values())
 
 
-def kept(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the figures keep of a row: the verdict by each rule, and by the first the tiers and the signal."""
+#: What the figures hold of a row: the state by each rule, and by the first the tiers and the largest signal.
+COLUMNS = (
+    "bug",
+    "dtype",
+    "direction",
+    "terms",
+    "problem",
+    *RULES,
+    "found by",
+    "largest float signal / limit",
+)
+
+
+def kept(row: Mapping[str, Any]) -> list[Any]:
+    """``row`` in the order of ``COLUMNS``; null for a rule that does not apply."""
     first = next(iter(row["judged"].values()))
-    states = {owed: verdict["state"] for owed, verdict in row["judged"].items()}
+    states = [row["judged"].get(owed, {}).get("state") for owed in RULES]
     signal = float(f"{largest_signal(first):.3g}")
-    return {**row, "judged": states, "found_by": first["found_by"], "largest_signal": signal}
+    return [*(row[name] for name in COLUMNS[:5]), *states, first["found_by"], signal]
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -173,16 +189,19 @@ def main() -> None:
         # A right kernel is tried on what the first bug, which is everywhere, is tried on.
         for each in combinations(BUGS.get(name, next(iter(BUGS.values()))), sums)
     ]
-    print(table(rows))
+    printed = table(rows) + "\n"
     for owed in RULES:
         asked = sum(owed in row["judged"] for row in rows)
         wrongly = misjudged(rows, owed)
-        print(f"\n{owed}: {len(wrongly)} of {asked} verdicts are not the right one", *wrongly, sep="\n- ")
-    print(f"\n{time.perf_counter() - started:.0f} s")
+        heading = f"{owed}: {len(wrongly)} of {asked} verdicts are not the right one"
+        printed += "\n" + "\n- ".join([heading, *wrongly]) + "\n"
+    print(printed, f"{time.perf_counter() - started:.0f} s", sep="\n")
     if options.output:
         written = ",\n".join(json.dumps(kept(row)) for row in rows)
-        head = json.dumps({"torch": torch.__version__, "machine": platform.machine()})[1:-1]
-        options.output.write_text(f'{{{head}, "rows": [\n{written}\n]}}\n', "utf-8")
+        head = {"torch": torch.__version__, "machine": platform.machine(), "columns": COLUMNS}
+        text = f'{json.dumps(head)[:-1]}, "rows": [\n{written}\n]}}\n'
+        options.output.write_text(text, "utf-8")
+        options.output.with_suffix(".md").write_text(printed, "utf-8")
 
 
 if __name__ == "__main__":
