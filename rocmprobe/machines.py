@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe import fault_machines
+from rocmprobe import fault_machines, planted_bugs
 from rocmprobe._toml import tomllib
 from rocmprobe.fault_machines import PHASES
 from rocmprobe.model import DIRECTIONS, BadInput, Fact, Gpu, Machine
@@ -22,7 +22,7 @@ from rocmprobe.problems import DTYPES, parse_problem
 from rocmprobe.solvers import by_name, in_play
 
 LIBRARIES = ("miopen", "rocblas", "hip")
-#: raise: RuntimeError(message); wrong: one output channel doubled; signal: the child dies by ``signal``;
+#: raise: RuntimeError(message); wrong: a wrong result, by ``bug``; signal: the child dies by ``signal``;
 #: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM
 #: does not end; flood: prints 64 MB and goes on; garbage: writes nonsense and half an event on the event
 #: pipe and goes on; memory: allocates until a limit of its own; grandchild: leaves a process that holds
@@ -41,7 +41,8 @@ class Fault:
     file-descriptor level. ``operator`` is a regular expression over the names of PyTorch's operators; without
     one a fault of ``miopen`` is about convolution.
     A fault that ``poisons`` leaves the device context unusable. One of a ``solver`` strikes where that
-    is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all.
+    is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all. ``bug`` is how
+    a convolution is wrong, a name in ``planted_bugs.BUGS``.
 
     ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
     the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
@@ -63,6 +64,7 @@ class Fault:
     poisons: bool = False
     source: str = ""
     solver: tuple[str, ...] = ()
+    bug: str = planted_bugs.DEFAULT
 
     @property
     def in_call(self) -> bool:
@@ -119,10 +121,10 @@ def machine_names() -> tuple[str, ...]:
 def load_machine(name: str) -> SimulatedMachine:
     """The simulated machine called ``name``, or the one in the file ``name`` if it ends in ``.toml``.
 
-    Besides those of ``machine_names`` there are those of ``fault_machines.single``. Raises BadInput for an
-    unknown name, or a file that is missing, not TOML, or has unknown fields.
+    Besides those of ``machine_names`` there are ``fault_machines.single`` and ``planted_bugs.machine``.
+    Raises BadInput for an unknown name, or a file that is missing, not TOML, or has unknown fields.
     """
-    made = fault_machines.data(name)
+    made = fault_machines.data(name) or planted_bugs.data(name)
     if made is not None:
         return _machine(name, made)
     if name.endswith(".toml"):
@@ -134,7 +136,10 @@ def load_machine(name: str) -> SimulatedMachine:
         title = Path(name).stem
     else:
         if name not in machine_names():
-            raise BadInput(f"--simulate: no machine {name!r}; there are {', '.join(machine_names())}")
+            raise BadInput(
+                f"--simulate: no machine {name!r}; there are {', '.join(machine_names())}, and "
+                f"{planted_bugs.machine('NAME')}, NAME one of {', '.join(planted_bugs.BUGS)}"
+            )
         text = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_text("utf-8")
         title = name
     try:
@@ -242,8 +247,11 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         ("direction", fault.directions, DIRECTIONS),
         ("signal", (fault.signal,), tuple(signal.Signals.__members__)),
         ("solver", fault.solver, tuple(by_name())),
+        ("bug", (fault.bug,), tuple(planted_bugs.BUGS)),
     ):
         _known("fault", what, values, known)
+    if "bug" in row and (fault.effect != "wrong" or fault.operator):
+        raise ValueError("fault: a bug is of a convolution whose effect is 'wrong'")
     if fault.effect == "wrong" and not fault.in_call:
         raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
     if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):

@@ -159,6 +159,15 @@ class TestBadFiles:
             (FAULT + "unless = { MIOPEN_FIND_MODE = 1 }", "unless"),
             (FAULT + "signal = 'SIGNOTHING'", "SIGNOTHING"),
             (FAULT + "phase = 'lunch'", "lunch"),
+            (
+                FAULT.replace("raise", "wrong") + "bug = 'lost-word'",
+                "'lost-word' is not one of doubled-channel",
+            ),
+            (FAULT + "bug = 'lost-term'", "a bug is of a convolution"),
+            (
+                FAULT.replace("raise", "wrong") + "operator = 'lstm'\nbug = 'lost-term'",
+                "a bug is of a convolution",
+            ),
             (FAULT.replace("raise", "wrong") + "phase = 'teardown'", "teardown"),
             (HEAD + "problems = 'conv2d'", "problems"),
             (HEAD + "problems = ['conv2d']", "conv2d"),

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rocmprobe import gpus
+from rocmprobe import gpus, planted_bugs
 from rocmprobe.cases import CHECKS
 from rocmprobe.causes import causes
 from rocmprobe.machines import load_machine, machine_names
@@ -65,7 +65,10 @@ def _checks() -> Table:
 
 
 def _machines() -> Table:
-    return _table(("machine", "what it is"), ((name, load_machine(name).summary) for name in machine_names()))
+    rows = [(name, load_machine(name).summary) for name in machine_names()]
+    names = ", ".join(planted_bugs.BUGS)
+    rows.append((planted_bugs.machine("NAME"), f"one bug in MIOpen's convolutions, NAME one of {names}"))
+    return _table(("machine", "what it is"), rows)
 
 
 def _solvers() -> Table:

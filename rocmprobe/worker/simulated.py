@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Optional
 
@@ -19,8 +18,9 @@ from rocmprobe.backends import BACKENDS, Meter, Miopen
 from rocmprobe.bypass import shim
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
-from rocmprobe.problems import Problem
+from rocmprobe.worker import wide
 from rocmprobe.worker.breaking import Breaking
+from rocmprobe.worker.planted import Planted, problem_of
 
 _CPU = BACKENDS["onednn"]
 #: By direction: who names the choice and how, and where and how it says that there is none (MIOpen 2.17).
@@ -67,10 +67,12 @@ def faults(
     """A context factory in which the faults of ``machine`` in libraries are in place under ``setting``, for
     one ``device`` of it."""
     tried = lru_cache(maxsize=None)(partial(_tried, machine, device))
+    # What a bug leaves behind outlives the call.
+    bugs = {fault.bug: Planted(fault.bug) for fault in machine.faults}
 
     @contextmanager
     def context() -> Iterator[None]:
-        layers: list[shim.Layer] = [_FaultLayer(machine, setting, breaking, tried)]
+        layers: list[shim.Layer] = [_FaultLayer(machine, setting, breaking, tried, bugs)]
         watch = _watched_operators(machine, setting, breaking)
         if watch:
             layers.append(_WithinConvolutions(watch))
@@ -99,47 +101,48 @@ class _FaultLayer(shim.Layer):
         setting: str,
         breaking: Breaking,
         tried: Callable[[str, str], tuple[str, ...]],
+        bugs: Mapping[str, Planted],
     ) -> None:
         self._tried = tried
         self._faults = tuple(fault for fault in machine.faults if not fault.operator)
         self._breaking = breaking
         self._setting = setting
+        self._bugs = bugs
         self._version = torch_version(machine.machine) or (99, 0)
         # In 2.x it still blamed the parameters.
         self._says_no_solver = not str(machine.machine.value("miopen.version") or "3").startswith("2.")
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
-        fault = self._meet(call, call.bias is not None, ("fwd",))
-        lifted = replace(call, input=_wide(call.input), weight=_wide(call.weight), bias=_wide(call.bias))
-        with self._library(call, call.bias is not None):
-            output = proceed(lifted).to(call.input.dtype)
-        return _spoiled(output) if fault else output
+        fault, _ = self._meet(call, ("fwd",))
+
+        def right(each: ConvolutionCall) -> Any:
+            with self._library(call):
+                return wide.output(each, proceed)
+
+        return self._bugs[fault.bug].output(call, right) if fault else right(call)
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        directions = tuple(
+        wanted = tuple(
             direction for direction, wanted in zip(("bwd-data", "bwd-weights"), call.output_mask) if wanted
         )
-        fault = self._meet(call, False, directions)
-        lifted = replace(
-            call, grad_output=_wide(call.grad_output), input=_wide(call.input), weight=_wide(call.weight)
-        )
-        with self._library(call, False):
-            gradients = proceed(lifted)
-        narrow = [None if each is None else each.to(call.input.dtype) for each in gradients]
-        if fault:
-            narrow = [None if each is None else _spoiled(each) for each in narrow]
-        return narrow[0], narrow[1], narrow[2]
+        fault, met = self._meet(call, wanted)
+
+        def right(each: BackwardCall) -> Gradients:
+            with self._library(call):
+                return wide.gradients(each, proceed)
+
+        return self._bugs[fault.bug].gradients(call, met, right) if fault else right(call)
 
     def _meet(
-        self, call: ConvolutionCall | BackwardCall, bias: bool, directions: tuple[str, ...]
-    ) -> Optional[Fault]:
-        """Break as the matching fault says; returns it if its effect is on the result."""
+        self, call: ConvolutionCall | BackwardCall, directions: tuple[str, ...]
+    ) -> tuple[Optional[Fault], tuple[str, ...]]:
+        """Break as the matching fault says; returns it and its directions if its effect is on the result."""
         self._breaking.refuse_if_poisoned()
-        dtype = str(call.input.dtype).rpartition(".")[2]
-        library = "miopen" if self._enters_miopen(call, bias) else "rocblas"
-        text = _problem(call, dtype, bias).text
+        problem = problem_of(call)
+        dtype, text = problem.dtype, problem.text
+        library = "miopen" if self._enters_miopen(call) else "rocblas"
         tried = {d: self._tried(text, d) if library == "miopen" else () for d in directions}
         for fault in filter(self._breaking.in_library, self._faults):
             met = tuple(
@@ -153,10 +156,10 @@ class _FaultLayer(shim.Layer):
                 if wrong and library == "miopen" and not fault.stderr:
                     self._say(text, {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in met})
                 self._breaking.strike(fault, met)
-                return fault if wrong else None
+                return (fault, met) if wrong else (None, ())
         if library == "miopen":
             self._say(text, tried)
-        return None
+        return None, ()
 
     def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
         """What MIOpen prints of its choice, or of having none, which it then raises."""
@@ -172,11 +175,12 @@ class _FaultLayer(shim.Layer):
                 os.write(2, f"{place}{_NO_SOLVER if self._says_no_solver else words}\n".encode())
                 raise RuntimeError("miopenStatusUnknownError")
 
-    def _enters_miopen(self, call: ConvolutionCall | BackwardCall, bias: bool) -> bool:
+    def _enters_miopen(self, call: ConvolutionCall | BackwardCall) -> bool:
         """PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
         import torch
 
         dilated = any(dilation != 1 for dilation in call.dilation)
+        bias = isinstance(call, ConvolutionCall) and call.bias is not None
         refused_bf16 = self._version < (2, 2) and bias and call.input.dtype == torch.bfloat16
         return (
             call.input.dtype in (torch.float32, torch.float16, torch.bfloat16)
@@ -187,9 +191,9 @@ class _FaultLayer(shim.Layer):
         )
 
     @contextmanager
-    def _library(self, call: ConvolutionCall | BackwardCall, bias: bool) -> Iterator[None]:
+    def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
         """oneDNN stands in for MIOpen, PyTorch's own kernels stand for themselves."""
-        if self._enters_miopen(call, bias):
+        if self._enters_miopen(call):
             self._breaking.in_miopen = True
             try:
                 yield
@@ -323,31 +327,3 @@ def _with_first(result: Any, tensor: Any) -> Any:
         tensor = tensor.clone()
     tensor.select(0, 0).mul_(2)
     return (tensor, *result[1:]) if isinstance(result, tuple) else tensor
-
-
-def _wide(tensor: Any) -> Any:
-    """Half precision as fp32: a GPU accumulates in fp32, and an old CPU build has no half kernels."""
-    import torch
-
-    return (
-        tensor.float() if tensor is not None and tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-    )
-
-
-def _spoiled(result: Any) -> Any:
-    """The first channel doubled: right shape, finite, and wrong."""
-    result = result.clone()
-    result.select(1 if result.dim() > 1 else 0, 0).mul_(2)
-    return result
-
-
-def _problem(call: ConvolutionCall | BackwardCall, dtype: str, bias: bool) -> Problem:
-    rank = call.weight.dim() - 2
-    batch, in_channels, *size = call.input.shape
-    out_channels = call.weight.shape[1] * call.groups if call.transposed else call.weight.shape[0]
-    return Problem(
-        f"conv_transpose{rank}d" if call.transposed else f"conv{rank}d", dtype, batch, in_channels,
-        tuple(size),
-        out_channels, tuple(call.weight.shape[2:]), call.stride, call.padding, call.dilation,
-        call.output_padding, call.groups, bias,
-    )  # fmt: skip

@@ -1,0 +1,336 @@
+"""What the bugs of ``rocmprobe/planted_bugs.py`` compute: each a faulty kernel in place of a right one.
+
+A bug works on one direction of one call: from the call and what computes it rightly it makes the faulty
+result (the output, the gradient of the input, or that of the weights). Of the two tensors on either side of
+the filter, the *image* is the one that is padded: the input, of a transposed convolution the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Optional, Union
+
+import torch
+import torch.nn.functional as F
+
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.model import DIRECTIONS
+from rocmprobe.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
+from rocmprobe.problems import Problem
+from rocmprobe.worker import wide
+from rocmprobe.worker.accumulation import accumulated, at
+
+Call = Union[ConvolutionCall, BackwardCall]
+Compute = Callable[[Any], torch.Tensor]
+_TILE = 16
+#: In the order of the gradients that PyTorch asks for.
+_BACKWARD = ("bwd-data", "bwd-weights")
+
+
+class Planted:
+    """The bug called ``name`` in one library of one process. It remembers what its former calls left."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._left: dict[Any, torch.Tensor] = {}
+        # What is random here is where, not whether: a run can be repeated.
+        self._generator = torch.Generator().manual_seed(0)
+
+    def output(self, call: ConvolutionCall, compute: Compute) -> torch.Tensor:
+        """The faulty output of ``call``, whose right one is ``compute(call)``."""
+        return self._result("fwd", call, compute)
+
+    def gradients(
+        self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
+    ) -> Gradients:
+        """The gradients of ``call``, faulty in ``directions``; those of ``compute(call)`` are right."""
+        faulty: dict[int, torch.Tensor] = {}
+        for index, direction in enumerate(_BACKWARD):
+            if direction in directions and call.output_mask[index]:
+
+                def one(call: BackwardCall, index: int = index) -> torch.Tensor:
+                    gradient = compute(call)[index]
+                    assert gradient is not None, "the mask asks for it"
+                    return gradient
+
+                mask = index == 0, index == 1, False
+                faulty[index] = self._result(direction, replace(call, output_mask=mask), one)
+        data, weight, bias = (wanted and index not in faulty for index, wanted in enumerate(call.output_mask))
+        right: Gradients = (None, None, None)
+        if data or weight or bias:
+            right = compute(replace(call, output_mask=(data, weight, bias)))
+        if bias and "bwd-weights" in directions:
+            assert right[2] is not None, "the mask asks for it"
+            faulty[2] = self._bias_gradient(call, right[2])
+        return faulty.get(0, right[0]), faulty.get(1, right[1]), faulty.get(2, right[2])
+
+    def _result(self, direction: str, call: Call, compute: Compute) -> torch.Tensor:
+        problem = replace(problem_of(call), channels_last=_channels_last(call))
+        empty = not call.input.numel()
+        if empty or not BUGS[self._name].exists_in(problem, direction):
+            return compute(call)
+        if self._name in _FAULTY_CALLS:
+            return _FAULTY_CALLS[self._name](call, direction, compute)
+        right = compute(call)
+        if self._name in _SPOILED:
+            return _SPOILED[self._name](right.clone(), direction)
+        if self._name in ("stale-buffer", "uncleared-result"):
+            return self._with_what_was_left(direction, right)
+        if self._name == "random-element":
+            return self._with_a_random_element(right.clone())
+        return right
+
+    def _with_what_was_left(self, direction: str, right: torch.Tensor) -> torch.Tensor:
+        form = (direction, right.shape, right.dtype)
+        left = self._left.get(form)
+        if self._name == "stale-buffer":
+            self._left[form] = right
+            return right if left is None else left.clone()
+        self._left[form] = right if left is None else right + left
+        return self._left[form].clone()
+
+    def _with_a_random_element(self, result: torch.Tensor) -> torch.Tensor:
+        where = torch.randint(result.numel(), (), generator=self._generator)
+        size = result.double().square().mean().sqrt()
+        # A result whose memory is in another order has no flat view.
+        place = _place(int(where), result.shape)
+        result[place] += size.to(result.dtype)
+        return result
+
+    def _bias_gradient(self, call: BackwardCall, right: torch.Tensor) -> torch.Tensor:
+        if self._name == "doubled-channel":
+            return _doubled_channel(right.clone(), "bwd-weights")
+        if self._name == "bias-gradient":
+            grad = wide.widened(call.grad_output).clone()
+            grad[-1][at([-1] * (grad.dim() - 2))] = 0
+            return grad.sum([0, *range(2, grad.dim())]).to(right.dtype)
+        return right
+
+
+class PlantedLayer(wide.WideLayer):
+    """Convolutions as a GPU computes them, with the bug called ``name``."""
+
+    def __init__(self, name: str) -> None:
+        self._planted = Planted(name)
+
+    def convolution(self, call: ConvolutionCall, proceed: Compute) -> torch.Tensor:
+        return self._planted.output(call, lambda each: wide.output(each, proceed))
+
+    def convolution_backward(
+        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
+    ) -> Gradients:
+        return self._planted.gradients(call, DIRECTIONS, lambda each: wide.gradients(each, proceed))
+
+
+def problem_of(call: Call) -> Problem:
+    """The problem that ``call`` computes; its memory format is not looked at."""
+    rank = call.weight.dim() - 2
+    batch, in_channels, *size = call.input.shape
+    out_channels = call.weight.shape[1] * call.groups if call.transposed else call.weight.shape[0]
+    bias = call.bias if isinstance(call, ConvolutionCall) else call.bias_sizes
+    return Problem(
+        f"conv_transpose{rank}d" if call.transposed else f"conv{rank}d",
+        str(call.input.dtype).rpartition(".")[2], batch, in_channels, tuple(size), out_channels,
+        tuple(call.weight.shape[2:]), call.stride, call.padding, call.dilation, call.output_padding,
+        call.groups, bias is not None,
+    )  # fmt: skip
+
+
+def _with(call: Any, name: str, tensor: torch.Tensor) -> Any:
+    return replace(call, **{name: tensor})
+
+
+def _channels_last(call: Call) -> bool:
+    operands = (call.input, call.grad_output) if isinstance(call, BackwardCall) else (call.input,)
+    return call.input.dim() == 4 and all(
+        each.is_contiguous(memory_format=torch.channels_last) and not each.is_contiguous()
+        for each in operands
+    )
+
+
+def _place(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    place: list[int] = []
+    for size in reversed(shape):
+        flat, index = divmod(flat, size)
+        place.insert(0, index)
+    return tuple(place)
+
+
+def _doubled_channel(result: torch.Tensor, direction: str) -> torch.Tensor:
+    result.select(1 if result.dim() > 1 else 0, 0).mul_(2)
+    return result
+
+
+def _zeroed_row(result: torch.Tensor, direction: str) -> torch.Tensor:
+    result.select(0 if direction == "bwd-weights" else 1, -1).zero_()
+    return result
+
+
+def _doubled_tile(result: torch.Tensor, direction: str) -> torch.Tensor:
+    first = max(0, (result.numel() - _TILE) // 2)
+    for flat in range(first, min(first + _TILE, result.numel())):
+        result[_place(flat, result.shape)] *= 2
+    return result
+
+
+def _nan_lane(result: torch.Tensor, direction: str) -> torch.Tensor:
+    result[_place(result.numel() // 2, result.shape)] = float("nan")
+    return result
+
+
+def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    problem = problem_of(call)
+    met = [reads(problem, axis) for axis in range(problem.rank)]
+    if direction == "bwd-weights":
+        # The positions are those of the side that is not the image.
+        name = "input" if call.transposed else "grad_output"
+        without = getattr(call, name).clone()
+        without[-1][at(max(position for position, _, _ in axis) for axis in met)] = 0
+        return compute(_with(call, name, without))
+    weight, groups = _grouped(call)
+    # The sum runs along the second axis of the weights in one direction, along the first in the other.
+    channels = groups.select(2 if (direction == "fwd") != call.transposed else 1, -1)
+    channels[at(max(tap for _, tap, _ in axis) for axis in met)] = 0
+    return compute(replace(call, weight=weight))
+
+
+def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
+    """A copy of the weights, and its view as (groups, rows, columns, *filter)."""
+    weight = call.weight.clone(memory_format=torch.contiguous_format)
+    return weight, weight.view(call.groups, -1, *weight.shape[1:])
+
+
+def _transposed_weights(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    axes = (0, 1) if square_block(problem_of(call)) else (-2, -1)
+    if direction != "bwd-weights":
+        weight, groups = _grouped(call)
+        groups[-1] = groups[-1].transpose(*axes).clone()
+        return compute(replace(call, weight=weight))
+    result = compute(call).contiguous()
+    groups = result.view(call.groups, -1, *result.shape[1:])
+    groups[-1] = groups[-1].transpose(*axes).clone()
+    return result
+
+
+def _mixed_up_layout(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    name = "grad_output" if direction == "bwd-data" else "input"
+    right = getattr(call, name)
+    return compute(_with(call, name, right.permute(0, 2, 3, 1).reshape(right.shape)))
+
+
+def _reduced_precision(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    for name in ("input", "weight", "grad_output"):
+        if hasattr(call, name):
+            call = _with(call, name, _reduced(getattr(call, name)))
+    return compute(call)
+
+
+def _reduced(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype == torch.float32:
+        # Of fp32's 23 bits behind the point TF32 keeps 10: half of the last one is added, the rest cut off.
+        bits = tensor.contiguous().view(torch.int32) + (1 << 12)
+        return (bits & -(1 << 13)).view(torch.float32)
+    return tensor.to(torch.float32 if tensor.dtype == torch.float64 else torch.bfloat16).to(tensor.dtype)
+
+
+def _untouched_output(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    problem = problem_of(call)
+    shapes = {"fwd": problem.output_shape, "bwd-data": problem.input_shape}
+    shape = shapes.get(direction, problem.weight_shape)
+    return torch.empty(shape, dtype=call.input.dtype, device=call.input.device)
+
+
+def _unwritten_gaps(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    result, problem = compute(call).clone(), problem_of(call)
+    for axis in range(problem.rank):
+        gaps = torch.tensor(sorted(unreached(problem, axis)), dtype=torch.long, device=result.device)
+        result.index_fill_(2 + axis, gaps, 1)
+    return result
+
+
+def _half_accumulation(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    return accumulated(call, direction)
+
+
+def _wrong_padding_edge(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    problem = problem_of(call)
+    return _read_by_hand(call, direction, compute, problem.dilation, clamped_axis(problem))
+
+
+def _swapped_dilation(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    return _read_by_hand(call, direction, compute, call.dilation[::-1], None)
+
+
+def _read_by_hand(
+    call: Call, direction: str, compute: Compute, dilation: tuple[int, ...], clamped: Optional[int]
+) -> torch.Tensor:
+    """The result where the image is read with ``dilation``, as far as it then reaches, and where the padding
+    before the first pixel of the axis ``clamped`` holds that pixel; for a gradient, the exact adjoint."""
+    problem = problem_of(call)
+    image, positions = problem.input_size, problem.output_size
+    if problem.transposed:
+        image, positions = positions, image
+    edges = []
+    for axis in range(problem.rank):
+        reach = (positions[axis] - 1) * problem.stride[axis] + dilation[axis] * (problem.kernel[axis] - 1) + 1
+        edges.append((problem.padding[axis], reach - image[axis] - problem.padding[axis]))
+    none = (0,) * problem.rank
+    plain = replace(call, padding=none, output_padding=none, dilation=dilation)
+    if direction != "bwd-weights" and (direction == "fwd") == call.transposed:
+        return _onto_image(plain, compute, edges, clamped)
+    name = "grad_output" if call.transposed else "input"
+    return compute(_with(plain, name, _padded(getattr(call, name), edges, clamped)))
+
+
+def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional[int]) -> torch.Tensor:
+    if clamped is not None:
+        dim = 2 + clamped
+        first = image.narrow(dim, 0, 1)
+        image = torch.cat([first] * edges[clamped][0] + [image], dim)
+    return _fitted(image, _flat(edges, clamped))
+
+
+def _onto_image(
+    call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
+) -> torch.Tensor:
+    """The adjoint of ``_padded`` behind ``call``, whose result is the image with its edges."""
+    bias = None
+    if isinstance(call, ConvolutionCall):
+        bias, call = call.bias, replace(call, bias=None)
+    else:
+        call = replace(call, input=_padded(call.input, edges, None))
+    image = _fitted(compute(call), [-pixels for pixels in _flat(edges, clamped)])
+    if clamped is not None:
+        dim, padding = 2 + clamped, edges[clamped][0]
+        outside = image.narrow(dim, 0, padding).sum(dim, keepdim=True)
+        image = image.narrow(dim, padding, image.shape[dim] - padding).clone()
+        image.narrow(dim, 0, 1).add_(outside)
+    return image if bias is None else image + bias.view(-1, *[1] * (image.dim() - 2))
+
+
+def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
+    """``image`` padded where ``edges`` are positive and then cropped where they are negative."""
+    padded = F.pad(image, [max(pixels, 0) for pixels in edges])
+    return F.pad(padded, [min(pixels, 0) for pixels in edges])
+
+
+def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:
+    """``edges`` as F.pad takes them, the last axis first, without the one that ``_padded`` has done."""
+    flat: list[int] = []
+    for axis in reversed(range(len(edges))):
+        before, behind = edges[axis]
+        flat += [0 if axis == clamped else before, behind]
+    return flat
+
+
+_SPOILED: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
+    "doubled-channel": _doubled_channel, "zeroed-row": _zeroed_row, "doubled-tile": _doubled_tile,
+    "nan-lane": _nan_lane,
+}  # fmt: skip
+_FAULTY_CALLS: Mapping[str, Callable[[Any, str, Compute], torch.Tensor]] = {
+    "lost-term": _lost_term, "transposed-weights": _transposed_weights, "mixed-up-layout": _mixed_up_layout,
+    "reduced-precision": _reduced_precision, "untouched-output": _untouched_output,
+    "unwritten-gaps": _unwritten_gaps, "half-accumulation": _half_accumulation,
+    "wrong-padding-edge": _wrong_padding_edge, "swapped-dilation": _swapped_dilation,
+}  # fmt: skip

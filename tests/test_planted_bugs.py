@@ -1,0 +1,362 @@
+"""The registry of faulty convolutions: each bug does what it says, where it says, and the check finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+from runs import run as run_rocmprobe
+
+from rocmprobe.machines import load_machine
+from rocmprobe.model import DIRECTIONS, BadInput
+from rocmprobe.planted_bugs import BUGS, TERMS, Combination, combinations, data, machine, problem_with
+from rocmprobe.problems import Problem, parse_problem
+
+torch = pytest.importorskip("torch")
+
+from rocmprobe.worker.ask import Ask  # noqa: E402
+from rocmprobe.worker.checks.convolution import convolution  # noqa: E402
+from rocmprobe.worker.planted import PlantedLayer  # noqa: E402
+from rocmprobe.worker.simulated import SimulatedMiopen  # noqa: E402
+from rocmprobe.worker.tensors import Tensors, run, uniform  # noqa: E402
+from rocmprobe.worker.wide import WideLayer, in_place  # noqa: E402
+
+#: Of every kind and direction of reading: padding, stride, dilation, groups, memory formats, nothing to read.
+SHAPES = (
+    "conv2d-fp32-n2-c4-i6x6-k6-f3x3",
+    "conv2d-fp32-n2-c4-i6x7-k6-f3x2-s2-p1-bias",
+    "conv2d-fp32-n2-c4-i6x7-k6-f3x2-s2-p1x0-d1x2-g2",
+    "conv2d-fp32-n2-c4-i6x6-k8-f3x3-g4-nhwc",
+    "conv2d-fp32-n2-c4-i6x6-k4-f1x1-s2-bias-nhwc",
+    "conv2d-fp32-n2-c4-i1x1-k8-f3x3-p1",
+    "conv2d-fp32-n1-c1-i1x1-k1-f1x1",
+    "conv2d-fp32-n2-c4-i5x5-k3-f1x1-s10-p2",
+    "conv1d-fp32-n2-c4-i9-k4-f3-s2-p2-d2-bias",
+    "conv3d-fp32-n2-c2-i4x5x6-k3-f2x2x3-p0x1x0-d1x2x2",
+    "conv_transpose2d-fp32-n2-c4-i3x4-k6-f3x3-s2-p1-o1-bias",
+    "conv_transpose2d-fp32-n2-c4-i3x4-k6-f3x2-p0x1-d2x1-g2",
+    "conv_transpose2d-fp32-n2-c4-i3x4-k4-f1x1-s2-nhwc",
+    "conv_transpose1d-fp32-n2-c4-i5-k6-f3-s3-p1-bias",
+)
+#: By whose rule the kernels are judged: half precision is summed in fp32, integer sums are exact.
+GPU = SimulatedMiopen(load_machine("healthy-gfx1100"))
+
+
+def operands(problem: Problem, seed: int) -> Tensors:
+    dtype = getattr(torch, problem.dtype)
+    return uniform(problem, dtype, seed).to("cpu", dtype, problem.channels_last)
+
+
+def result(layer: WideLayer, problem: Problem, direction: str, *seeds: int) -> Mapping[str, Any]:
+    """What the last of some calls comes to."""
+    with in_place(layer):
+        found: Mapping[str, Any] = {}
+        for seed in seeds:
+            found = run(problem, direction, operands(problem, seed))
+    return found
+
+
+def case(each: Combination) -> str:
+    return f"{each.bug.name}-{each.problem.dtype}-{each.direction}-{each.terms}"
+
+
+@pytest.mark.parametrize("text", [*SHAPES, *(text.replace("fp32", "fp16") for text in SHAPES[:6])])
+def test_a_bug_exists_where_and_only_where_the_result_differs(text: str) -> None:
+    problem = parse_problem(text)
+    for direction in DIRECTIONS:
+        right = result(WideLayer(), problem, direction, 1, 2)
+        for name, bug in BUGS.items():
+            if name == "untouched-output":
+                # What memory holds may be right by chance.
+                continue
+            found = result(PlantedLayer(name), problem, direction, 1, 2)
+            differs = any(not torch.allclose(found[of], right[of], rtol=0, atol=1e-6) for of in right)
+            assert differs == bug.exists_in(problem, direction), (name, direction)
+
+
+@dataclass
+class Difference:
+    """Right and planted result of one combination in fp64, where what is planted stands alone."""
+
+    combination: Combination
+    right: Any
+    wrong: Any
+
+    @property
+    def where(self) -> Any:
+        return self.wrong != self.right
+
+
+def difference(name: str, direction: str, problem: Problem | None = None) -> Difference:
+    problem = problem or problem_with(BUGS[name], "float64", direction, 144)
+    assert problem
+    of = {"fwd": "output", "bwd-data": "input", "bwd-weights": "weight"}[direction]
+    right = result(WideLayer(), problem, direction, 1, 2)[of]
+    wrong = result(PlantedLayer(name), problem, direction, 1, 2)[of]
+    return Difference(Combination(BUGS[name], direction, 144, problem), right, wrong)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+class TestWhatABugDoes:
+    def test_lost_term_takes_one_product_from_every_sum(self, direction: str) -> None:
+        problem = parse_problem("conv2d-fp64-n2-c4-i6x6-k6-f3x3-g2")
+        ones = Tensors(*(torch.ones(shape, dtype=torch.float64) for shape in (
+            problem.input_shape, problem.weight_shape)), None,
+            torch.ones(problem.output_shape, dtype=torch.float64))  # fmt: skip
+        right = next(iter(run(problem, direction, ones).values()))
+        with in_place(PlantedLayer("lost-term")):
+            wrong = next(iter(run(problem, direction, ones).values()))
+        if direction == "bwd-data":
+            # A pixel at the edge is met by fewer taps, and by the last one where it is in its reach.
+            assert torch.equal((right - wrong)[:, :, 2:, 2:], torch.ones(2, 4, 4, 4, dtype=torch.float64))
+            assert int((right != wrong).sum()) == 2 * 4 * 4 * 4
+        else:
+            assert torch.equal(right - wrong, torch.ones_like(right))
+
+    def test_zeroed_row(self, direction: str) -> None:
+        found = difference("zeroed-row", direction)
+        row = found.where.select(0 if direction == "bwd-weights" else 1, -1)
+        assert row.all()
+        assert int(found.where.sum()) == row.numel()
+        assert not found.wrong[found.where].any()
+
+    def test_doubled_channel(self, direction: str) -> None:
+        found = difference("doubled-channel", direction)
+        assert int(found.where.sum()) == found.where.select(1, 0).sum() == found.where.select(1, 0).numel()
+        assert torch.equal(found.wrong[found.where], 2 * found.right[found.where])
+
+    def test_doubled_tile(self, direction: str) -> None:
+        found = difference("doubled-tile", direction)
+        places = found.where.flatten().nonzero().flatten()
+        assert len(places) == int(places[-1] - places[0]) + 1 == 16
+        assert torch.equal(found.wrong[found.where], 2 * found.right[found.where])
+
+    def test_a_random_element_is_another_one_in_each_call(self, direction: str) -> None:
+        layer = PlantedLayer("random-element")
+        problem = problem_with(BUGS["random-element"], "float64", direction, 144)
+        assert problem
+        right = next(iter(result(WideLayer(), problem, direction, 1).values()))
+        places = []
+        for _ in range(3):
+            wrong = next(iter(result(layer, problem, direction, 1).values()))
+            places.append((wrong != right).flatten().nonzero().flatten().tolist())
+            assert float((wrong - right).abs().max()) == pytest.approx(float(right.square().mean().sqrt()))
+        assert [len(place) for place in places] == [1, 1, 1]
+        assert len({place[0] for place in places}) > 1
+
+    def test_nan_lane(self, direction: str) -> None:
+        found = difference("nan-lane", direction)
+        assert int(found.where.sum()) == int(found.wrong.isnan().sum()) == 1
+
+    def test_a_stale_buffer_holds_the_former_result(self, direction: str) -> None:
+        found = difference("stale-buffer", direction)
+        former = result(WideLayer(), found.combination.problem, direction, 1)
+        assert torch.equal(found.wrong, next(iter(former.values())))
+
+    def test_an_uncleared_result_is_the_sum_of_both(self, direction: str) -> None:
+        found = difference("uncleared-result", direction)
+        former = result(WideLayer(), found.combination.problem, direction, 1)
+        assert torch.equal(found.wrong, found.right + next(iter(former.values())))
+
+    def test_nothing_is_written(self, direction: str) -> None:
+        """What memory holds is chance; that no kernel runs is not."""
+        problem = problem_with(BUGS["untouched-output"], "float64", direction, 144)
+        assert problem
+
+        class Untouched(PlantedLayer):
+            def convolution(self, call: Any, proceed: Any) -> Any:
+                return super().convolution(call, None)
+
+            def convolution_backward(self, call: Any, proceed: Any) -> Any:
+                return super().convolution_backward(call, None)
+
+        (found,) = result(Untouched("untouched-output"), problem, direction, 1).values()
+        shapes = {"fwd": problem.output_shape, "bwd-data": problem.input_shape}
+        assert found.shape == shapes.get(direction, problem.weight_shape)
+
+    def test_the_weights_of_the_last_group_alone_are_transposed(self, direction: str) -> None:
+        found = difference("transposed-weights", direction)
+        # The first half of the rows and columns is that of the other group.
+        half = found.where.shape[0 if direction == "bwd-weights" else 1] // 2
+        channels = found.where if direction == "bwd-weights" else found.where.transpose(0, 1)
+        assert not channels[:half].any()
+        assert channels[half:].any()
+        if direction == "bwd-weights":
+            assert torch.equal(found.wrong[half:], found.right[half:].transpose(-2, -1))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "conv2d-fp64-n2-c4-i6x6-k6-f3x3-s2-p1x2-d1x2",
+            "conv_transpose2d-fp64-n2-c4-i4x5-k6-f2x3-s2-p1-o1-d2x1",
+        ],
+    )
+    @pytest.mark.parametrize("name", ["wrong-padding-edge", "swapped-dilation"])
+    def test_what_is_read_wrongly_forward_is_in_the_gradients(
+        self, direction: str, name: str, text: str
+    ) -> None:
+        """One bilinear map in all three directions, another than the right one."""
+        problem = parse_problem(text)
+        placed = operands(problem, 1)
+        with in_place(PlantedLayer(name)):
+            output = run(problem, "fwd", placed)["output"]
+            found = next(iter(run(problem, direction, placed).values()))
+        other = {"fwd": placed.grad, "bwd-data": placed.input, "bwd-weights": placed.weight}[direction]
+        assert torch.allclose((found * other).sum(), (output * placed.grad).sum())
+        right = next(iter(run(problem, direction, placed).values()))
+        assert not torch.allclose(found, right)
+
+
+def test_the_first_column_is_read_again_before_it() -> None:
+    problem = parse_problem("conv2d-fp64-n2-c4-i6x6-k6-f3x3-p1")
+    placed = operands(problem, 1)
+    padded = torch.nn.functional.pad(placed.input, (1, 1, 1, 1))
+    padded[..., 1:-1, 0] = placed.input[..., 0]
+    with in_place(PlantedLayer("wrong-padding-edge")):
+        output = run(problem, "fwd", placed)["output"]
+    assert torch.allclose(output, torch.nn.functional.conv2d(padded, placed.weight))
+
+
+def test_swapped_dilations_read_as_the_swapped_problem_does() -> None:
+    problem = parse_problem("conv2d-fp64-n2-c4-i8x8-k6-f3x3-p2-d1x2")
+    placed = operands(problem, 1)
+    with in_place(PlantedLayer("swapped-dilation")):
+        output = run(problem, "fwd", placed)["output"]
+    swapped = run(replace(problem, dilation=(2, 1)), "fwd", placed)["output"]
+    # Each has positions that the other has not.
+    assert (output.shape[2:], swapped.shape[2:]) == ((10, 8), (8, 10))
+    assert torch.allclose(output[..., :8, :], swapped[..., :8])
+
+
+def test_pixels_that_no_tap_reaches_hold_one() -> None:
+    found = difference("unwritten-gaps", "bwd-data")
+    reached = torch.zeros_like(found.where)
+    reached[..., ::2, ::2] = True
+    assert torch.equal(found.where, ~reached)
+    assert (found.wrong[~reached] == 1).all()
+
+
+def test_the_bias_gradient_lacks_one_term() -> None:
+    problem = problem_with(BUGS["bias-gradient"], "float64", "bwd-weights", 144)
+    assert problem
+    with in_place(PlantedLayer("bias-gradient")):
+        found = run(problem, "bwd-weights", operands(problem, 1))
+    grad = operands(problem, 1).grad
+    assert torch.allclose(grad.sum((0, 2, 3)) - found["bias"], grad[-1, :, -1, -1])
+    assert torch.equal(found["weight"], result(WideLayer(), problem, "bwd-weights", 1)["weight"])
+
+
+@pytest.mark.parametrize(("dtype", "exact"), [("float16", 2048), ("bfloat16", 256)])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_sum_in_half_precision_stands_still(direction: str, dtype: str, exact: int) -> None:
+    """Ones added to a number whose neighbour is 2 away are lost one by one; in fp32 they count."""
+    problem = problem_with(BUGS["half-accumulation"], dtype, direction, 144)
+    assert problem
+    ones = Tensors(*(torch.ones(shape, dtype=getattr(torch, dtype)) for shape in (
+        problem.input_shape, problem.weight_shape)), None,
+        torch.ones(problem.output_shape, dtype=getattr(torch, dtype)))  # fmt: skip
+    # The first product of every sum.
+    if direction == "bwd-weights":
+        ones.grad[0, :, 0, 0] = exact
+    elif direction == "fwd":
+        ones.weight[:, 0, 0, 0] = exact
+    else:
+        ones.weight[0, :, 0, 0] = exact
+    with in_place(WideLayer()):
+        right = next(iter(run(problem, direction, ones).values()))
+    with in_place(PlantedLayer("half-accumulation")):
+        wrong = next(iter(run(problem, direction, ones).values()))
+    met = right > exact
+    assert met.any()
+    assert (wrong[met] == exact).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kept", "lost"),
+    [("float64", 2**-23, 2**-25), ("float32", 2**-10, 2**-12), ("float16", 2**-7, 2**-9)],
+)
+def test_operands_keep_the_bits_of_the_narrower_dtype(dtype: str, kept: float, lost: float) -> None:
+    image = torch.full((1, 1, 1, 1), 1, dtype=getattr(torch, dtype))
+    weight = torch.tensor([1 + kept, 1 + lost], dtype=image.dtype).view(2, 1, 1, 1)
+    with in_place(PlantedLayer("reduced-precision")):
+        assert torch.nn.functional.conv2d(image, weight).flatten().tolist() == [1 + kept, 1]
+
+
+@pytest.mark.parametrize("bug", BUGS.values(), ids=lambda bug: bug.name)
+def test_a_problem_for_every_length_of_sums(bug: Any) -> None:
+    made = list(combinations(bug))
+    assert {each.problem.dtype for each in made} == set(bug.dtypes)
+    assert all(each.problem.terms(each.direction) == each.terms for each in made)
+    assert all(each.bug.exists_in(each.problem, each.direction) for each in made)
+    directions = {each.direction for each in made}
+    assert len(made) == len(bug.dtypes) * len(directions) * len(TERMS)
+    # Only forward of a transposed convolution has gaps besides bwd-data.
+    assert directions == ({"bwd-data"} if bug.name == "unwritten-gaps" else set(bug.directions))
+
+
+def test_sums_that_no_filter_has() -> None:
+    with pytest.raises(ValueError, match="multiple of the 9 taps"):
+        problem_with(BUGS["lost-term"], "float32", "fwd", 28)
+
+
+def verdict(each: Combination, layer: WideLayer | None, exact: bool = True) -> str:
+    return convolution(
+        Ask(
+            dtype=getattr(torch, each.problem.dtype), device="cpu", backend=GPU, problem=each.problem,
+            direction=each.direction, under=partial(in_place, layer) if layer else nullcontext,
+            report_phase=lambda phase: None, seconds=0.0, exact=exact, bypass=False,
+        )
+    ).state  # fmt: skip
+
+
+SMALL = [
+    each
+    for bug in BUGS.values()
+    for each in combinations(bug, (27, 576))
+    if each.problem.dtype in ("float32", "bfloat16")
+]
+
+
+@pytest.mark.parametrize("each", SMALL, ids=case)
+def test_the_check_finds_it(each: Combination) -> None:
+    assert verdict(each, PlantedLayer(each.bug.name)) == "wrong"
+
+
+@pytest.mark.parametrize("each", [each for each in SMALL if each.bug.name == "lost-term"], ids=case)
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_check_finds_nothing_in_right_kernels(each: Combination, exact: bool) -> None:
+    assert verdict(each, WideLayer(), exact) == "pass"
+
+
+class TestMachines:
+    @pytest.mark.parametrize("name", BUGS)
+    def test_a_machine_for_every_bug(self, name: str) -> None:
+        found = load_machine(machine(name))
+        assert [(fault.effect, fault.bug, fault.settings) for fault in found.faults] == [
+            ("wrong", name, ("default",))
+        ]
+        problems = [parse_problem(text) for text in found.problems]
+        assert all(any(BUGS[name].exists_in(each, to) for to in DIRECTIONS) for each in problems)
+        # PyTorch gives MIOpen no groups with dilation, and no float64.
+        assert all(each.groups == 1 or set(each.dilation) == {1} for each in problems)
+        assert "float64" not in {each.dtype for each in problems}
+
+    def test_an_unknown_bug_is_told_with_those_that_exist(self) -> None:
+        assert data("planted-nothing") is None
+        with pytest.raises(BadInput, match=r"'planted-nothing'.*planted-NAME, NAME one of .*lost-term"):
+            load_machine("planted-nothing")
+
+    def test_a_run_finds_it_and_recommends_another_setting(self, tmp_path: Any) -> None:
+        text = next(text for text in load_machine("planted-stale-buffer").problems if "fp32" in text)
+        made = run_rocmprobe(
+            tmp_path / "out", "--simulate", "planted-stale-buffer", "--only", "convolution", "--settings",
+            "vendor-off", "--problem", text, "--purpose", "inference",
+        )  # fmt: skip
+        assert (made.of("default", text).state, made.of("vendor-off", text).state) == ("wrong", "pass")
+        recommendation = made.results.recommendation
+        assert recommendation
+        assert recommendation.configuration.setting == "vendor-off"
