@@ -1,0 +1,168 @@
+"""Do right implementations pass? Every question about numbers of a level, with other operands for each seed.
+
+What is asked on this CPU: all checks of the level but measurements, under their settings (the vendor library,
+PyTorch's own kernels, the bypass), and the convolutions by each algorithm of the bypass. Every answer that is
+not pass is a false alarm, and is printed. Run from the project's root::
+
+    python benchmarks/false_alarms.py --level quick --seeds 100 -o benchmarks/results/false_alarms_quick.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import platform
+import runpy
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from figures import publish
+
+from rocmprobe.bypass.algorithms import ALGORITHMS
+from rocmprobe.cases import Case
+from rocmprobe.detect import detect
+from rocmprobe.model import Setting
+from rocmprobe.runner.options import RunOptions
+from rocmprobe.runner.plan import Question, cases
+from rocmprobe.runner.targets import find_targets
+from rocmprobe.settings import settings_for
+from rocmprobe.worker.ask import Answer, Ask, NotApplicable
+from rocmprobe.worker.by_torch import ByTorch
+from rocmprobe.worker.checks import ANSWERED_BY
+from rocmprobe.worker.main import Spec
+
+SUITES = Path(__file__).parent.parent / "suites"
+CONVOLUTIONS = ("convolution", "convolution-kinds", "problem-matrix")
+
+
+def questions() -> Iterator[Question]:
+    """What the suites ask."""
+    for path in sorted(SUITES.glob("test_*.py")):
+        for found in runpy.run_path(str(path)).values():
+            for mark in getattr(found, "pytestmark", ()):
+                if mark.name == "asks":
+                    yield Question(*mark.args, **mark.kwargs)
+
+
+@lru_cache(maxsize=1)
+def settings() -> dict[str, Setting]:
+    found = {each.name: each for each in settings_for("onednn", "default", torch.__version__)}
+    by_algorithm = {
+        f"bypass by {name}": replace(
+            found["bypass"], name=f"bypass by {name}", env={"ROCMPROBE_BYPASS_ALGORITHM": name}
+        )
+        for name in ALGORITHMS
+    }
+    return {**found, **by_algorithm}
+
+
+def asked(level: str) -> list[Case]:
+    """The cases of the level, each once; convolutions under the bypass by each of its algorithms, too."""
+    options = RunOptions(device="cpu", level=level)
+    target = find_targets("cpu", detect())[0]
+    plain = tuple(each for name, each in settings().items() if " by " not in name)
+    found = {
+        case.id: case
+        for question in questions()
+        for case in cases(question, target, plain, options)
+        if not case.exclusive and case.rung != "multi-gpu"
+    }
+    for case in list(found.values()):
+        if case.setting == "bypass" and case.check in CONVOLUTIONS:
+            for name in ALGORITHMS:
+                forced = replace(case, setting=f"bypass by {name}")
+                found[forced.id] = forced
+    return list(found.values())
+
+
+@dataclass
+class Seeded(Ask):
+    """An Ask whose operands are other ones for each number; 0 has those of a run."""
+
+    number: int = 0
+
+    def seed(self) -> int:
+        return super().seed() + self.number
+
+
+def answered(case: Case, number: int) -> Answer:
+    setting = settings()[case.setting]
+    algorithm = setting.env.get("ROCMPROBE_BYPASS_ALGORITHM")
+    driver = ByTorch(Spec("cpu", "onednn", setting, seconds=0.0), emit=lambda event: None)
+    ask = Seeded(**vars(driver.ask(case)), number=number)
+    if algorithm:
+        os.environ["ROCMPROBE_BYPASS_ALGORITHM"] = algorithm
+        ask = replace(ask, exact=ALGORITHMS[algorithm].exact)
+    try:
+        return ANSWERED_BY[case.check](ask)
+    except NotApplicable as reason:
+        return Answer("n/a", str(reason))
+    finally:
+        os.environ.pop("ROCMPROBE_BYPASS_ALGORITHM", None)
+
+
+def one_seed(arguments: tuple[str, int]) -> dict[str, Any]:
+    level, seed = arguments
+    torch.set_num_threads(1)
+    states: Counter[str] = Counter()
+    shares: dict[str, float] = {}
+    alarms = []
+    for case in asked(level):
+        answer = answered(case, seed)
+        states[f"{case.setting}: {answer.state}"] += 1
+        if answer.state not in ("pass", "n/a"):
+            alarms.append({"case": case.id, "seed": seed, "state": answer.state, "message": answer.message})
+        for name, value in answer.numerics.items():
+            limit = answer.numerics.get(f"{name}_limit", 1.0 if name == "bound_ratio" else None)
+            if limit:
+                key = f"{case.check} {case.dtype} {name}"
+                shares[key] = max(shares.get(key, 0.0), value / limit)
+    return {"states": states, "shares": shares, "alarms": alarms}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--level", default="quick")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    started = time.perf_counter()
+    os.environ["ROCMPROBE_BYPASS_MEASURE"] = os.environ["ROCMPROBE_BYPASS_PLANS"] = "0"
+    states: Counter[str] = Counter()
+    shares: dict[str, float] = {}
+    alarms: list[dict[str, Any]] = []
+    with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
+        seeds = [(arguments.level, seed) for seed in range(arguments.seeds)]
+        for number, found in enumerate(pool.imap_unordered(one_seed, seeds), 1):
+            states.update(found["states"])
+            alarms += found["alarms"]
+            shares = {
+                key: max(shares.get(key, 0), value) for key, value in {**shares, **found["shares"]}.items()
+            }
+            print(f"{number} of {len(seeds)} seeds, {len(alarms)} false alarms", flush=True)
+    for alarm in alarms:
+        print(alarm["case"], alarm["seed"], alarm["message"])
+    result = {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "level": arguments.level,
+        "seeds": arguments.seeds,
+        "seconds": round(time.perf_counter() - started),
+        "answers": sum(states.values()),
+        "states": dict(sorted(states.items())),
+        "largest_share_of_limit": {key: round(value, 3) for key, value in sorted(shares.items())},
+        "false_alarms": alarms,
+    }
+    print(f"{result['answers']} answers, {len(alarms)} false alarms, {result['seconds']} s")
+    publish(result, arguments.output)
+
+
+if __name__ == "__main__":
+    main()
