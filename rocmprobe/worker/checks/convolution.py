@@ -15,7 +15,7 @@ def convolution(ask: Ask) -> Answer:
     problem, direction = ask.the_problem, ask.direction or "fwd"
     operands = uniform(problem, ask.dtype, ask.seed())
     reference = run(problem, direction, operands)
-    placed = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem.channels_last))
+    placed = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem))
     result, first_seconds = ask.first_call(lambda: run(problem, direction, placed))
     again, steady_seconds = ask.steady_call(lambda: run(problem, direction, placed))
     answer = Answer(timings={"first_call": first_seconds, "steady": steady_seconds})
@@ -36,7 +36,7 @@ def _exact_tier(ask: Ask, direction: str, answer: Answer) -> None:
     terms = problem.terms(direction)
     operands = integers(problem, direction, exact_fill(ask.dtype_name, terms), ask.seed())
     reference = run(problem, direction, operands)
-    placed = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem.channels_last))
+    placed = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem))
     result, _ = ask.steady_call(lambda: run(problem, direction, placed))
     bad = sum(unequal(result[name], expected) for name, expected in reference.items())
     answer.numerics["exact"] = bad == 0
