@@ -14,8 +14,8 @@ long      every layer in every variant, at the true        every pair of values 
 ========  ===============================================  =======================================
 
 A level holds the problems of the levels below it. Below long an image is halved until a direction costs at
-most ``REDUCED_FLOPS``, but no side below ``SMALLEST_SIDE`` or so far that a dilated filter meets one element
-of it at a time. Channels are always what they are in the network.
+most ``REDUCED_FLOPS`` and adds up at most ``REDUCED_TERMS`` products, but no side below ``SMALLEST_SIDE`` or
+so far that a dilated filter meets one element of it at a time. Channels are always those of the network.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from typing import Any, Optional
 from allpairspy import AllPairs
 
 from rocmprobe._toml import tomllib
-from rocmprobe.model import BadInput
+from rocmprobe.model import DIRECTIONS, BadInput
 from rocmprobe.problems import LEVELS, Problem, parse_problem
 
 #: Of one direction: a CPU computes its reference in fp64, too, several times.
 REDUCED_FLOPS = 20_000_000
+#: Into one element: longer sums are for level long.
+REDUCED_TERMS = 1 << 14
 SMALLEST_SIDE = 4
 #: What geometry is made of; those first that the others depend on, so that AllPairs turns back early.
 PARAMETERS = (
@@ -104,9 +106,9 @@ def networks() -> tuple[Network, ...]:
 
 
 def reduced(problem: Problem) -> Problem:
-    """``problem`` with its image halved until a direction costs at most ``REDUCED_FLOPS``, or it is as small
-    as it may be."""
-    while problem.flops > REDUCED_FLOPS:
+    """``problem`` with its image halved until it is within ``REDUCED_FLOPS`` and ``REDUCED_TERMS``, or as
+    small as it may be."""
+    while problem.flops > REDUCED_FLOPS or max(map(problem.terms, DIRECTIONS)) > REDUCED_TERMS:
         size = tuple(
             max(-(-side // 2), min(side, max(SMALLEST_SIDE, dilation + 1)))
             for side, dilation in zip(problem.input_size, problem.dilation)

@@ -94,8 +94,8 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """The failures in the problem matrix that ``setting`` may share. The matrix is asked under three settings
-    alone: ``default`` stands for all that go through the vendor library, ``bypass`` for those with it."""
+    """The failures in the problem matrix that ``setting`` may share. The matrix is asked under few settings:
+    ``default`` stands for the others that go through the vendor library, ``bypass`` for those with it."""
     stands_for_it = "default" if setting.verdict in NATIVE else setting.verdict
     if any(in_matrix(outcome) for outcome in results.outcomes if outcome.setting == setting.name):
         return ()
