@@ -32,6 +32,7 @@ CHECKS = {
     "instance-norm": Check("controls", "Is instance norm without weights, PyTorch's own kernel, right?"),
     "local-response-norm": Check("controls", "Is local response norm, PyTorch's own kernels, right?"),
     "convolution": Check("conv", "Does convolution give right numbers, each direction apart?"),
+    "problem-matrix": Check("conv", "Is convolution right over networks, variants and geometry?"),
     "solver": Check("conv", "Does this solver alone give right numbers?"),
     "gradients": Check("conv", "Do first and second derivatives agree with finite differences?"),
     "memory": Check("conv", "How much memory does convolution take and keep for backward?", exclusive=True),
@@ -51,6 +52,10 @@ CHECKS = {
     "all-reduce": Check("multi-gpu", "Do all GPUs come to the sum of what each of them holds?"),
     "data-parallel": Check("multi-gpu", "Does DataParallel over all GPUs train as one of them does?"),
 }
+
+
+#: Checks that ask convolution for right numbers, and whose answers count for a setting.
+CONVOLUTIONS = ("convolution", "problem-matrix")
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""Convolution problems: sizes, their one-line text form, and the matrix each level checks.
+"""Convolution problems: sizes, their one-line text form, and those that each level checks for a purpose.
 
 The text form is printed everywhere and can be pasted back (``--problem``)::
 
     conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc
 
 kind, dtype, batch, input channels, input sizes, output channels, filter sizes; then, only where
-they differ from the default: stride, padding, output padding, dilation, groups, bias, channels-last.
+they differ from the default: stride, padding, output padding, dilation, groups, bias, channels-last or
+operands that are not contiguous (docs/problems.md).
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ KINDS = {
 }  # fmt: skip
 LEVELS = ("quick", "standard", "long")
 #: What problems are asked for: the tables of ``data/problems.toml``.
-PURPOSES = ("native", "kinds", "bypass", "gradients", "memory", "throughput", "start-up")
+PURPOSES = ("native", "kinds", "gradients", "memory", "throughput", "start-up")
+_FLAGS = ("bias", "nhwc", "noncontiguous")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One convolution: PyTorch's arguments as plain numbers; spatial tuples have the kind's rank."""
+    """One convolution: PyTorch's arguments as plain numbers; spatial tuples have the kind's rank.
+
+    ``noncontiguous``: input, weight and output gradient are views with gaps in larger storages, which PyTorch
+    makes contiguous before it calls the vendor library.
+    """
 
     kind: str
     dtype: str
@@ -49,6 +55,7 @@ class Problem:
     groups: int = 1
     bias: bool = False
     channels_last: bool = False
+    noncontiguous: bool = False
 
     @property
     def rank(self) -> int:
@@ -121,11 +128,8 @@ class Problem:
                 parts.append(letter + _sizes(values))
         if self.groups != 1:
             parts.append(f"g{self.groups}")
-        if self.bias:
-            parts.append("bias")
-        if self.channels_last:
-            parts.append("nhwc")
-        return "-".join(parts)
+        flags = zip(_FLAGS, (self.bias, self.channels_last, self.noncontiguous))
+        return "-".join([*parts, *(flag for flag, holds in flags if holds)])
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -133,7 +137,7 @@ class Problem:
             "weight": list(self.weight_shape), "output": list(self.output_shape), "stride": list(self.stride),
             "padding": list(self.padding), "output_padding": list(self.output_padding),
             "dilation": list(self.dilation), "groups": self.groups, "bias": self.bias,
-            "channels_last": self.channels_last, "flops": self.flops,
+            "channels_last": self.channels_last, "noncontiguous": self.noncontiguous, "flops": self.flops,
         }  # fmt: skip
 
 
@@ -167,7 +171,7 @@ def parse_problem(text: str) -> Problem:
     flags = set()
     for token in tokens[2:]:
         match = _TOKEN.fullmatch(token)
-        if token in ("bias", "nhwc") and token not in flags:
+        if token in _FLAGS and token not in flags:
             flags.add(token)
         elif match and match[1] not in numbers:
             numbers[match[1]] = tuple(int(number) for number in match[2].split("x"))
@@ -191,7 +195,7 @@ def parse_problem(text: str) -> Problem:
     problem = Problem(
         tokens[0], DTYPES[tokens[1]], one("n"), one("c"), spatial("i"), one("k"), spatial("f"),
         spatial("s", 1), spatial("p", 0), spatial("d", 1), spatial("o", 0), one("g", 1),
-        "bias" in flags, "nhwc" in flags,
+        *(flag in flags for flag in _FLAGS),
     )  # fmt: skip
     for letter, values in (
         ("n", (problem.batch,)), ("c", (problem.in_channels,)), ("i", problem.input_size),
@@ -208,6 +212,8 @@ def parse_problem(text: str) -> Problem:
         raise bad("'o', output padding, must be smaller than the stride or the dilation")
     if problem.channels_last and problem.rank != 2:
         raise bad("'nhwc' is a memory format of 2-d convolution")
+    if problem.channels_last and problem.noncontiguous:
+        raise bad("'nhwc' and 'noncontiguous' exclude each other")
     if min(problem.output_size) < 1:
         raise bad("the output has no elements")
     return problem

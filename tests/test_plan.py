@@ -45,7 +45,7 @@ PRIMITIVES = (
 EVERYTHING = (
     *LADDER,
     NATIVE,
-    Question("convolution", ("bypass",), problems="bypass", directions=True),
+    Question("problem-matrix", ("default", "vendor-off", "bypass"), problems="matrix", directions=True),
     Question("gradients", ("vendor-off", "bypass"), problems="gradients"),
     Question("memory", ("default", "bypass"), problems="memory"),
     *PRIMITIVES,
@@ -85,7 +85,7 @@ def test_levels_nest():
 
 
 def test_only_the_named_settings():
-    assert {case.setting for case in planned(EVERYTHING[7])} == {"bypass"}
+    assert {case.setting for case in planned(EVERYTHING[7])} == {"default", "vendor-off", "bypass"}
     assert planned(Question("copy", ("nothing",))) == []
 
 
@@ -102,6 +102,11 @@ def test_own_problems_replace_those_of_the_level_but_not_of_the_gradients():
     assert {case.dtype for case in planned(NATIVE, options)} == {"float16"}
     for purpose, check in (("gradients", "gradients"), ("kinds", "convolution-kinds")):
         assert OWN not in {case.problem for case in planned(Question(check, problems=purpose), options)}
+
+
+def test_own_problems_are_not_asked_twice():
+    """The native suite asks about them under every setting: they leave nothing to the matrix."""
+    assert planned(EVERYTHING[7], RunOptions(problems=(OWN,))) == []
 
 
 class TestNeeds:
@@ -138,6 +143,7 @@ class TestNeeds:
     def test_another_kind_stands_on_plain_convolution_in_its_direction(self):
         found = planned(Question("convolution-kinds", BOTH, problems="kinds", directions=True))
         first = problems("quick", "native")[0].text
+        found += [case for case in planned(EVERYTHING[7]) if case.dtype == "float32"]
         for case in found:
             plain = f"cuda:0/torch/{case.setting}/convolution/{first}/{case.direction}"
             # PyTorch keeps float64 from MIOpen: it may hold where the others fail.
@@ -249,8 +255,9 @@ class TestSettingsThatChangeTheProblems:
         assert {case.problem for case in found} == expected
         assert {case.check for case in self.of("channels-last")} == {"convolution", "throughput", "start-up"}
 
-    def test_channels_last_is_for_2_d(self):
-        options = RunOptions(problems=("conv1d-fp32-n1-c4-i9-k4-f3", "conv3d-fp32-n1-c2-i4x4x4-k2-f2", OWN))
+    def test_channels_last_is_for_packed_operands_of_2_d(self):
+        others = ("conv1d-fp32-n1-c4-i9-k4-f3", "conv3d-fp32-n1-c2-i4x4x4-k2-f2", f"{OWN}-noncontiguous")
+        options = RunOptions(problems=(*others, OWN))
         assert {case.problem for case in self.of("channels-last", options)} == {f"{OWN}-nhwc"}
 
     def test_the_control_asks_about_right_numbers_alone(self):

@@ -11,12 +11,15 @@ from rocmprobe.judge.evidence import (
     broken,
     driver_of,
     dtypes,
+    failed,
+    in_matrix,
     native,
     quoted,
     sound,
     without_library,
 )
-from rocmprobe.model import Finding, Outcome, Results, Setting
+from rocmprobe.model import WORKING_STATES, Finding, Outcome, Results, Setting
+from rocmprobe.problems import SHORT_DTYPES
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
@@ -140,3 +143,36 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
             quoted(outcomes),
             f"Stay with {first}, or use one of: {', '.join(cures)}." if cures else f"Stay with {first}.",
         )  # fmt: skip
+
+
+def problem_matrix(results: Results) -> Iterator[Finding]:
+    """Problems of the matrix that fail as PyTorch comes. They are asked only where native problems hold."""
+    asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
+    default = [outcome for outcome in asked if outcome.setting == "default"]
+    broken = failed(default)
+    if not broken:
+        return
+    same = {(outcome.device, outcome.problem, outcome.direction) for outcome in broken}
+    works: dict[str, int] = {}
+    for outcome in asked:
+        if (outcome.device, outcome.problem, outcome.direction) in same and outcome.state in WORKING_STATES:
+            works[outcome.setting] = works.get(outcome.setting, 0) + 1
+    cures = [setting for setting, count in works.items() if count == len(same)]
+    name = library(results)
+    cause, layer = blamed(broken, library_layer(results, broken), cured=bool(cures))
+    answered = [outcome for outcome in default if outcome.state in WORKING_STATES] + list(broken)
+    yield Finding(
+        "problem-matrix", "warning", cause, layer,
+        f"{len(broken)} of {len(answered)} questions of the problem matrix fail in {name} ({_alike(broken)})"
+        + (f"; the same work passes with {', '.join(cures)}" if cures else ""),
+        quoted(broken),
+        "Ask all settings about one of them: `rocmprobe run --problem TEXT`.",
+    )  # fmt: skip
+
+
+def _alike(outcomes: tuple[Outcome, ...]) -> str:
+    """The kinds, dtypes and directions of the problems of ``outcomes``."""
+    kinds = dict.fromkeys(str(outcome.problem).partition("-")[0] for outcome in outcomes)
+    dtypes = dict.fromkeys(SHORT_DTYPES.get(outcome.dtype, outcome.dtype) for outcome in outcomes)
+    directions = dict.fromkeys(str(outcome.direction) for outcome in outcomes)
+    return "; ".join(", ".join(words) for words in (kinds, dtypes, directions))

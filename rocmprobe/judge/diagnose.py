@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
+from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
-from rocmprobe.judge.convolution import native_convolution, other_dtypes
+from rocmprobe.judge.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.drivers import confirmed, disagreement, other_isa, two_copies
 from rocmprobe.judge.evidence import MEASUREMENTS, by_severity, failed, of_driver, quoted
 from rocmprobe.judge.machine import MACHINE_RULES
@@ -32,8 +33,8 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (
-        _ladder, controls, native_convolution, other_dtypes, faulty_solvers, primitives, _training_step,
-        _autocast_step, several_gpus, _as_found, _bypass, _fallback, slow_first_calls,
+        _ladder, controls, native_convolution, other_dtypes, problem_matrix, faulty_solvers, primitives,
+        _training_step, _autocast_step, several_gpus, _as_found, _bypass, _fallback, slow_first_calls,
     )  # fmt: skip
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
@@ -154,7 +155,7 @@ def _bypass(results: Results) -> Iterator[Finding]:
     broken = tuple(
         outcome
         for outcome in failed(results.outcomes)
-        if outcome.setting in names and outcome.check in ("convolution", "gradients", *MEASUREMENTS)
+        if outcome.setting in names and outcome.check in (*CONVOLUTIONS, "gradients", *MEASUREMENTS)
     )
     if not broken:
         return

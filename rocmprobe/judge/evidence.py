@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any, Optional
 
+from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import (
     FAILING_STATES,
     SEVERITIES,
@@ -28,16 +29,18 @@ MEASUREMENTS = ("throughput", "memory", "start-up")
 
 @dataclass(frozen=True)
 class Standing:
-    """How one setting did: the outcomes that count, and of these the ones that speak against it."""
+    """How one setting did: the outcomes that count, of these the ones that speak against it, and what failed
+    in the problem matrix under the setting that stands there for it, and was not asked under its own."""
 
     setting: Setting
     counted: tuple[Outcome, ...]
     against: tuple[Outcome, ...]
+    unproven: tuple[Outcome, ...] = ()
 
     @property
     def right(self) -> bool:
-        """Right on everything asked, and something was asked."""
-        return bool(self.counted) and not self.against
+        """Right on everything asked, something was asked, and nothing that fails elsewhere was left out."""
+        return bool(self.counted) and not self.against and not self.unproven
 
 
 def driver_of(results: Results) -> str:
@@ -70,20 +73,33 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
     norm itself): mixed precision trains in float32 too. What is not applicable does not count, and nothing
     does where no outcome but a training step is of ``dtype``.
     """
-    device = device_of(results)
-    counted = tuple(
-        outcome
-        for outcome in results.outcomes
-        if (outcome.device, outcome.setting) == (device, setting.name)
-        and outcome.state not in ("n/a", "skipped")
-        and outcome.cause != "run-died"
-        and _counts(outcome, dtype, purpose)
-    )
+    counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(outcome.dtype == dtype and outcome.check != "autocast-step" for outcome in counted)
     if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
-    return Standing(setting, counted, against)
+    return Standing(setting, counted, against, _unproven(results, setting, dtype, purpose))
+
+
+def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[Outcome, ...]:
+    device = device_of(results)
+    return tuple(
+        outcome
+        for outcome in results.outcomes
+        if (outcome.device, outcome.setting) == (device, setting)
+        and outcome.state not in ("n/a", "skipped")
+        and outcome.cause != "run-died"
+        and _counts(outcome, dtype, purpose)
+    )
+
+
+def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
+    """The failures in the problem matrix that ``setting`` may share. The matrix is asked under few settings:
+    ``default`` stands for the others that go through the vendor library, ``bypass`` for those with it."""
+    stands_for_it = "default" if setting.verdict in NATIVE else setting.verdict
+    if any(in_matrix(outcome) for outcome in results.outcomes if outcome.setting == setting.name):
+        return ()
+    return failed(filter(in_matrix, _counted(results, stands_for_it, dtype, purpose)))
 
 
 def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
@@ -97,7 +113,7 @@ def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
 
 def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if purpose == "inference":
-        return (outcome.check, outcome.dtype, outcome.direction) == ("convolution", dtype, "fwd")
+        return outcome.check in CONVOLUTIONS and (outcome.dtype, outcome.direction) == (dtype, "fwd")
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
         return outcome.dtype == dtype and outcome.state in FAILING_STATES
@@ -106,12 +122,17 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     return (
         alone
         or outcome.check in ("training-step", "gradients")
-        or (outcome.check in ("convolution", "autocast-step") and outcome.dtype == dtype)
+        or (outcome.check in (*CONVOLUTIONS, "autocast-step") and outcome.dtype == dtype)
     )
 
 
+def in_matrix(outcome: Outcome) -> bool:
+    return outcome.check == "problem-matrix"
+
+
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Those that ran a convolution alone, measurements included."""
+    """Those that ran a convolution alone and were asked under all settings alike, measurements included: not
+    those of the problem matrix."""
     return tuple(outcome for outcome in outcomes if outcome.check in ("convolution", *MEASUREMENTS))
 
 
@@ -139,7 +160,8 @@ def without_library(results: Results, dtype: str) -> list[Standing]:
 
 
 def dtypes(results: Results) -> tuple[str, ...]:
-    """The dtypes whose convolutions were asked about, float32 first; not that of a control alone."""
+    """The dtypes whose convolutions were asked about under all settings alike, float32 first; not that of a
+    control alone."""
     controls = {setting.name for setting in results.settings if setting.dtype}
     seen = {
         outcome.dtype

@@ -180,6 +180,8 @@ def _fails(as_it_comes: Standing, dtype: str, name: str) -> str:
     if broken(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     others = dict.fromkeys(outcome.check for outcome in failed(as_it_comes.against))
+    if "problem-matrix" in others:
+        return f"Native {dtype} convolution holds for common problems, for others it fails in {name}. "
     words = " and ".join(check.replace("-", " ") for check in others)
     return f"Native {dtype} convolution holds, {words} with {name} does not. " if words else ""
 
@@ -226,8 +228,14 @@ def _alternative(each: Standing, seconds: Mapping[str, float]) -> dict[str, Any]
         "verdict": each.setting.verdict,
         "right": each.right,
         "seconds": seconds.get(each.setting.name),
-        "reason": each.setting.reason if each.right else quoted(each.against, 1)[0],
+        "reason": each.setting.reason if each.right else _objection(each),
     }
+
+
+def _objection(each: Standing) -> str:
+    if each.against:
+        return quoted(each.against, 1)[0]
+    return f"not asked about what fails elsewhere: {quoted(each.unproven, 1)[0]}"
 
 
 def _cost(results: Results, best: Optional[Standing], seconds: Mapping[str, float]) -> str:

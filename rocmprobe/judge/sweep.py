@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rocmprobe.backends import miopen_log
 from rocmprobe.judge.blame import blamed, library, library_layer
-from rocmprobe.judge.evidence import device_of, failed, quoted, sound, standing
+from rocmprobe.judge.evidence import convolutions, device_of, failed, in_matrix, quoted, sound, standing
 from rocmprobe.model import WORKING_STATES, Finding, Outcome, Results
 from rocmprobe.solvers import DERIVED, solver_of, swept
 
@@ -83,11 +83,13 @@ def _advice(results: Results) -> str:
         return "No set of switches was found that takes the faulty ones away and leaves one that is right."
     switches = " ".join(f"{name}={value}" for name, value in derived.env.items())
     off = f"{switches} switches {'it' if len(swept(of_sweep(results)).faulty) == 1 else 'them'} off"
-    dtypes = dict.fromkeys(each.dtype for each in results.outcomes if each.setting == derived.name)
+    dtypes = dict.fromkeys(
+        each.dtype for each in convolutions(results.outcomes) if each.setting == derived.name
+    )
     held = [standing(results, derived, dtype, str(results.options.get("purpose"))) for dtype in dtypes]
     asked = [each for each in held if each.counted]
     if not asked:
         return f"{off}; whether that is enough was not learned."
-    if all(sound(each) for each in asked):
+    if all(sound(each) and not any(map(in_matrix, each.against)) for each in asked):
         return f"{off}, and every convolution that was then asked is right."
     return f"{off}, and convolution fails all the same: something else is at fault, too."

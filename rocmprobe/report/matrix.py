@@ -70,9 +70,9 @@ def _positions(results: Results) -> dict[int, int]:
     return {id(outcome): position for position, outcome in enumerate(results.outcomes)}
 
 
-def build(results: Results, device: str) -> Optional[Matrix]:
-    """Settings against problems and directions of convolution."""
-    mine = [o for o in results.outcomes if o.device == device and o.check == "convolution"]
+def build(results: Results, device: str, check: str) -> Optional[Matrix]:
+    """Settings against the problems and directions of ``check``."""
+    mine = [o for o in results.outcomes if o.device == device and o.check == check]
     return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
 
 

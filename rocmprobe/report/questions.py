@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Optional
 
+from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import DIRECTIONS, BadInput, Outcome, Setting
 from rocmprobe.numerics import (
     BEYOND,
@@ -57,7 +58,7 @@ def question(outcome: Outcome, setting: Setting, backend: str) -> Question:
             f"{name}: this setting needs rocmprobe (`rocmprobe run --settings {one_line(setting.name)}`); "
             "a script without it reproduces the native settings"
         )
-    if outcome.check in ("convolution", "convolution-kinds", "solver"):
+    if outcome.check in (*CONVOLUTIONS, "convolution-kinds", "solver"):
         return _convolution(outcome)
     if outcome.check == "gemm":
         return _gemm(outcome)
@@ -66,7 +67,7 @@ def question(outcome: Outcome, setting: Setting, backend: str) -> Question:
         return replace(fixed, max_limit=LAYER_LIMITS[dtype_of(outcome)]) if fixed.max_limit is None else fixed
     if outcome.check in _FUSED:
         return _fused(outcome, setting, backend)
-    also = ", ".join(sorted(["convolution", "convolution-kinds", "gemm", *_FIXED, *_FUSED]))
+    also = ", ".join(sorted([*CONVOLUTIONS, "convolution-kinds", "gemm", *_FIXED, *_FUSED]))
     raise BadInput(f"{name}: the check {one_line(outcome.check)} has no stand-alone script ({also} have one)")
 
 
@@ -89,6 +90,8 @@ def packed(head: str, parts: Sequence[str], tail: str, indent: int = 0) -> list[
 CHANNELS_LAST = (
     "operands = [t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for t in operands]"
 )
+#: Not kept, so this is for where they have arrived.
+_WITH_GAPS = 'torch.stack([t, t * float("nan")], -1)[..., 0]'
 _UNIFORM = "def draw(*shape): return (torch.rand(shape, dtype=torch.float64) * 2 - 1).to(dtype).double()"
 _WHOLE = (
     "def draw(s, top, fill=1.0):",
@@ -120,7 +123,12 @@ def _convolution(outcome: Outcome) -> Question:
     elif _told(outcome).startswith(ON_INTEGERS):
         draw, drawn = _WHOLE, _integers(problem, direction, shapes, owed)
     result = _forward(problem) if direction == "fwd" else _backward(problem, direction)
-    asked = Question(tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last)
+    laid_out = [name for name in shapes if name != "b"] if problem.noncontiguous else []
+    gaps = [f"{', '.join(laid_out)} = ({_WITH_GAPS} for t in ({', '.join(laid_out)}))"] if laid_out else []
+    asked = Question(
+        tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last,
+        before=tuple(gaps),
+    )  # fmt: skip
     return replace(asked, bound=_bound(outcome, problem, direction)) if BEYOND in _told(outcome) else asked
 
 

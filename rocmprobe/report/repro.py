@@ -105,10 +105,10 @@ def script(results: Results, outcome: Outcome) -> str:
 
 def _function(asked: Question) -> list[str]:
     head = f"def run({', '.join(asked.names)}):"
-    if asked.before:
-        lines = [*asked.before, f"return {''.join(asked.result)}"]
-        return [head, *(f"    {line}" for line in lines)]
     call, *arguments, tail = asked.result
+    if asked.before:
+        lines = [*asked.before, *packed(f"return {call}", arguments, tail, indent=4)]
+        return [head, *(f"    {line}" for line in lines)]
     return packed(f"{head} return {call}", arguments, tail)
 
 

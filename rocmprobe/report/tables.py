@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Union
 
 from rich.console import Group
 from rich.padding import Padding
@@ -13,6 +15,7 @@ from rocmprobe import gpus, planted_bugs
 from rocmprobe.cases import CHECKS
 from rocmprobe.causes import causes
 from rocmprobe.machines import load_machine, machine_names
+from rocmprobe.problem_matrix import entries
 from rocmprobe.problems import LEVELS, PURPOSES, problems
 from rocmprobe.report import settings_table
 from rocmprobe.solvers import solvers
@@ -47,7 +50,7 @@ def _settings() -> Table:
     return table
 
 
-def _problems() -> Table:
+def _problems() -> Group:
     rows = []
     for purpose in PURPOSES:
         seen: set[str] = set()
@@ -55,7 +58,26 @@ def _problems() -> Table:
             texts = [problem.text for problem in problems(level, purpose)]
             rows += [(purpose, level, text) for text in texts if text not in seen]
             seen |= set(texts)
-    return _table(("asked for", "from level", "problem"), rows)
+    return Group(_table(("asked for", "from level", "problem"), rows), Text(), _matrix())
+
+
+def _matrix() -> Table:
+    """With where each comes from; what level long adds are hundreds, and counted."""
+    table = Table("from level", "problem of the matrix", box=None, pad_edge=False, header_style="bold")
+    seen = 0
+    for level in LEVELS[:-1]:
+        for entry in entries(level)[seen:]:
+            table.add_row(
+                level,
+                Group(
+                    Text(entry.problem.text, overflow="fold"),
+                    Padding(Text(entry.origin, "dim"), (0, 0, 0, 2)),
+                ),
+            )
+        seen = len(entries(level))
+    counts = Counter(entry.variant or entry.network for entry in entries("long")[seen:])
+    table.add_row("long", ", ".join(f"{count} more of {name}" for name, count in counts.items()))
+    return table
 
 
 def _checks() -> Table:
@@ -142,7 +164,7 @@ def _versions(row: Variable) -> str:
     return "any version"
 
 
-TABLES: dict[str, Callable[[], Table]] = {
+TABLES: dict[str, Callable[[], Union[Table, Group]]] = {
     "settings": _settings, "solvers": _solvers, "problems": _problems, "checks": _checks,
     "machines": _machines, "gpus": _gpus, "causes": _causes, "variables": _variables,
 }  # fmt: skip

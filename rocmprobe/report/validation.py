@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.states import LOOKS, Look
@@ -30,7 +31,7 @@ class Validation:
 
 def validation(results: Results) -> Optional[Validation]:
     bypass = {setting.name for setting in results.settings if setting.bypass} | {"bypass"}
-    mine = [o for o in results.outcomes if o.check == "convolution" and o.setting in bypass and o.numerics]
+    mine = [o for o in results.outcomes if o.check in CONVOLUTIONS and o.setting in bypass and o.numerics]
     if not mine:
         return None
     names = [name for o in mine for name in o.numerics if f"{name}_limit" in o.numerics]

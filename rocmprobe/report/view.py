@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
 from rocmprobe.report import matrix, measures, memory, solvers, text, timing, validation
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
@@ -79,6 +80,7 @@ class Device:
     isa: str
     ladders: tuple[Ladder, ...]
     layers: Optional[matrix.Matrix]
+    problem_matrix: Optional[matrix.Matrix]
     matrix: Optional[matrix.Matrix]
 
 
@@ -247,7 +249,10 @@ def device(results: Results, name: str) -> Device:
     ladders = tuple(
         ladder(results, mine, driver, len(drivers) > 1) for driver in sorted(drivers, reverse=True)
     )
-    return Device(name, isa, ladders, matrix.layers(results, name), matrix.build(results, name))
+    return Device(
+        name, isa, ladders, matrix.layers(results, name), matrix.build(results, name, "problem-matrix"),
+        matrix.build(results, name, "convolution"),
+    )  # fmt: skip
 
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
@@ -261,7 +266,7 @@ def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: 
 def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
     mine = [outcome for outcome in outcomes if outcome.rung == name and outcome.setting == "default"]
     if name == "conv":
-        mine = [outcome for outcome in mine if outcome.check == "convolution"] or mine
+        mine = [outcome for outcome in mine if outcome.check in CONVOLUTIONS] or mine
     if not mine:
         return Rung(RUNG_WORDS[name], None, "not run", "")
     culprit = worst(mine)

@@ -31,6 +31,7 @@ class _Needs:
 _KERNELS = _Needs(("elementwise",))
 _RECURRENT = _Needs(("elementwise", "gemm"))
 _CONVOLUTION = _Needs(("elementwise",), outside=("gemm",))
+_ANOTHER = _Needs(("elementwise",), outside=("gemm",), convolution="own")
 _CONVOLVED = _Needs(convolution="every")
 _FUSED = _Needs(("elementwise",), outside=("gemm",), convolution="fwd")
 _STANDS_ON: Mapping[str, _Needs] = {
@@ -45,6 +46,7 @@ _STANDS_ON: Mapping[str, _Needs] = {
     "instance-norm": _KERNELS,
     "local-response-norm": _KERNELS,
     "convolution": _CONVOLUTION,
+    "problem-matrix": _ANOTHER,
     "solver": _CONVOLUTION,
     "gradients": _CONVOLVED,
     "memory": _CONVOLVED,
@@ -52,7 +54,7 @@ _STANDS_ON: Mapping[str, _Needs] = {
     "start-up": _CONVOLVED,
     "batch-norm": _KERNELS,
     "batch-norm-eval": _KERNELS,
-    "convolution-kinds": _Needs(("elementwise",), outside=("gemm",), convolution="own"),
+    "convolution-kinds": _ANOTHER,
     "rnn": _RECURRENT,
     "lstm": _RECURRENT,
     "gru": _RECURRENT,

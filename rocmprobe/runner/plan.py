@@ -8,6 +8,7 @@ from typing import Optional
 
 from rocmprobe.cases import Case
 from rocmprobe.model import DIRECTIONS, Setting
+from rocmprobe.problem_matrix import problem_matrix
 from rocmprobe.problems import Problem, parse_problem, problems
 from rocmprobe.runner.needs import needs
 from rocmprobe.runner.options import RunOptions
@@ -30,8 +31,8 @@ _DIRECT = {
 @dataclass(frozen=True)
 class Question:
     """What ``@pytest.mark.asks`` says: a check, for which settings ("every", names, or "forced" for those
-    that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``),
-    with each direction apart or not."""
+    that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``, or
+    "matrix"), with each direction apart or not."""
 
     check: str
     settings: tuple[str, ...] = ("default",)
@@ -125,8 +126,11 @@ def _question_directions(question: Question, options: RunOptions) -> tuple[Optio
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
-    """The user's own problems where they are given, else those of the level; as ``setting`` has them."""
-    if options.problems and purpose not in ("gradients", "kinds"):
+    """The user's own problems where they are given, else those of the level; as ``setting`` has them. Own
+    problems leave nothing to the matrix: the native suite asks about them under every setting already."""
+    if purpose == "matrix":
+        asked = () if options.problems else problem_matrix(options.level)
+    elif options.problems and purpose not in ("gradients", "kinds"):
         asked = tuple(parse_problem(text) for text in options.problems)
     else:
         asked = problems(options.level, purpose)
@@ -138,7 +142,7 @@ def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Prob
 def _changed(problem: Problem, setting: Setting) -> Optional[Problem]:
     """``problem`` in the dtype and memory format of ``setting``; None where it has those already, which
     ``default`` asks about, or cannot have them."""
-    if setting.channels_last and problem.rank != 2:
+    if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
     changed = replace(
         problem,

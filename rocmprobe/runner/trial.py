@@ -15,7 +15,7 @@ from typing import Any, Optional
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import Reading
 from rocmprobe.backends.miopen_log import forced_in_vain
-from rocmprobe.cases import Case
+from rocmprobe.cases import CONVOLUTIONS, Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
 from rocmprobe.runner import ending, hang, server, starts
@@ -353,7 +353,7 @@ class Trials:
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
         target, backend = self._targets[case.device], self._backend(case)
         told = backend.read(reply.log)
-        ran = told if case.check.startswith(("convolution", "solver")) else Reading()
+        ran = told if case.check.startswith((*CONVOLUTIONS, "solver")) else Reading()
         solver, cause = ran.implementation or last.get("solver"), last["cause"]
         algorithm = ran.algorithm or last.get("algorithm")
         workspace = ran.workspace_bytes if ran.implementation else last.get("workspace_bytes")

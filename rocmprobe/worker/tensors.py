@@ -19,13 +19,17 @@ class Tensors:
     bias: Optional[Any]
     grad: Any
 
-    def to(self, device: str, dtype: Any, channels_last: bool = False) -> Tensors:
+    def to(self, device: str, dtype: Any, problem: Optional[Problem] = None) -> Tensors:
+        """The same operands on ``device``, laid out as ``problem`` has them; packed where there is none."""
         import torch
 
         def moved(tensor: Any) -> Any:
             tensor = tensor.to(device, dtype)
-            if channels_last and tensor.dim() == 4:
-                tensor = tensor.contiguous(memory_format=torch.channels_last)
+            if problem is not None and problem.channels_last:
+                return tensor.contiguous(memory_format=torch.channels_last)
+            if problem is not None and problem.noncontiguous:
+                # The gaps hold NaN, so that who reads them is seen.
+                return torch.stack((tensor, torch.full_like(tensor, float("nan"))), -1)[..., 0]
             return tensor
 
         bias = None if self.bias is None else self.bias.to(device, dtype)

@@ -22,6 +22,8 @@ KINDS = (
     "conv2d-fp32-n2-c16-i14x14-k16-f3x3-p1-g16",
     "conv2d-fp64-n2-c8-i14x14-k16-f3x3-p1",
 )
+#: Of the problem matrix.
+MATRIX = "conv_transpose3d-fp32-n1-c64-i6x6x6-k32-f2x2x2-s2-bias"
 DEVICES = {"miopen": "cuda:0", "cudnn": "cuda:0", "onednn": "cpu"}
 STATUS = {
     "state": "error",
@@ -81,6 +83,11 @@ def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
         Case(device, "torch", name, "convolution", parse_problem(text).dtype, text, direction)
         for name in names
         for text in (FP32, FP16)
+        for direction in directions
+    ]
+    found += [
+        Case(device, "torch", name, "problem-matrix", "float32", MATRIX, direction)
+        for name in ("default", "vendor-off", "bypass")
         for direction in directions
     ]
     found += [Case(device, "torch", name, "training-step", "float32") for name in names]

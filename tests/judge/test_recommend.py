@@ -353,3 +353,52 @@ def test_a_find_mode_comes_with_the_flags_that_make_it_act(torch, lines):
     found = recommend(dataclasses.replace(results, settings=(*settings, *fast)))
     assert found.configuration.env["MIOPEN_FIND_MODE"] == "2"
     assert found.configuration.code.splitlines() == ["import torch", *lines]
+
+
+IN_MATRIX = {"default/problem-matrix/*": "crash"}
+
+
+class TestProblemMatrix:
+    """It is asked under few settings: what fails there is not known to hold under their like."""
+
+    def test_what_fails_under_default_proves_no_setting_that_was_not_asked(self):
+        results = run(IN_MATRIX, seconds={"find-fast": (0.1, 0.1, 0.1)})
+        assert answer(results) == ("vendor-off", "vendor-off")
+        found = {each["setting"]: each for each in recommend(results).alternatives}
+        assert not found["find-fast"]["right"]
+        assert found["find-fast"]["reason"].startswith(
+            "not asked about what fails elsewhere: cuda:0/torch/def"
+        )
+        assert found["bypass"]["right"]
+        assert found["cpu"]["right"]
+        assert "holds for common problems, for others it fails in MIOpen" in recommend(results).sentence
+
+    def test_a_setting_that_was_asked_itself_speaks_for_itself(self):
+        results = run(IN_MATRIX)
+        own = next(each for each in results.outcomes if each.id.startswith("cuda:0/torch/vendor-off/problem"))
+        asked = dataclasses.replace(own, id=own.id.replace("vendor-off", "find-fast"), setting="find-fast")
+        results = dataclasses.replace(results, outcomes=(*results.outcomes, asked))
+        assert answer(results) == ("native-with-settings", "find-fast")
+
+    def test_another_dtype_is_not_concerned(self):
+        per = recommend(run(IN_MATRIX)).per
+        assert per["float16/training"]["setting"] == "default"
+
+    def test_inference_is_not_concerned_by_a_backward_direction(self):
+        backward = run({"default/problem-matrix/*/bwd-*": "wrong"})
+        assert recommend(backward).per["float32/inference"]["setting"] == "default"
+        assert recommend(backward).per["float32/training"]["setting"] == "vendor-off"
+
+    def test_the_bypass_stands_for_all_that_use_it(self):
+        changes = {**DEAD, "default/problem-matrix/*": "blocked", "bypass/problem-matrix/*": "wrong"}
+        results = run(changes, seconds=SLOW)
+        assert answer(results) == ("vendor-off", "vendor-off")
+
+    def test_the_finding_says_what_fails_and_where_it_holds(self):
+        (found,) = [each for each in judged(run(IN_MATRIX)).findings if each.id == "problem-matrix"]
+        assert found.title == (
+            "3 of 3 questions of the problem matrix fail in MIOpen (conv_transpose3d; fp32; fwd, bwd-data, "
+            "bwd-weights); the same work passes with vendor-off, bypass"
+        )
+        assert found.layer == "miopen-exec"
+        assert not [each for each in judged(run()).findings if each.id == "problem-matrix"]

@@ -147,7 +147,7 @@ PROBLEMS = (
     "conv2d-fp32-n2-c8-i12x11-k6-f3x2-s2x1-p1-d1x2-bias",
     "conv2d-bf16-n2-c8-i9x9-k8-f3x3-p1-g2-bias-nhwc",
     "conv1d-fp32-n1-c4-i19-k6-f5-p2",
-    "conv3d-fp64-n1-c4-i5x6x7-k4-f3x3x3-p1",
+    "conv3d-fp64-n1-c4-i5x6x7-k4-f3x3x3-p1-noncontiguous",
     "conv_transpose2d-fp32-n1-c6-i7x8-k4-f3x3-s2-p1-o1-g2-bias",
     "conv_transpose3d-fp32-n1-c2-i3x4x5-k3-f2x3x2-s2",
 )

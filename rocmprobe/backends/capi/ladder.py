@@ -183,6 +183,8 @@ class Ladder:
         problem, direction = reference.plain(asked, direction)
         if problem.dtype == "float64":
             raise _NotApplicable("MIOpen computes no convolution in float64")
+        if problem.noncontiguous:
+            raise _NotApplicable("PyTorch makes operands contiguous before it calls MIOpen: ask without it")
         if problem.flops > 2 * MOST_PRODUCTS:
             products = problem.flops // 2
             raise _NotApplicable(f"{products:.2g} products are too many for the reference in plain Python")

@@ -22,6 +22,7 @@ ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
     "instance-norm": controls.instance_norm,
     "local-response-norm": controls.local_response_norm,
     "convolution": convolution,
+    "problem-matrix": convolution,
     "solver": convolution,
     "gradients": gradients,
     "memory": memory,

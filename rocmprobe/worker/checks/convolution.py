@@ -71,7 +71,7 @@ def _owed(ask: Ask) -> str:
 
 
 def _placed(ask: Ask, operands: Tensors) -> Tensors:
-    placed: Tensors = ask.placed(lambda: operands.to(ask.device, ask.dtype, ask.the_problem.channels_last))
+    placed: Tensors = ask.placed(lambda: operands.to(ask.device, ask.dtype, ask.the_problem))
     return placed
 
 

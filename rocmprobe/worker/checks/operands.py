@@ -10,5 +10,5 @@ def operands_on_device(ask: Ask) -> Tensors:
     """Uniform operands of the problem asked about, in its dtype and memory format."""
     problem = ask.the_problem
     operands = uniform(problem, ask.dtype, ask.seed())
-    placed: Tensors = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem.channels_last))
+    placed: Tensors = ask.placed(lambda: operands.to(ask.device, ask.dtype, problem))
     return placed
