@@ -122,18 +122,19 @@ def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) ->
     if values:
         assigned = [f"{name}={value}" for name, value in values.items()]
         code += packed("os.environ.update(", assigned, ")")
-    code.append(f"import torch; torch.manual_seed({seed})")
+    begun = ["import torch", f"torch.manual_seed({seed})"]
     if _backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
-        code.append("torch.backends.cudnn.allow_tf32 = False")
-    code += _flags(setting)
+        begun.append("torch.backends.cudnn.allow_tf32 = False")
+    old, new = _flags(setting)
+    code += ["; ".join([*begun, *old]), *new]
     if not setting.vendor_library:
         module = "mkldnn" if _device(outcome, setting) == "cpu" else "cudnn"
         code.append(f"torch.backends.{module}.enabled = False")
     return code
 
 
-def _flags(setting: Setting) -> list[str]:
-    """Those of cuDNN, which also are MIOpen's, in one line; the others only where this torch has them."""
+def _flags(setting: Setting) -> tuple[list[str], list[str]]:
+    """Statements: those for cuDNN, which also are MIOpen's, and for others, where this torch has them."""
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
         raise BadInput(
@@ -141,19 +142,17 @@ def _flags(setting: Setting) -> list[str]:
         )
     values = {FLAGS[name]: bool(value) for name, value in setting.torch.items()}
     old = [
-        (f"torch.backends.{module}.{flag}", value)
+        f"torch.backends.cudnn.{flag} = {value}"
         for (module, flag), value in values.items()
         if module == "cudnn"
     ]
-    new = [(module, flag, value) for (module, flag), value in values.items() if module != "cudnn"]
-    code = (
-        [f"{', '.join(name for name, _ in old)} = {', '.join(str(value) for _, value in old)}"] if old else []
-    )
-    return code + [
+    new = [
         f'if hasattr(getattr(torch.backends, "{module}", None), "{flag}"): '
         f"torch.backends.{module}.{flag} = {value}"
-        for module, flag, value in new
+        for (module, flag), value in values.items()
+        if module != "cudnn"
     ]
+    return old, new
 
 
 def _compared(asked: Question) -> list[str]:
