@@ -292,9 +292,10 @@ class TestStartUp:
         assert len(set(keys)) == len(keys)
         assert not set(keys) & {case.trial_key for case in planned(EVERYTHING[-2])}
 
-    def test_inference_starts_forward(self):
-        assert {case.direction for case in planned(EVERYTHING[-1])} == {None}
-        found = planned(EVERYTHING[-1], RunOptions(purpose="inference"))
+    @pytest.mark.parametrize("question", EVERYTHING[-2:], ids=lambda question: question.check)
+    def test_for_inference_times_forward_alone(self, question):
+        assert {case.direction for case in planned(question)} == {None}
+        found = planned(question, RunOptions(purpose="inference"))
         assert {case.direction for case in found} == {"fwd"}
 
     def test_the_user_s_own_databases_are_never_cold(self):

@@ -4,43 +4,69 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from rocmprobe.model import DIRECTIONS
+from rocmprobe.problems import Problem
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.operands import operands_on_device
 from rocmprobe.worker.tensors import Tensors, run
 
 #: Calls that follow the first one untimed: the bypass measures its algorithms in the third call of a problem.
 _WARM_UP = 2
+#: Timed runs of a call at least.
+_LEAST = 5
 #: Seconds of steady calls after a first one: there are several first ones, so each may be short.
 STEADY_SECONDS = 0.2
 
 
 def throughput(ask: Ask) -> Answer:
-    """Median seconds with p10 and p90, forward alone and forward with backward, after a warm-up."""
+    """Median seconds with p10 and p90 of each direction alone and of forward with backward by autograd; of
+    the one direction that is asked about, if one is. They take turns, after a warm-up."""
+    operands = operands_on_device(ask)
+    calls = _directions(ask.the_problem, operands)
+    if ask.direction is not None:
+        calls = {_key(ask.direction): calls[_key(ask.direction)]}
+    return Answer(timings=_compared(ask, calls, ask.seconds))
+
+
+def _key(direction: str) -> str:
+    return direction.replace("-", "_")
+
+
+def _directions(problem: Problem, operands: Tensors) -> dict[str, Callable[[], Any]]:
+    """What is timed of ``problem``, by the key of its time."""
     import torch
-
-    problem, operands = ask.the_problem, operands_on_device(ask)
-
-    def forward() -> None:
-        with torch.no_grad():
-            run(problem, "fwd", operands)
 
     def forward_and_backward() -> None:
         leaves = [operands.input.detach().requires_grad_(), operands.weight.detach().requires_grad_()]
         held = Tensors(leaves[0], leaves[1], operands.bias, operands.grad)
         torch.autograd.grad(run(problem, "fwd", held)["output"], leaves, operands.grad)
 
-    answer = Answer()
-    for name, call in (("fwd", forward), ("fwd_bwd", forward_and_backward)):
+    calls: dict[str, Callable[[], Any]] = {
+        _key(direction): partial(run, problem, direction, operands) for direction in DIRECTIONS
+    }
+    return {**calls, "fwd_bwd": forward_and_backward}
+
+
+def _compared(ask: Ask, calls: Mapping[str, Callable[[], Any]], at_least: float) -> dict[str, float]:
+    """Seconds of each of ``calls``, which take turns for ``at_least`` seconds, so that a clock that drifts
+    meets all alike."""
+    for call in calls.values():
         ask.first_call(call)
-        with ask.tested():
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    with ask.tested():
+        for call in calls.values():
             for _ in range(_WARM_UP):
                 call()
-            seconds = _repeat(ask, call, ask.seconds)
-        answer.timings.update(_steady(name, seconds))
-    return answer
+        ask.backend.synchronize(ask.device)
+        ends = time.perf_counter() + at_least
+        while len(next(iter(seconds.values()))) < _LEAST or time.perf_counter() < ends:
+            for name, call in calls.items():
+                seconds[name].append(_timed(ask, call))
+    return {key: value for name in calls for key, value in _steady(name, seconds[name]).items()}
 
 
 def start_up(ask: Ask) -> Answer:
@@ -74,13 +100,17 @@ def _steady(name: str, seconds: list[float]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _repeat(ask: Ask, call: Callable[[], None], at_least: float) -> list[float]:
-    """Seconds of each of at least 5 runs, for ``at_least`` seconds in all."""
+def _repeat(ask: Ask, call: Callable[[], Any], at_least: float) -> list[float]:
+    """Seconds of each of a few runs or more, for ``at_least`` seconds in all."""
     seconds: list[float] = []
     ends = time.perf_counter() + at_least
-    while len(seconds) < 5 or time.perf_counter() < ends:
-        started = time.perf_counter()
-        call()
-        ask.backend.synchronize(ask.device)
-        seconds.append(time.perf_counter() - started)
+    while len(seconds) < _LEAST or time.perf_counter() < ends:
+        seconds.append(_timed(ask, call))
     return seconds
+
+
+def _timed(ask: Ask, call: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    call()
+    ask.backend.synchronize(ask.device)
+    return time.perf_counter() - started
