@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.cases import CONVOLUTIONS
+from rocmprobe.judge.comparison import time_of
 from rocmprobe.model import (
     FAILING_STATES,
     SEVERITIES,
@@ -186,7 +186,7 @@ def times(
     timed: dict[str, dict[str, float]] = {}
     for outcome in results.outcomes:
         known = (outcome.device, outcome.check, outcome.dtype) == (device, "throughput", dtype)
-        seconds = _seconds(outcome.timings.get(key))
+        seconds = time_of(outcome.timings.get(key))
         if (
             known
             and outcome.problem
@@ -203,11 +203,6 @@ def times(
     if not common:
         return {}
     return {name: geometric_mean([rows[text] for text in common]) for name, rows in timed.items()}
-
-
-def _seconds(value: Any) -> Optional[float]:
-    """``value`` if it is a time; results may come from elsewhere, and hold anything."""
-    return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
-from rocmprobe.report import matrix, measures, memory, solvers, text, timing, validation
+from rocmprobe.report import matrix, measures, memory, solvers, start_up, text, throughput, validation
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -109,8 +109,8 @@ def build(results: Results) -> dict[str, Any]:
         "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
-        "throughput": timing.throughput(results),
-        "start_up": timing.start_up(results),
+        "throughput": throughput.throughput(results),
+        "start_up": start_up.start_up(results),
         "validation": validation.validation(results),
         "memory": memory.memory(results),
         "facts": fact_rows(unlabelled(results.machine)),

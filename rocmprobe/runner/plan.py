@@ -119,8 +119,9 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 
 def _question_directions(question: Question, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Each direction apart where that is asked. What starts up is an iteration of training, or inference."""
-    if question.directions or (question.check == "start-up" and options.purpose == "inference"):
+    """Each direction apart where that is asked. What is timed is an iteration of training, or inference."""
+    timed = question.check in ("start-up", "throughput")
+    if question.directions or (timed and options.purpose == "inference"):
         return _directions(options)
     return (None,)
 
