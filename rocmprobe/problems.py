@@ -28,7 +28,7 @@ KINDS = {
 }  # fmt: skip
 LEVELS = ("quick", "standard", "long")
 #: What problems are asked for: the tables of ``data/problems.toml``.
-PURPOSES = ("native", "kinds", "bypass", "gradients", "memory", "throughput", "start-up")
+PURPOSES = ("native", "kinds", "bypass", "gradients", "gradient-flow", "memory", "throughput", "start-up")
 
 
 @dataclass(frozen=True)

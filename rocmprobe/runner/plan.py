@@ -126,7 +126,7 @@ def _question_directions(question: Question, options: RunOptions) -> tuple[Optio
 
 def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
     """The user's own problems where they are given, else those of the level; as ``setting`` has them."""
-    if options.problems and purpose not in ("gradients", "kinds"):
+    if options.problems and purpose not in ("gradients", "gradient-flow", "kinds"):
         asked = tuple(parse_problem(text) for text in options.problems)
     else:
         asked = problems(options.level, purpose)
