@@ -54,8 +54,8 @@ class Seeded(Ask):
 def ask(dtype: str, number: int, problem: Problem | None = None) -> Seeded:
     return Seeded(
         dtype=getattr(torch, dtype), device="cpu", backend=BACKENDS["onednn"], problem=problem,
-        direction=None, under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True, bypass=False,
-        number=number,
+        direction=None, under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True,
+        bypass=False, number=number,
     )  # fmt: skip
 
 
