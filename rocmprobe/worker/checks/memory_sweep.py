@@ -19,8 +19,8 @@ from rocmprobe.worker.tensors import Tensors, run, uniform
 
 #: No batch is tried beyond this one, however small the problem.
 MOST = 1 << 16
-#: How long the search may take, in multiples of what one throughput measurement may: 2 s at level quick.
-_SECONDS = 10
+#: How long the search may take, in multiples of what one throughput measurement may: 5 s at level quick.
+_SECONDS = 25
 #: The search ends when the smallest batch that was refused is above the largest that fitted by at most this
 #: share of it.
 _PRECISION = 1 / 8
