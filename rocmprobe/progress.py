@@ -29,13 +29,9 @@ _QUIET = ("blocked", "n/a", "skipped", "xfail")
 _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
 _WIDEST_CHECK = max(map(len, CHECKS))
 _LONGER = {
-    "training-step": 2.0,
-    "memory": 1.5,
-    "gradient-flow": 0.5,
-    "memory-sweep": 1.5,
-    "throughput": 0.3,
+    "training-step": 2.0, "gradient-flow": 0.5, "memory": 1.5, "memory-sweep": 1.5, "throughput": 0.3,
     "start-up": 2.5,
-}
+}  # fmt: skip
 #: Times that a throughput question measures: forward, and with backward.
 _MEASUREMENTS = 2
 

@@ -9,7 +9,7 @@ from asking import ask, planted
 
 from rocmprobe.bypass import shim
 from rocmprobe.problems import KINDS, problems
-from rocmprobe.worker.ask import Answer
+from rocmprobe.worker.ask import Answer, NotApplicable
 from rocmprobe.worker.checks import ANSWERED_BY
 from rocmprobe.worker.checks.gradient_flow import WAYS
 
@@ -92,7 +92,10 @@ def flow(problem: str, setting: str = "default", spoil: Any = None) -> Answer:
 @pytest.mark.parametrize("setting", ["default", "vendor-off", "bypass"])
 @pytest.mark.parametrize("problem", FLOW)
 def test_every_way_is_right_on_this_cpu(problem: str, setting: str) -> None:
-    answer = flow(problem, setting)
+    try:
+        answer = flow(problem, setting)
+    except NotApplicable as reason:
+        pytest.skip(str(reason))
     assert (answer.state, answer.message) == ("pass", "")
     assert 0 < answer.numerics["max_error"] < answer.numerics["max_error_limit"]
 
