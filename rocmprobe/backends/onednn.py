@@ -65,11 +65,11 @@ class Onednn:
         import torch
 
         meter = Meter()
-        with torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-        ) as profiler:
+        # Not `torch.profiler.profile`: that imports torch._dynamo, which takes over a second.
+        profiler: Any = torch.autograd.profiler.profile(profile_memory=True, use_kineto=True)
+        with profiler:
             yield meter
-        meter.peak_bytes = _peak(profiler.profiler.kineto_results.events())
+        meter.peak_bytes = _peak(profiler.kineto_results.events())
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
         """At most half of what is free: what a process fills, others are short of."""
