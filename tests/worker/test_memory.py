@@ -168,6 +168,10 @@ class TestLimit:
         assert 0 < BACKEND.fillable_bytes("cpu", 1 << 60) <= everything // 2
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("1."),
+    reason="oneDNN of torch 1.13 may end the process where it gets no memory",
+)
 class TestSweep:
     def sweep(self, setting: str, **changes: Any) -> Answer:
         changes = {"sweep_bytes": 24 * MIB, "seconds": 10.0, **changes}
