@@ -12,15 +12,19 @@ import argparse
 import platform
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from figures import publish
 
+from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
+from rocmprobe.problems import PURPOSES, Problem, problems
 from rocmprobe.worker.ask import Ask, NotApplicable
 from rocmprobe.worker.checks import ANSWERED_BY
+from rocmprobe.worker.checks.gradient_flow import GRADIENT_LIMITS
 from rocmprobe.worker.checks.layer import LAYER_LIMITS
 from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
 
@@ -33,6 +37,7 @@ LIMITS = {
     **dict.fromkeys(LAYERS, LAYER_LIMITS),
     "training-step": {"float32": LAYER_LIMITS["float32"]},
     "autocast-step": AUTOCAST_LIMITS,
+    "gradient-flow": {dtype: GRADIENT_LIMITS[dtype] for dtype in ("float32", "float16", "bfloat16")},
 }
 
 
@@ -46,24 +51,29 @@ class Seeded(Ask):
         return self.number
 
 
-def ask(dtype: str, number: int) -> Seeded:
+def ask(dtype: str, number: int, problem: Problem | None = None) -> Seeded:
     return Seeded(
-        dtype=getattr(torch, dtype), device="cpu", backend=BACKENDS["onednn"], problem=None, direction=None,
-        under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True, bypass=False,
-        number=number,
+        dtype=getattr(torch, dtype), device="cpu", backend=BACKENDS["onednn"], problem=problem,
+        direction=None, under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True,
+        bypass=False, number=number,
     )  # fmt: skip
 
 
 def largest(check: str, dtype: str, seeds: int) -> dict[str, Any]:
-    """The largest error of a check over ``seeds`` seeds, with the library and without; all must pass."""
+    """The largest error of a check over ``seeds`` seeds, with the library and without, and of convolutions
+    under the bypass; all must pass."""
     errors = []
-    for number in range(seeds):
-        for context in (nullcontext, BACKENDS["onednn"].vendor_library_off):
-            with context():
-                answer = ANSWERED_BY[check](ask(dtype, number))
-            if answer.state != "pass":
-                raise SystemExit(f"{check} in {dtype} fails for the seed {number}: {answer.message}")
-            errors.append(float(answer.numerics["max_error"]))
+    contexts = [nullcontext, BACKENDS["onednn"].vendor_library_off]
+    of_check: list[Problem | None] = [None]
+    if check in PURPOSES:
+        contexts.append(bypass.enabled)
+        of_check = [each for each in problems("long", check) if each.dtype == dtype]
+    for number, context, problem in product(range(seeds), contexts, of_check):
+        with context():
+            answer = ANSWERED_BY[check](ask(dtype, number, problem))
+        if answer.state != "pass":
+            raise SystemExit(f"{check} in {dtype} fails for the seed {number}: {answer.message}")
+        errors.append(float(answer.numerics["max_error"]))
     return {"largest_error": max(errors), "limit": LIMITS[check][dtype]}
 
 

@@ -35,7 +35,11 @@ CHECKS = {
     "problem-matrix": Check("conv", "Is convolution right over networks, variants and geometry?"),
     "solver": Check("conv", "Does this solver alone give right numbers?"),
     "gradients": Check("conv", "Do first and second derivatives agree with finite differences?"),
+    "gradient-flow": Check(
+        "conv", "Are gradients right: accumulated, channels-last, checkpointed, autocast?"
+    ),
     "memory": Check("conv", "How much memory does convolution take and keep for backward?", exclusive=True),
+    "memory-sweep": Check("conv", "What is the largest batch that fits?", exclusive=True),
     "throughput": Check("conv", "How fast is convolution, forward and with backward?", exclusive=True),
     "start-up": Check("conv", "What does the first call cost, caches empty and filled?", exclusive=True),
     "batch-norm": Check("batch-norm", "Does batch norm train and give right numbers?"),
@@ -88,6 +92,8 @@ class Case:
     @property
     def trial_key(self) -> str:
         """What the cases of one child process share. Measurements have one of their own, in which the
-        vendor library does not trace what it does: that takes time. A start-up has its own databases, too."""
-        own = (self.check, self.problem or self.dtype) if self.check == "start-up" else ("measure",)
+        vendor library does not trace what it does: that takes time. A start-up has its own databases, too;
+        a memory sweep a process whose memory nothing else has filled."""
+        alone = self.check in ("start-up", "memory-sweep")
+        own = (self.check, self.problem or self.dtype) if alone else ("measure",)
         return "/".join((self.device, self.driver, self.setting, *(own if self.exclusive else ())))

@@ -29,7 +29,7 @@ KINDS = {
 }  # fmt: skip
 LEVELS = ("quick", "standard", "long")
 #: What problems are asked for: the tables of ``data/problems.toml``.
-PURPOSES = ("native", "kinds", "gradients", "memory", "throughput", "start-up")
+PURPOSES = ("native", "kinds", "gradients", "gradient-flow", "memory", "throughput", "start-up")
 _FLAGS = ("bias", "nhwc", "noncontiguous")
 
 

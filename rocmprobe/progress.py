@@ -28,7 +28,10 @@ _QUIET = ("blocked", "n/a", "skipped", "xfail")
 #: besides its measurements. From a run of level quick on a two-core desktop.
 _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
 _WIDEST_CHECK = max(map(len, CHECKS))
-_LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.6, "start-up": 2.5}
+_LONGER = {
+    "training-step": 2.0, "gradient-flow": 0.5, "memory": 1.5, "memory-sweep": 1.5, "throughput": 0.6,
+    "start-up": 2.5,
+}  # fmt: skip
 
 
 def estimate(case_ids: Iterable[str], measure: float, workers: int = 1) -> float:
@@ -44,7 +47,7 @@ def estimate(case_ids: Iterable[str], measure: float, workers: int = 1) -> float
         seconds = _LONGER.get(check, _QUESTION)
         if CHECKS[check].exclusive:
             alone += seconds + (measure if check == "throughput" else 0)
-            children.add((device, driver, setting, "measure"))
+            children.add((device, driver, setting, "sweep" if check == "memory-sweep" else "measure"))
         else:
             shared += seconds
             children.add((device, driver, setting))

@@ -1,4 +1,4 @@
-"""How much memory does convolution take above its operands, and keep for backward?"""
+"""How much memory does convolution take above its operands, what does it keep for backward, and what fits?"""
 
 import pytest
 
@@ -7,4 +7,9 @@ from rocmprobe.pytest_plugin import hold
 
 @pytest.mark.asks("memory", settings=("default", "vendor-off", "bypass"), problems="memory")
 def test_memory(outcome):
+    hold(outcome)
+
+
+@pytest.mark.asks("memory-sweep", settings=("default", "vendor-off", "bypass"), problems="memory")
+def test_memory_sweep(outcome):
     hold(outcome)

@@ -47,7 +47,9 @@ EVERYTHING = (
     NATIVE,
     Question("problem-matrix", ("default", "vendor-off", "bypass"), problems="matrix", directions=True),
     Question("gradients", ("vendor-off", "bypass"), problems="gradients"),
+    Question("gradient-flow", ("default", "vendor-off", "bypass"), problems="gradient-flow"),
     Question("memory", ("default", "bypass"), problems="memory"),
+    Question("memory-sweep", ("default", "bypass"), problems="memory"),
     *PRIMITIVES,
     Question("throughput", ("every",), problems="throughput"),
     Question("start-up", ("every",), problems="start-up"),
@@ -100,7 +102,11 @@ def test_own_problems_replace_those_of_the_level_but_not_of_the_gradients():
     options = RunOptions(problems=(OWN,))
     assert {case.problem for case in planned(NATIVE, options)} == {OWN}
     assert {case.dtype for case in planned(NATIVE, options)} == {"float16"}
-    for purpose, check in (("gradients", "gradients"), ("kinds", "convolution-kinds")):
+    for purpose, check in (
+        ("gradients", "gradients"),
+        ("gradient-flow", "gradient-flow"),
+        ("kinds", "convolution-kinds"),
+    ):
         assert OWN not in {case.problem for case in planned(Question(check, problems=purpose), options)}
 
 

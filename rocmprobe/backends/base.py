@@ -3,6 +3,7 @@ captured logs with a backend and never has torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Optional, Protocol
@@ -63,6 +64,14 @@ class Backend(Protocol):
 
     def meter(self, device: str) -> AbstractContextManager[Meter]:
         """A context whose Meter holds the peak when it ends."""
+
+    def fillable_bytes(self, device: str, wanted: int) -> int:
+        """How much memory a test may fill without harm to whatever else uses it; ``wanted`` where time
+        is what limits it."""
+
+    def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
+        """A context factory: inside, what goes ``above`` bytes over what this process holds now is
+        refused, as where no memory is left. The limit is gone when the context ends, however it does."""
 
     def read(self, log: str) -> Reading:
         """What a captured ``log`` tells of the last convolution in it, and of failures."""

@@ -5,8 +5,8 @@ PyTorch drives MIOpen through the same device type and the same switches (``torc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Optional
 
 from rocmprobe.backends.base import Meter, Reading
@@ -57,6 +57,31 @@ class Cudnn:
         yield meter
         torch.cuda.synchronize(device)
         meter.peak_bytes = torch.cuda.max_memory_allocated(device) - before
+
+    def fillable_bytes(self, device: str, wanted: int) -> int:
+        """Three quarters of what is free, since a desktop may live on the same card."""
+        import torch
+
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(device)[0] * 3 // 4
+
+    def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
+        """By PyTorch's caching allocator, which the workspaces of MIOpen and cuDNN come from, too."""
+        import torch
+
+        torch.cuda.empty_cache()
+        total = torch.cuda.mem_get_info(device)[1]
+        share = min(1.0, (torch.cuda.memory_reserved(device) + above) / total)
+
+        @contextmanager
+        def limited() -> Iterator[None]:
+            torch.cuda.set_per_process_memory_fraction(share, device)
+            try:
+                yield
+            finally:
+                torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+        return limited
 
     def read(self, log: str) -> Reading:
         """cuDNN's log names descriptors, not kernels: nothing to read."""

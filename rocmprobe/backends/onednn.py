@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.backends.base import Meter, Reading
@@ -17,6 +20,7 @@ _EXECUTED = re.compile(
     r"(?:.*,alg:(?:de)?convolution_(\w+))?",
     re.MULTILINE,
 )
+_M_MMAP_THRESHOLD = -3
 
 
 class Onednn:
@@ -62,11 +66,37 @@ class Onednn:
         import torch
 
         meter = Meter()
-        with torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-        ) as profiler:
+        # Not `torch.profiler.profile`: that imports torch._dynamo, which takes over a second.
+        profiler: Any = torch.autograd.profiler.profile(profile_memory=True, use_kineto=True)
+        with profiler:
             yield meter
-        meter.peak_bytes = _peak(profiler.profiler.kineto_results.events())
+        meter.peak_bytes = _peak(profiler.kineto_results.events())
+
+    def fillable_bytes(self, device: str, wanted: int) -> int:
+        """At most half of what is free: what a process fills, others are short of."""
+        found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        return wanted if found is None else min(wanted, int(found[1]) << 9)
+
+    def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
+        """By the size of the address space (RLIMIT_AS), so what oneDNN allocates inside itself counts. From
+        here on the process allocates a little slower, for the sake of a limit that holds to the megabyte."""
+        import resource
+
+        _keep_no_freed_memory()
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * os.sysconf("SC_PAGE_SIZE") + above
+
+        @contextmanager
+        def limited() -> Iterator[None]:
+            soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+            set_already = [each for each in (soft, hard) if each != resource.RLIM_INFINITY]
+            resource.setrlimit(resource.RLIMIT_AS, (min([limit, *set_already]), hard))
+            try:
+                yield
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+        return limited
 
     def read(self, log: str) -> Reading:
         executed = _EXECUTED.findall(log)
@@ -81,6 +111,15 @@ class Onednn:
     def demands_exactness(self) -> bool:
         """oneDNN picks Winograd only where it is asked for by name."""
         return True
+
+
+def _keep_no_freed_memory() -> None:
+    """Have glibc return large blocks to the kernel when they are freed. Else it keeps up to some 60 MiB, in
+    pieces, for the next ones; that would count under a limit, and each time another amount."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.mallopt(_M_MMAP_THRESHOLD, 1 << 17)
+        library.malloc_trim(0)
 
 
 def _family(implementation: str, algorithm: str) -> Optional[str]:

@@ -24,7 +24,7 @@ from rocmprobe.settings import drivers_of
 _TRAINS = ("training-step", "batch-norm")
 #: Settings that still go through the vendor library.
 NATIVE = ("native", "native-with-settings")
-MEASUREMENTS = ("throughput", "memory", "start-up")
+MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ def device_of(results: Results) -> Optional[str]:
 def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> Standing:
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
-    Inference asks the forward direction alone. Training asks all directions, the step under autocast to
-    ``dtype``, and whatever the dtype, the training step, which includes batch norm (without PyTorch, batch
-    norm itself): mixed precision trains in float32 too. What is not applicable does not count, and nothing
-    does where no outcome but a training step is of ``dtype``.
+    Inference asks the forward direction alone. Training asks all directions and the gradients that autograd
+    makes of them, the step under autocast to ``dtype``, and whatever the dtype, the training step, which
+    includes batch norm (without PyTorch, batch norm itself): mixed precision trains in float32 too. What is
+    not applicable does not count, and nothing does where no outcome but a training step is of ``dtype``.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(outcome.dtype == dtype and outcome.check != "autocast-step" for outcome in counted)
@@ -114,6 +114,9 @@ def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
 def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if purpose == "inference":
         return outcome.check in CONVOLUTIONS and (outcome.dtype, outcome.direction) == (dtype, "fwd")
+    if outcome.check == "memory-sweep" and outcome.state == "crash":
+        # It takes memory to the last; a process that dies of that says nothing of one that has some left.
+        return False
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
         return outcome.dtype == dtype and outcome.state in FAILING_STATES
@@ -122,7 +125,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     return (
         alone
         or outcome.check in ("training-step", "gradients")
-        or (outcome.check in (*CONVOLUTIONS, "autocast-step") and outcome.dtype == dtype)
+        or (outcome.check in (*CONVOLUTIONS, "gradient-flow", "autocast-step") and outcome.dtype == dtype)
     )
 
 

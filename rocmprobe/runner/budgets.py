@@ -14,7 +14,8 @@ class Budgets:
 
     ``hangs`` and ``crashes`` are how many questions may end so under one setting: after that many nothing
     new is learned from the next, which is blocked. A crash costs a second or two, a hang its whole budget.
-    ``starts`` is for how long cold and warm starts are repeated."""
+    ``starts`` is for how long cold and warm starts are repeated; ``sweep_mb`` how many MiB the search for
+    the largest batch may fill on a CPU."""
 
     start: float
     first_call: float
@@ -25,6 +26,7 @@ class Budgets:
     hangs: float = 3
     crashes: float = 20
     starts: float = 10
+    sweep_mb: float = 64
 
     def of(self, phase: str) -> float:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
@@ -32,6 +34,10 @@ class Budgets:
 
 BUDGETS = {
     "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
-    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20),
-    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60),
+    "standard": Budgets(
+        start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20, sweep_mb=256
+    ),
+    "long": Budgets(
+        start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60, sweep_mb=1024
+    ),
 }

@@ -49,7 +49,9 @@ _STANDS_ON: Mapping[str, _Needs] = {
     "problem-matrix": _ANOTHER,
     "solver": _CONVOLUTION,
     "gradients": _CONVOLVED,
+    "gradient-flow": _CONVOLVED,
     "memory": _CONVOLVED,
+    "memory-sweep": _CONVOLVED,
     # Its yardstick is a matrix product, whose crash would be taken for a convolution's.
     "throughput": _Needs(("gemm",), convolution="every"),
     "start-up": _CONVOLVED,

@@ -131,7 +131,7 @@ def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Prob
     problems leave nothing to the matrix: the native suite asks about them under every setting already."""
     if purpose == "matrix":
         asked = () if options.problems else problem_matrix(options.level)
-    elif options.problems and purpose not in ("gradients", "kinds"):
+    elif options.problems and purpose not in ("gradients", "gradient-flow", "kinds"):
         asked = tuple(parse_problem(text) for text in options.problems)
     else:
         asked = problems(options.level, purpose)

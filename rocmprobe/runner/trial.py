@@ -213,7 +213,8 @@ class Trials:
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
-                "seconds": self._budgets.measure, "simulated": self._simulated, "environ": environ,
+                "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb,
+                "simulated": self._simulated, "environ": environ,
                 "first": to_json(case), "place": to_json(place) if place else None,
             }
         )  # fmt: skip

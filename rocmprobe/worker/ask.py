@@ -21,6 +21,12 @@ class NotApplicable(Exception):
     """The question has no meaning here; the message says why."""
 
 
+def out_of_memory(error: Optional[BaseException]) -> bool:
+    """Whether an allocator says that it has no memory left: PyTorch's on a GPU or a CPU, Python's, C++'s."""
+    said = ("out of memory", "can't allocate memory", "std::bad_alloc")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in said)
+
+
 @dataclass
 class Answer:
     """What a check found out. ``message`` explains any state but pass. ``solver`` and what follows are what
@@ -31,7 +37,7 @@ class Answer:
     cause: Optional[str] = None
     timings: dict[str, float] = field(default_factory=dict)
     numerics: dict[str, Any] = field(default_factory=dict)
-    memory: dict[str, int] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
     evidence: list[str] = field(default_factory=list)
     solver: Optional[str] = None
     algorithm: Optional[str] = None
@@ -44,8 +50,9 @@ class Ask:
 
     ``device`` is torch's device string, ``under`` a context in which the setting holds (variables are
     set already), ``report_phase`` tells the controller which budget runs, ``seconds`` is how long a
-    throughput measurement may take. ``exact``: integer sums must come out equal; ``bypass``: the
-    setting has it installed; ``naive``: naive im2col is timed beside what is asked.
+    throughput measurement may take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
+    integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
+    timed beside what is asked.
     """
 
     dtype: Any
@@ -59,6 +66,7 @@ class Ask:
     exact: bool
     bypass: bool
     naive: bool = False
+    sweep_bytes: int = 64 << 20
 
     @property
     def the_problem(self) -> Problem:

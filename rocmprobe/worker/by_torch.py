@@ -11,7 +11,7 @@ from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.cases import Case
 from rocmprobe.problems import parse_problem
 from rocmprobe.settings import Versions
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.breaking import Breaking
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class ByTorch:
             bypass=setting.bypass,
             # Once for each problem: beside the bypass, which stands on the same GEMM and is its only rival.
             naive=setting.bypass and setting.vendor_library,
+            sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
         )
 
     def _report_phase(self, phase: str) -> None:
@@ -115,7 +116,7 @@ def _error(error: BaseException) -> Answer:
     cause = "exception"
     if "miopenStatus" in text:
         cause = "miopen-status"
-    elif "out of memory" in text or isinstance(error, MemoryError):
+    elif out_of_memory(error):
         cause = "out-of-memory"
     elif any(mark in text for mark in POISONED):
         cause = "device-error"

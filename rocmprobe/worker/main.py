@@ -37,7 +37,8 @@ Emit = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Spec:
-    """What a child is told first: device, backend, setting, environment and seconds per measurement.
+    """What a child is told first: device, backend, setting, environment, seconds per measurement,
+    and MiB that a memory sweep may fill.
 
     ``first`` is the case that it is started for; only a simulated machine asks, which may break at once.
     ``place`` is where the libraries are that the driver ``capi`` calls; without one the driver is ``torch``.
@@ -47,6 +48,7 @@ class Spec:
     backend: str
     setting: Setting
     seconds: float
+    sweep_mb: float = 64
     simulated: Optional[SimulatedMachine] = None
     environ: dict[str, str] = field(default_factory=dict)
     first: Optional[Case] = None

@@ -12,6 +12,7 @@ from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 
 from rocmprobe.cases import CHECKS
 from rocmprobe.model import Outcome
+from rocmprobe.worker.checks.gradient_flow import GRADIENT_LIMITS
 from rocmprobe.worker.checks.layer import LAYER_LIMITS
 from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
 
@@ -203,7 +204,7 @@ def test_an_older_torch_keeps_the_ctc_loss_from_miopen(tmp_path: Path) -> None:
 def test_every_limit_is_over_five_times_what_was_measured() -> None:
     measured = json.loads((CHECKOUT / "benchmarks/results/layer_limits.json").read_text())["checks"]
     for check, dtypes in measured.items():
-        limits = AUTOCAST_LIMITS if check == "autocast-step" else LAYER_LIMITS
+        limits = {"autocast-step": AUTOCAST_LIMITS, "gradient-flow": GRADIENT_LIMITS}.get(check, LAYER_LIMITS)
         for dtype, figures in dtypes.items():
             if isinstance(figures, dict):
                 assert figures["limit"] == limits[dtype], (check, dtype)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks import controls, fused, ladder, normalization, recurrent, several_gpus, training
 from rocmprobe.worker.checks.convolution import convolution
+from rocmprobe.worker.checks.gradient_flow import gradient_flow
 from rocmprobe.worker.checks.gradients import gradients
 from rocmprobe.worker.checks.memory import memory
+from rocmprobe.worker.checks.memory_sweep import memory_sweep
 from rocmprobe.worker.checks.timing import start_up, throughput
 
 ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
@@ -25,7 +27,9 @@ ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
     "problem-matrix": convolution,
     "solver": convolution,
     "gradients": gradients,
+    "gradient-flow": gradient_flow,
     "memory": memory,
+    "memory-sweep": memory_sweep,
     "throughput": throughput,
     "start-up": start_up,
     "batch-norm": normalization.batch_norm,

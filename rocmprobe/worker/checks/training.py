@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable
 
-from rocmprobe.worker.ask import Answer, Ask, NotApplicable
-from rocmprobe.worker.checks.layer import LAYER_LIMITS, held
+from rocmprobe.worker.ask import Answer, Ask
+from rocmprobe.worker.checks.layer import LAYER_LIMITS, autocast, held
 
 #: Largest deviation of losses and weights from fp64 after two steps under autocast, by its dtype, on a scale
 #: of at least 1. Basis: benchmarks/results/layer_limits.json; each is over five times what is measured there.
@@ -25,14 +25,9 @@ def autocast_step(ask: Ask) -> Answer:
     """The same in fp32 under autocast to the dtype asked about, the loss scaled by a GradScaler."""
     import torch
 
-    kind = ask.backend.device_type
-    if kind == "cpu" and ask.dtype == torch.float16 and not hasattr(torch.amp, "GradScaler"):
-        raise NotApplicable(f"torch {torch.__version__} has no autocast to float16 on a CPU")
-
-    def autocast() -> AbstractContextManager[Any]:
-        return torch.autocast(kind, dtype=ask.dtype)
-
-    return _against_fp64(ask, torch.float32, autocast, _scaler(kind), AUTOCAST_LIMITS[ask.dtype_name])
+    under = autocast(ask)
+    scaler = _scaler(ask.backend.device_type)
+    return _against_fp64(ask, torch.float32, under, scaler, AUTOCAST_LIMITS[ask.dtype_name])
 
 
 def _scaler(kind: str) -> Any:
@@ -45,12 +40,12 @@ def _scaler(kind: str) -> Any:
 
 
 def _against_fp64(
-    ask: Ask, dtype: Any, autocast: Callable[[], AbstractContextManager[Any]], scaler: Any, limit: float
+    ask: Ask, dtype: Any, under: Callable[[], AbstractContextManager[Any]], scaler: Any, limit: float
 ) -> Answer:
     import torch
 
     expected, expected_losses = _train(ask, "cpu", torch.float64, nullcontext, None)
-    (trained, losses), seconds = ask.first_call(lambda: _train(ask, ask.device, dtype, autocast, scaler))
+    (trained, losses), seconds = ask.first_call(lambda: _train(ask, ask.device, dtype, under, scaler))
     answer = Answer(timings={"first_call": seconds}, numerics={"losses": losses})
     if scaler is not None and scaler.is_enabled():
         # Smaller than at the start: a step was left out because a gradient overflowed.
@@ -61,7 +56,7 @@ def _against_fp64(
 
 
 def _train(
-    ask: Ask, device: str, dtype: Any, autocast: Callable[[], AbstractContextManager[Any]], scaler: Any
+    ask: Ask, device: str, dtype: Any, under: Callable[[], AbstractContextManager[Any]], scaler: Any
 ) -> tuple[list[Any], list[float]]:
     """Parameters and losses of two steps on conv, batch norm, ReLU, depthwise and strided conv, linear."""
     import torch
@@ -80,7 +75,7 @@ def _train(
     losses = []
     for _ in range(2):
         optimizer.zero_grad()
-        with autocast():
+        with under():
             loss = nn.functional.cross_entropy(model(images), labels)
         if scaler is None:
             loss.backward()

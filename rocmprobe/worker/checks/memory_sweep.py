@@ -1,0 +1,144 @@
+"""The largest batch that fits: doubled until one does not, then halved in between. Out of memory is an
+answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Callable, Optional
+
+from rocmprobe.model import DIRECTIONS
+from rocmprobe.problems import Problem
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, out_of_memory
+from rocmprobe.worker.checks.layer import LAYER_LIMITS, TINY, held
+from rocmprobe.worker.checks.operands import operands_on_device
+from rocmprobe.worker.tensors import Tensors, run, uniform
+
+#: No batch is tried beyond this one, however small the problem.
+MOST = 1 << 16
+#: How long the search may take, in multiples of what one throughput measurement may: 5 s at level quick.
+_SECONDS = 25
+#: The search ends when the smallest batch that was refused is above the largest that fitted by at most this
+#: share of it.
+_PRECISION = 1 / 8
+
+Limit = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """``largest`` fitted (0 where not even a batch of 1 did), ``refused`` did not (None where nothing was);
+    ``ended_by``: "memory", "time", or "batch", the largest that is tried at all."""
+
+    largest: int
+    refused: Optional[int]
+    ended_by: str
+
+
+def search(first: int, fits: Callable[[int], bool], in_time: Callable[[], bool], most: int = MOST) -> Found:
+    """The largest batch that ``fits``, from ``first`` on, as long as one is ``in_time``."""
+    largest, refused, batch = 0, None, min(first, most)
+    while in_time():
+        if fits(batch):
+            largest = batch
+        else:
+            refused = batch
+        if largest == most:
+            return Found(largest, refused, "batch")
+        if refused is None:
+            batch = min(2 * largest, most)
+        elif refused - largest <= max(1, int(_PRECISION * largest)):
+            return Found(largest, refused, "memory")
+        else:
+            batch = (largest + refused) // 2
+    return Found(largest, refused, "time")
+
+
+def memory_sweep(ask: Ask) -> Answer:
+    """Forward and backward of the problem with ever larger batches, in memory of ``bound_bytes`` more than
+    the process has after a first call.
+
+    Afterwards the problem itself must still come out right: who runs out of memory half way must leave
+    nothing behind.
+    """
+    ask.first_call(lambda: _forward_and_backward(replace(ask.the_problem, batch=1), ask))
+    bound = ask.backend.fillable_bytes(ask.device, ask.sweep_bytes)
+    fits = Fits(ask, ask.backend.memory_limit(ask.device, bound))
+    found = search(ask.the_problem.batch, fits, fits.in_time)
+    answer = held(_afterwards(ask), Answer(), LAYER_LIMITS[ask.dtype_name], TINY)
+    if answer.state == "wrong":
+        answer.message = f"after a batch of {found.refused} was refused: {answer.message}"
+    answer.memory.update(bound_bytes=bound, largest_batch=found.largest, ended_by=found.ended_by)
+    if found.refused is not None:
+        answer.memory["refused_batch"] = found.refused
+    return answer
+
+
+class Fits:
+    """Whether a batch fits under ``limit``, and whether there is time to try."""
+
+    def __init__(self, ask: Ask, limit: Limit) -> None:
+        self._ask = ask
+        self._limit = limit
+        self._ends = time.perf_counter() + _SECONDS * ask.seconds
+
+    def in_time(self) -> bool:
+        return time.perf_counter() < self._ends
+
+    def __call__(self, batch: int) -> bool:
+        try:
+            self._try(batch, self._limit)
+        except DeviceFailure as failure:
+            if not out_of_memory(failure.__cause__) and not self._works_without_limit(batch):
+                raise
+            return False
+        return True
+
+    def _try(self, batch: int, limit: Limit) -> None:
+        problem = replace(self._ask.the_problem, batch=batch)
+
+        def call() -> None:
+            with limit():
+                _forward_and_backward(problem, self._ask)
+                self._ask.backend.synchronize(self._ask.device)
+
+        self._ask.steady_call(call)
+
+    def _works_without_limit(self, batch: int) -> bool:
+        """Whether it was the limit, though nobody says so: where oneDNN gets no memory it "could not create a
+        primitive". On a GPU the limit is PyTorch's alone, which always says so."""
+        if self._ask.backend.device_type != "cpu":
+            return False
+        try:
+            self._try(batch, nullcontext)
+        except DeviceFailure:
+            return False
+        return True
+
+
+def _forward_and_backward(problem: Problem, ask: Ask) -> None:
+    """Of operands whose values do not matter."""
+    import torch
+
+    def ones(shape: tuple[int, ...]) -> Any:
+        tensor = torch.ones(shape, device=ask.device, dtype=ask.dtype)
+        return tensor.contiguous(memory_format=torch.channels_last) if problem.channels_last else tensor
+
+    leaves = [ones(shape).requires_grad_() for shape in (problem.input_shape, problem.weight_shape)]
+    bias = ones((problem.out_channels,)) if problem.bias else None
+    output = run(problem, "fwd", Tensors(leaves[0], leaves[1], bias, None))["output"]
+    torch.autograd.grad(output, leaves, torch.ones_like(output))
+
+
+def _afterwards(ask: Ask) -> Iterator[tuple[str, Any, Any]]:
+    """The problem's output and gradients beside those in fp64 on the CPU."""
+    problem = ask.the_problem
+    drawn, placed = uniform(problem, ask.dtype, ask.seed()), operands_on_device(ask)
+    for direction in DIRECTIONS:
+        expected = run(problem, direction, drawn)
+        found, _ = ask.steady_call(partial(run, problem, direction, placed))
+        for name, reference in expected.items():
+            yield f"{direction}: {name}", found[name], reference

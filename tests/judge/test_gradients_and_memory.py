@@ -1,0 +1,49 @@
+"""What gradients and the search for the largest batch do to the recommendation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from synthetic import FP16, FP32, run
+
+from rocmprobe.judge import recommend
+from rocmprobe.model import Results
+
+
+def with_outcome(check: str, state: str, problem: str = FP32, dtype: str = "float32") -> Results:
+    """All is right on a CPU but for one more question to ``default``."""
+    results = run(backend="onednn")
+    like = next(
+        each for each in results.outcomes if each.check == "convolution" and each.setting == "default"
+    )
+    name = f"cpu/torch/default/{check}/{problem}"
+    more = dataclasses.replace(
+        like, id=name, check=check, state=state, problem=problem, direction=None, dtype=dtype
+    )
+    return dataclasses.replace(results, outcomes=(*results.outcomes, more))
+
+
+def setting(results: Results, answer: str = "float32/training") -> object:
+    found = recommend(results)
+    assert found
+    return found.per[answer]["setting"]
+
+
+@pytest.mark.parametrize("check", ["gradient-flow", "memory", "memory-sweep"])
+@pytest.mark.parametrize("state", ["wrong", "error"])
+def test_a_setting_that_fails_there_does_not_train(check: str, state: str) -> None:
+    assert setting(with_outcome(check, "pass")) == "default"
+    assert setting(with_outcome(check, state)) != "default"
+    assert setting(with_outcome(check, state), "float32/inference") == "default"
+
+
+def test_gradients_speak_for_their_dtype() -> None:
+    results = with_outcome("gradient-flow", "wrong", FP16, "float16")
+    assert setting(results) == "default"
+    assert setting(results, "float16/training") != "default"
+
+
+def test_a_process_that_dies_for_want_of_memory_says_nothing() -> None:
+    assert setting(with_outcome("memory-sweep", "crash")) == "default"
+    assert setting(with_outcome("memory", "crash")) != "default"

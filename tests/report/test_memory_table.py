@@ -1,0 +1,83 @@
+"""The table of memory: measured beside predicted, the largest batch beside native's."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sample
+from rendering import render
+
+from rocmprobe.model import Results
+from rocmprobe.report.memory import memory
+
+PROBLEM = sample.PROBLEMS[0]
+MIB = 1 << 20
+PEAKS = {
+    "default": {"peak_bytes": 6 * MIB, "least_bytes": 3 * MIB},
+    "vendor-off": {"peak_bytes": 17 * MIB, "predicted_bytes": 16 * MIB},
+    "bypass": {"peak_bytes": 10 * MIB, "predicted_bytes": 9 * MIB},
+}
+BATCHES = {
+    "default": {"largest_batch": 24, "refused_batch": 26, "ended_by": "memory"},
+    "vendor-off": {"largest_batch": 36, "refused_batch": 40, "ended_by": "memory"},
+    "bypass": {"largest_batch": 12, "ended_by": "time"},
+}
+
+
+def results(**changes: Any) -> Results:
+    made = []
+    for setting, peaks in PEAKS.items():
+        kept = {"saved_bytes": 2 * MIB, "predicted_saved_bytes": 2 * MIB}
+        common: dict[str, Any] = {"problem": PROBLEM, "device": "cpu"}
+        state = changes.get(setting, "pass")
+        made += [
+            sample.outcome(setting, "memory", "conv", state, memory={**kept, **peaks}, **common),
+            sample.outcome(
+                setting, "memory-sweep", "conv", "pass", **common,
+                memory={"bound_bytes": 64 * MIB, **BATCHES[setting]},
+            ),
+        ]  # fmt: skip
+    return dataclasses.replace(sample.healthy_cpu(), outcomes=tuple(made))
+
+
+def test_measured_beside_predicted_and_native_beside_the_others() -> None:
+    found = memory(results())
+    assert found
+    [(label, table)] = found.tables
+    assert label == PROBLEM.text
+    assert table.header == ("setting", "peak", "kept for backward", "largest batch")
+    kept = "2 MiB; predicted 2 MiB"
+    assert table.rows == (
+        ("default", "6 MiB; at least 3 MiB", kept, "24 (26)"),
+        ("vendor-off", "17 MiB; predicted 16 MiB", kept, "36 (40) · 1.50×"),  # noqa: RUF001
+        ("bypass", "10 MiB; predicted 9 MiB", kept, "at least 12 · 0.50×"),  # noqa: RUF001
+    )
+    assert "forward and backward in 64 MiB" in found.caption
+
+
+def test_what_did_not_pass_says_so() -> None:
+    found = memory(results(bypass="wrong"))
+    assert found
+    assert found.tables[0][1].rows[-1][1].endswith(" wrong: 10 MiB; predicted 9 MiB")
+
+
+def test_nothing_measured_is_no_table() -> None:
+    assert memory(dataclasses.replace(results(), outcomes=())) is None
+
+
+@pytest.mark.parametrize("odd", [float("nan"), "12", None, 10**400, -1, True])
+def test_odd_numbers_do_no_harm(odd: Any) -> None:
+    broken = tuple(
+        dataclasses.replace(outcome, memory=dict.fromkeys(outcome.memory, odd))
+        for outcome in results().outcomes
+    )
+    assert memory(dataclasses.replace(results(), outcomes=broken))
+
+
+def test_the_page_holds_it(tmp_path: Path) -> None:
+    page = render(results(), tmp_path).html
+    assert '<table class="memory">' in page
+    assert "17 MiB; predicted 16 MiB" in page

@@ -1,0 +1,47 @@
+"""One question put to a check in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from rocmprobe.backends import BACKENDS
+from rocmprobe.bypass import shim
+from rocmprobe.problems import parse_problem
+from rocmprobe.settings import Versions, settings_for
+from rocmprobe.worker.ask import Ask
+from rocmprobe.worker.setting import holding
+
+BACKEND = BACKENDS["onednn"]
+
+
+def ask(problem: str, setting: str = "default", **changes: Any) -> Ask:
+    """``problem`` on this CPU under a setting, with no controller to report to."""
+    row = next(each for each in settings_for("onednn", "all") if each.name == setting)
+    below = changes.pop("below", planted)
+    parsed = parse_problem(problem)
+    values = {
+        "dtype": getattr(torch, parsed.dtype), "device": "cpu", "backend": BACKEND, "problem": parsed,
+        "direction": None, "seconds": 0.2, "exact": True, "bypass": row.bypass,
+        "under": holding(row, BACKEND, below, Versions("oneDNN", None, torch.__version__, None)),
+        "report_phase": lambda phase: None,
+    }  # fmt: skip
+    return Ask(**{**values, **changes})
+
+
+@contextmanager
+def planted(*layers: shim.Layer) -> Iterator[None]:
+    """Faults below the bypass, where a library would be."""
+    for layer in layers:
+        shim.add_layer(layer, "cpu")
+    try:
+        yield
+    finally:
+        for layer in layers:
+            shim.remove_layer(layer, "cpu")
+
+
+__all__ = ["BACKEND", "ask", "planted"]
