@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rocmprobe.cases import CHECKS
+from rocmprobe.cases import CHECKS, MODELS
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import NAME, Appended, header
 
@@ -28,7 +28,13 @@ _QUIET = ("blocked", "n/a", "skipped", "xfail")
 #: besides its measurements. From a run of level quick on a two-core desktop.
 _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
 _WIDEST_CHECK = max(map(len, CHECKS))
-_LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.3, "start-up": 2.5}
+_LONGER = {
+    "training-step": 2.0,
+    "memory": 1.5,
+    "throughput": 0.3,
+    "start-up": 2.5,
+    **dict.fromkeys(MODELS, 1.5),
+}
 #: Times that a throughput question measures: forward, and with backward.
 _MEASUREMENTS = 2
 

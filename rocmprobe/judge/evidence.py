@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any, Optional
 
+from rocmprobe.cases import CONVOLUTIONAL_MODELS, MODELS
 from rocmprobe.model import (
     FAILING_STATES,
     SEVERITIES,
@@ -65,9 +66,10 @@ def device_of(results: Results) -> Optional[str]:
 def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> Standing:
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
-    Inference asks the forward direction alone. Training asks all directions, the step under autocast to
-    ``dtype``, and whatever the dtype, the training step, which includes batch norm (without PyTorch, batch
-    norm itself): mixed precision trains in float32 too. What is not applicable does not count, and nothing
+    Inference asks the forward direction alone. Training asks all directions, the step and the models under
+    autocast to ``dtype``, and whatever the dtype, the training step, which includes batch norm (without
+    PyTorch, batch norm itself), and the models in float32: mixed precision trains in float32 too. Of the
+    models those with convolution count; an LSTM has words of its own, as its layer has. What is not applicable does not count, and nothing
     does where no outcome but a training step is of ``dtype``.
     """
     device = device_of(results)
@@ -79,7 +81,9 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
         and outcome.cause != "run-died"
         and _counts(outcome, dtype, purpose)
     )
-    asked_of_dtype = any(outcome.dtype == dtype and outcome.check != "autocast-step" for outcome in counted)
+    asked_of_dtype = any(
+        outcome.dtype == dtype and outcome.check not in ("autocast-step", *MODELS) for outcome in counted
+    )
     if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
@@ -106,6 +110,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     return (
         alone
         or outcome.check in ("training-step", "gradients")
+        or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
         or (outcome.check in ("convolution", "autocast-step") and outcome.dtype == dtype)
     )
 
@@ -164,7 +169,7 @@ def times(
     timed: dict[str, dict[str, float]] = {}
     for outcome in results.outcomes:
         known = (outcome.device, outcome.check, outcome.dtype) == (device, "throughput", dtype)
-        seconds = _seconds(outcome.timings.get(key))
+        seconds = seconds_of(outcome.timings.get(key))
         if (
             known
             and outcome.problem
@@ -183,7 +188,7 @@ def times(
     return {name: geometric_mean([rows[text] for text in common]) for name, rows in timed.items()}
 
 
-def _seconds(value: Any) -> Optional[float]:
+def seconds_of(value: Any) -> Optional[float]:
     """``value`` if it is a time; results may come from elsewhere, and hold anything."""
     return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
-from rocmprobe.report import matrix, measures, memory, solvers, text, timing, validation
+from rocmprobe.report import matrix, measures, memory, models, solvers, text, timing, validation
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -111,6 +111,7 @@ def build(results: Results) -> dict[str, Any]:
         "start_up": timing.start_up(results),
         "validation": validation.validation(results),
         "memory": memory.memory(results),
+        "models": models.models(results),
         "facts": fact_rows(unlabelled(results.machine)),
         "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],

@@ -70,6 +70,7 @@ class ByTorch:
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
+            batch=self.spec.batch,
         )
 
     def _report_phase(self, phase: str) -> None:
