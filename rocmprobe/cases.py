@@ -49,12 +49,10 @@ CHECKS = {
     "training-step": Check("train", "Does a small CNN train as it does on the CPU in fp64?"),
     "autocast-step": Check("train", "Does it train so under autocast, with its loss scaled?"),
     "train-resnet": Check("train", "Does a ResNet train right, and how fast?", exclusive=True),
-    "train-detector": Check("train", "Does a network like YOLO train right, and how fast?", exclusive=True),
-    "train-unet": Check("train", "Does a U-Net with transposed convolution, and how fast?", exclusive=True),
-    "train-lstm": Check("train", "Does an LSTM over sequences train right, and how fast?", exclusive=True),
-    "train-depthwise": Check(
-        "train", "Does a network like MobileNet train right, and how fast?", exclusive=True
-    ),
+    "train-detector": Check("train", "Does a detector train right, and how fast?", exclusive=True),
+    "train-unet": Check("train", "Does a U-Net train right, and how fast?", exclusive=True),
+    "train-lstm": Check("train", "Does an LSTM train right, and how fast?", exclusive=True),
+    "train-depthwise": Check("train", "Does a depthwise network train right, and how fast?", exclusive=True),
     "all-reduce": Check("multi-gpu", "Do all GPUs come to the sum of what each of them holds?"),
     "data-parallel": Check("multi-gpu", "Does DataParallel over all GPUs train as one of them does?"),
 }

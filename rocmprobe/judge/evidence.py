@@ -69,8 +69,8 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
     Inference asks the forward direction alone. Training asks all directions, the step and the models under
     autocast to ``dtype``, and whatever the dtype, the training step, which includes batch norm (without
     PyTorch, batch norm itself), and the models in float32: mixed precision trains in float32 too. Of the
-    models those with convolution count; an LSTM has words of its own, as its layer has. What is not applicable does not count, and nothing
-    does where no outcome but a training step is of ``dtype``.
+    models those with convolution count; an LSTM has words of its own, as its layer has. What is not
+    applicable does not count, and nothing does where no outcome but a training is of ``dtype``.
     """
     device = device_of(results)
     counted = tuple(

@@ -52,12 +52,8 @@ def models(results: Results) -> Optional[Models]:
 
 def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
     numerics = outcome.numerics
-    losses = numerics.get("losses")
-    fell = (
-        f"{text.show(losses[0])} → {text.show(losses[-1])}"
-        if isinstance(losses, (list, tuple)) and losses
-        else ""
-    )
+    losses = numerics.get("losses") or ()
+    fell = " → ".join(text.show(losses[place]) for place in (0, -1)) if losses else ""
     devices = {each.device for each in all_of_them}
     setting = outcome.setting if len(devices) == 1 else f"{outcome.setting} ({outcome.device})"
     rate = next((f"{text.show(numerics[key])} {unit}" for key, unit in _RATES.items() if key in numerics), "")

@@ -17,8 +17,8 @@ class _Needs:
     ``below``: checks in its own dtype under ``default``; ``outside``: such checks, where its setting keeps
     convolution out of the vendor library; ``beside``: checks in its own dtype under ``default`` or
     ``vendor-off``, whichever treats other layers as its setting does; ``float32``: checks in float32 under
-    its own setting; ``autocast``: checks under autocast to its own dtype and under its own setting, unless
-    that dtype is float32. ``convolution``: of the first native problem under its own setting, "every" direction,
+    its own setting; ``autocast``: checks under autocast to its own dtype, unless that is float32, and under
+    its own setting. ``convolution``: of the first native problem under its own setting, "every" direction,
     its "own" one, or "fwd".
     """
 

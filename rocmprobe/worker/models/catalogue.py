@@ -39,11 +39,10 @@ def drawn(recipe: Recipe, seed: int) -> nn.Module:
         values = _uniform(generator, parameter.shape)
         if parameter.dim() > 1:
             # Kaiming's bound, which keeps the variance through layers that halve it.
-            bound = math.sqrt(6 / parameter[0].numel())
+            values *= math.sqrt(6 / parameter[0].numel())
         else:
-            bound = 0.1
-        scaled = values * bound + (1.0 if parameter.dim() == 1 and name.endswith("weight") else 0.0)
-        parameter.data.copy_(scaled.to(torch.float32))
+            values = 0.1 * values + name.endswith("weight")
+        parameter.data.copy_(values.to(torch.float32))
     return network
 
 

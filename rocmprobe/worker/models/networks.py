@@ -52,7 +52,7 @@ class Detector(nn.Module):
         self.classes = nn.ModuleList([_branch(16, classes), _branch(24, classes)])
 
     def forward(self, images: Tensor, targets: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """``targets`` are the boxes (N, 4, side, side) and classes (N, classes, side, side) of both scales."""
+        """``targets`` are boxes (N, 4, side, side) and classes (N, classes, side, side) of both scales."""
         fine = self.fine(images)
         coarse = self.coarse(fine)
         raised = F.interpolate(coarse, scale_factor=2.0, mode="nearest")
