@@ -60,7 +60,7 @@ class Planted(shim.Layer):
             output = proceed(call).clone()
             output[:, 0] *= 2
             return output
-        if self.kind == "drops a tap":
+        if self.kind == "drops a tap" and call.weight.shape[-1] > 1:
             weight = call.weight.clone()
             weight[..., 0, 0] = 0
             return proceed(replace(call, weight=weight))

@@ -22,8 +22,8 @@ _SIMULATED = "The GPU: these are times of the CPU that stands in for it."
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one training step (forward, backward, optimizer) on ``batch`` samples of the shape ``input``,
-    and what they lie between. ``own``: it is of the user's own network."""
+    """Seconds of one training step (forward, backward, optimizer) and what they lie between, on ``batch``
+    samples of the shape ``input``. ``own``: it is of the user's own network."""
 
     name: str
     device: str
