@@ -43,7 +43,8 @@ DTYPES: dict[str, Callable[[], Precision]] = {
 
 
 class Planted(shim.Layer):
-    """A fault in the ``nth`` convolution of every forward pass, or in all of them where that is None."""
+    """A fault in one convolution of every forward pass, the ``nth`` of the ``count`` that can have it, or in all
+    of these where ``nth`` is None."""
 
     name = "planted"
 
@@ -52,19 +53,20 @@ class Planted(shim.Layer):
         self.seen = 0
 
     def convolution(self, call: Any, proceed: Any) -> Any:
+        has_taps = call.weight.shape[-1] > 1
+        if self.kind == "zeroes a bias gradient" or (self.kind == "drops a tap" and not has_taps):
+            return proceed(call)
         position = self.seen % self.count
         self.seen += 1
         if self.nth not in (None, position):
             return proceed(call)
-        if self.kind == "doubles a channel":
-            output = proceed(call).clone()
-            output[:, 0] *= 2
-            return output
-        if self.kind == "drops a tap" and call.weight.shape[-1] > 1:
+        if self.kind == "drops a tap":
             weight = call.weight.clone()
             weight[..., 0, 0] = 0
             return proceed(replace(call, weight=weight))
-        return proceed(call)
+        output = proceed(call).clone()
+        output[:, 0] *= 2
+        return output
 
     def convolution_backward(self, call: Any, proceed: Any) -> Any:
         data, weight, bias = proceed(call)
@@ -103,17 +105,14 @@ def faulty(name: str) -> dict[str, Any]:
     """The smallest deviations with a fault in one convolution, and those with it in every one."""
     network = NETWORKS[name].build()
     layers = [each for each in network.modules() if isinstance(each, (nn.Conv2d, nn.ConvTranspose2d))]
-    suffers: dict[str, list[int]] = {
-        "doubles a channel": list(range(len(layers))),
-        "drops a tap": [nth for nth, layer in enumerate(layers) if layer.kernel_size[0] > 1],
+    suffer = {
+        "doubles a channel": len(layers),
+        "drops a tap": sum(layer.kernel_size[0] > 1 for layer in layers),
     }
     found: dict[str, Any] = {}
-    for kind, places in suffers.items():
-        ones = [with_fault(name, Planted(kind, nth, len(layers))) for nth in places]
-        found[kind] = {
-            "in one": most(ones, min),
-            "in all": with_fault(name, Planted(kind, None, len(layers))),
-        }
+    for kind, count in suffer.items():
+        ones = [with_fault(name, Planted(kind, nth, count)) for nth in range(count)]
+        found[kind] = {"in one": most(ones, min), "in all": with_fault(name, Planted(kind, None, count))}
     if any(layer.bias is not None for layer in layers):
         kind = "zeroes a bias gradient"
         found[kind] = {"in all": with_fault(name, Planted(kind, None, len(layers)))}
@@ -121,6 +120,8 @@ def faulty(name: str) -> dict[str, Any]:
 
 
 def with_fault(name: str, layer: shim.Layer) -> dict[str, float]:
+    # It is kept from here on, and must not meet the fault.
+    training.reference(name, training.SEED)
     shim.add_layer(layer, "cpu")
     try:
         return deviations(name, training.SEED, DTYPES["float32"]())
