@@ -43,8 +43,8 @@ DTYPES: dict[str, Callable[[], Precision]] = {
 
 
 class Planted(shim.Layer):
-    """A fault in one convolution of every forward pass, the ``nth`` of the ``count`` that can have it, or in all
-    of these where ``nth`` is None."""
+    """A fault in one convolution of every forward pass, the ``nth`` of the ``count`` that can have it, or in
+    all of these where ``nth`` is None."""
 
     name = "planted"
 

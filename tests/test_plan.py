@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocmprobe.cases import CHECKS
+from rocmprobe.cases import CHECKS, MODELS
 from rocmprobe.model import DIRECTIONS
 from rocmprobe.problems import problems
 from rocmprobe.runner.options import RunOptions
@@ -49,6 +49,7 @@ EVERYTHING = (
     Question("gradients", ("vendor-off", "bypass"), problems="gradients"),
     Question("memory", ("default", "bypass"), problems="memory"),
     *PRIMITIVES,
+    *(Question(check, ("default", "bypass"), ("float32", "float16"), level="standard") for check in MODELS),
     Question("throughput", ("every",), problems="throughput"),
     Question("start-up", ("every",), problems="start-up"),
 )
@@ -343,3 +344,39 @@ class TestWithoutTorch:
         found = self.planned("capi")
         trained = {case.setting for case in found if case.check == "batch-norm"}
         assert trained == {case.setting for case in found if case.check == "convolution"}
+
+
+class TestLevels:
+    """The models are asked from level standard on, and wherever they are named."""
+
+    QUESTION = Question("train-unet", settings=("default",), level="standard")
+
+    @pytest.mark.parametrize(
+        ("options", "asked"),
+        [
+            (RunOptions(), False),
+            (RunOptions(level="standard"), True),
+            (RunOptions(level="long"), True),
+            (RunOptions(estimate="images=5 epochs=1"), True),
+            (RunOptions(only=("train-unet",)), True),
+            (RunOptions(only=("train-resnet",)), False),
+            (RunOptions(level="long", purpose="inference"), False),
+        ],
+    )
+    def test_a_question_has_a_first_level(self, options, asked):
+        assert bool(planned(self.QUESTION, options)) is asked
+
+    def test_a_model_stands_on_the_training_step_of_its_setting(self):
+        case = one(Question("train-unet", settings=("bypass",), dtypes=("float16",)), "bypass")
+        assert [need.split("/", 2)[2] for need in case.needs] == [
+            "bypass/training-step/float32",
+            "bypass/autocast-step/float16",
+        ]
+
+    def test_the_lstm_stands_on_its_layer(self):
+        case = one(Question("train-lstm", settings=("default",), dtypes=("float32",)), "default",
+                   RunOptions(level="standard"))  # fmt: skip
+        assert [need.split("/", 2)[2] for need in case.needs] == [
+            "default/gemm/float32",
+            "default/lstm/float32",
+        ]
