@@ -70,7 +70,7 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
     autocast to ``dtype``, and whatever the dtype, the training step, which includes batch norm (without
     PyTorch, batch norm itself), and the models in float32: mixed precision trains in float32 too. Of the
     models those with convolution count; an LSTM has words of its own, as its layer has. What is not
-    applicable does not count, and nothing does where no outcome but a training is of ``dtype``.
+    applicable does not count, and nothing does where no outcome is of ``dtype`` but under autocast.
     """
     device = device_of(results)
     counted = tuple(
@@ -81,13 +81,15 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
         and outcome.cause != "run-died"
         and _counts(outcome, dtype, purpose)
     )
-    asked_of_dtype = any(
-        outcome.dtype == dtype and outcome.check not in ("autocast-step", *MODELS) for outcome in counted
-    )
+    asked_of_dtype = any(outcome.dtype == dtype and not _under_autocast(outcome) for outcome in counted)
     if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
     return Standing(setting, counted, against)
+
+
+def _under_autocast(outcome: Outcome) -> bool:
+    return outcome.check == "autocast-step" or (outcome.check in MODELS and outcome.dtype != "float32")
 
 
 def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
