@@ -80,10 +80,16 @@ class Trainer:
 
 @cache
 def reference(name: str, seed: int = SEED) -> Trained:
-    """The training in fp64 on the CPU, in PyTorch's own kernels and by its own algorithms alone."""
+    """The training in fp64 on the CPU, which PyTorch keeps from oneDNN."""
     trainer = Trainer(name, "cpu", plain(torch.float64), BATCH, seed)
-    for _ in range(STEPS):
-        trainer.step()
+    threads = torch.get_num_threads()
+    # It is too small to gain by threads, which wait for each other where the machine is busy.
+    torch.set_num_threads(1)
+    try:
+        for _ in range(STEPS):
+            trainer.step()
+    finally:
+        torch.set_num_threads(threads)
     return trainer.trained()
 
 
