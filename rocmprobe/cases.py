@@ -53,9 +53,18 @@ CHECKS = {
     "convolution-add-relu": Check("primitives", "Is convolution, bias, sum and ReLU in one operator right?"),
     "training-step": Check("train", "Does a small CNN train as it does on the CPU in fp64?"),
     "autocast-step": Check("train", "Does it train so under autocast, with its loss scaled?"),
+    "train-resnet": Check("train", "Does a ResNet train right, and how fast?", exclusive=True),
+    "train-detector": Check("train", "Does a detector train right, and how fast?", exclusive=True),
+    "train-unet": Check("train", "Does a U-Net train right, and how fast?", exclusive=True),
+    "train-lstm": Check("train", "Does an LSTM train right, and how fast?", exclusive=True),
+    "train-depthwise": Check("train", "Does a depthwise network train right, and how fast?", exclusive=True),
     "all-reduce": Check("multi-gpu", "Do all GPUs come to the sum of what each of them holds?"),
     "data-parallel": Check("multi-gpu", "Does DataParallel over all GPUs train as one of them does?"),
 }
+
+#: The checks that train one of the small networks, and of these the ones that stand on convolution.
+MODELS = ("train-resnet", "train-detector", "train-unet", "train-lstm", "train-depthwise")
+CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 
 
 #: Checks that ask convolution for right numbers, and whose answers count for a setting.

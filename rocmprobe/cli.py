@@ -89,6 +89,12 @@ def main() -> None:
 @click.option(
     "--problem", "problems", multiple=True, metavar="TEXT", help="Ask about this convolution instead."
 )
+@click.option(
+    "--estimate",
+    default="",
+    metavar="TEXT",
+    help="Time of a training: 'images=N epochs=N batch=N' (docs/models.md).",
+)
 @click.option("--only", multiple=True, metavar="ID", help="Only these checks, or case ids by pattern.")
 @click.option("--skip", multiple=True, metavar="ID", help="Leave these out.")
 @click.option(
@@ -134,6 +140,7 @@ def run_command(
       rocmprobe run --simulate rdna1-rocm52-conv-dead
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
       rocmprobe run --driver capi --libraries /opt/rocm
+      rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
     """
     from rich.console import Console
 

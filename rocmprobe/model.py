@@ -286,6 +286,42 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class TrainingTime:
+    """What a training takes with the network ``name``, in seconds: of a step as it was timed with ``batch``
+    samples of the shape ``input``, and of an epoch and the whole training; each median, and from p10 to p90
+    of a step. ``own``: it is the user's own network, which then counts."""
+
+    name: str
+    device: str
+    setting: str
+    dtype: str
+    input: str
+    batch: int
+    step: float
+    step_low: float
+    step_high: float
+    epoch: float
+    epoch_low: float
+    epoch_high: float
+    training: float
+    training_low: float
+    training_high: float
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The training that ``--estimate`` names (``batch`` None: that of what was timed), and how long it
+    takes; ``left_out`` says what these times do not hold."""
+
+    images: int
+    epochs: int
+    batch: Optional[int]
+    times: tuple[TrainingTime, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Results:
     """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind."""
 
@@ -304,6 +340,7 @@ class Results:
     findings: tuple[Finding, ...] = ()
     recommendation: Optional[Recommendation] = None
     redacted: Mapping[str, int] = field(default_factory=dict)
+    estimate: Optional[Estimate] = None
 
 
 def to_json(value: Any) -> Any:

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rocmprobe.cases import CHECKS
+from rocmprobe.cases import CHECKS, MODELS
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import NAME, Appended, header
 
@@ -30,7 +30,7 @@ _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
 _WIDEST_CHECK = max(map(len, CHECKS))
 _LONGER = {
     "training-step": 2.0, "gradient-flow": 0.5, "memory": 1.5, "memory-sweep": 1.5, "throughput": 0.6,
-    "start-up": 2.5,
+    "start-up": 2.5, **dict.fromkeys(MODELS, 1.5),
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.cases import CHECKS
+from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
 from rocmprobe.judge.evidence import driver_of, dtypes, of_driver, standing
 from rocmprobe.model import BadInput, Results, Setting
 from rocmprobe.runner.options import RunOptions
@@ -15,7 +15,7 @@ from rocmprobe.solvers import are_switches
 _NOT_VERIFIED = tuple(
     name
     for name, check in CHECKS.items()
-    if check.exclusive
+    if (check.exclusive and name not in CONVOLUTIONAL_MODELS)
     or check.rung in ("controls", "primitives", "multi-gpu")
     or name in ("solver", "batch-norm-eval")
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocmprobe.cases import CHECKS
+from rocmprobe.cases import CHECKS, MODELS
 from rocmprobe.model import DIRECTIONS
 from rocmprobe.problems import problems
 from rocmprobe.runner.options import RunOptions
@@ -51,6 +51,7 @@ EVERYTHING = (
     Question("memory", ("default", "bypass"), problems="memory"),
     Question("memory-sweep", ("default", "bypass"), problems="memory"),
     *PRIMITIVES,
+    *(Question(check, ("default", "bypass"), ("float32", "float16"), level="standard") for check in MODELS),
     Question("throughput", ("every",), problems="throughput"),
     Question("start-up", ("every",), problems="start-up"),
 )
@@ -137,7 +138,8 @@ class TestNeeds:
             assert needs[check] == ("cuda:0/torch/default/elementwise/float32",)
 
     def test_every_check_has_its_needs(self):
-        assert {case.check for case in everything()} | {"solver"} == set(CHECKS)
+        asked = everything(RunOptions(level="standard"))
+        assert {case.check for case in asked} | {"solver"} == set(CHECKS)
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_a_dtype_stands_on_itself(self, dtype):
@@ -357,3 +359,39 @@ class TestWithoutTorch:
         found = self.planned("capi")
         trained = {case.setting for case in found if case.check == "batch-norm"}
         assert trained == {case.setting for case in found if case.check == "convolution"}
+
+
+class TestLevels:
+    """The models are asked from level standard on, and wherever they are named."""
+
+    QUESTION = Question("train-unet", settings=("default",), level="standard")
+
+    @pytest.mark.parametrize(
+        ("options", "asked"),
+        [
+            (RunOptions(), False),
+            (RunOptions(level="standard"), True),
+            (RunOptions(level="long"), True),
+            (RunOptions(estimate="images=5 epochs=1"), True),
+            (RunOptions(only=("train-unet",)), True),
+            (RunOptions(only=("train-resnet",)), False),
+            (RunOptions(level="long", purpose="inference"), False),
+        ],
+    )
+    def test_a_question_has_a_first_level(self, options, asked):
+        assert bool(planned(self.QUESTION, options)) is asked
+
+    def test_a_model_stands_on_the_training_step_of_its_setting(self):
+        case = one(Question("train-unet", settings=("bypass",), dtypes=("float16",)), "bypass")
+        assert [need.split("/", 2)[2] for need in case.needs] == [
+            "bypass/training-step/float32",
+            "bypass/autocast-step/float16",
+        ]
+
+    def test_the_lstm_stands_on_its_layer(self):
+        case = one(Question("train-lstm", settings=("default",), dtypes=("float32",)), "default",
+                   RunOptions(level="standard"))  # fmt: skip
+        assert [need.split("/", 2)[2] for need in case.needs] == [
+            "default/gemm/float32",
+            "default/lstm/float32",
+        ]

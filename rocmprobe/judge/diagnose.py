@@ -11,6 +11,7 @@ from rocmprobe.judge.convolution import native_convolution, other_dtypes, proble
 from rocmprobe.judge.drivers import confirmed, disagreement, other_isa, two_copies
 from rocmprobe.judge.evidence import MEASUREMENTS, by_severity, failed, of_driver, quoted
 from rocmprobe.judge.machine import MACHINE_RULES
+from rocmprobe.judge.models import models
 from rocmprobe.judge.primitives import controls, primitives, several_gpus
 from rocmprobe.judge.start_up import slow_first_calls
 from rocmprobe.judge.sweep import faulty_solvers
@@ -34,7 +35,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (
         _ladder, controls, native_convolution, other_dtypes, problem_matrix, faulty_solvers, primitives,
-        _training_step, _autocast_step, several_gpus, _as_found, _bypass, _fallback, slow_first_calls,
+        _training_step, _autocast_step, models, several_gpus, _as_found, _bypass, _fallback, slow_first_calls,
     )  # fmt: skip
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)

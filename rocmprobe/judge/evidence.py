@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Optional
 
-from rocmprobe.cases import CONVOLUTIONS
+from rocmprobe.cases import CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
 from rocmprobe.judge.comparison import time_of
 from rocmprobe.model import (
     FAILING_STATES,
@@ -69,12 +69,14 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
     Inference asks the forward direction alone. Training asks all directions and the gradients that autograd
-    makes of them, the step under autocast to ``dtype``, and whatever the dtype, the training step, which
-    includes batch norm (without PyTorch, batch norm itself): mixed precision trains in float32 too. What is
-    not applicable does not count, and nothing does where no outcome but a training step is of ``dtype``.
+    makes of them, the step and the models under autocast to ``dtype``, and whatever the dtype, the training
+    step, which includes batch norm (without PyTorch, batch norm itself), and the models in float32: mixed
+    precision trains in float32 too. Of the models those with convolution count; an LSTM has words of its own,
+    as its layer has. What is not applicable does not count, and nothing does where no outcome is of ``dtype``
+    but under autocast.
     """
     counted = _counted(results, setting.name, dtype, purpose)
-    asked_of_dtype = any(outcome.dtype == dtype and outcome.check != "autocast-step" for outcome in counted)
+    asked_of_dtype = any(outcome.dtype == dtype and not _under_autocast(outcome) for outcome in counted)
     if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
@@ -102,6 +104,10 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
     return failed(filter(in_matrix, _counted(results, stands_for_it, dtype, purpose)))
 
 
+def _under_autocast(outcome: Outcome) -> bool:
+    return outcome.check == "autocast-step" or (outcome.check in MODELS and outcome.dtype != "float32")
+
+
 def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
     """Whether a run that was cut off asked other settings whether they train, and not this one."""
     return (
@@ -125,6 +131,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     return (
         alone
         or outcome.check in ("training-step", "gradients")
+        or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
         or (outcome.check in (*CONVOLUTIONS, "gradient-flow", "autocast-step") and outcome.dtype == dtype)
     )
 

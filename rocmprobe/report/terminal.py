@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rocmprobe.judge.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model import Finding, Outcome, Results
-from rocmprobe.report import text, view
+from rocmprobe.report import models, text, view
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
@@ -46,6 +46,8 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
             console.print(styled(("Confidence: ", "dim"), (recommendation.confidence, "")))
         if recommendation.verify:
             console.print(styled(("Check it again: ", "dim"), (recommendation.verify, "")), soft_wrap=True)
+    if results.estimate:
+        console.print(styled(("Estimate: ", "dim"), (models.line(results), "")))
     print_findings(results.findings, console)
     sweep = summary(results)
     if sweep and not any(found.id == FAULTY_SOLVERS for found in results.findings):

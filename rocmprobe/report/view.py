@@ -10,7 +10,17 @@ from typing import Any, Optional
 
 from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
-from rocmprobe.report import matrix, measures, memory, solvers, start_up, text, throughput, validation
+from rocmprobe.report import (
+    matrix,
+    measures,
+    memory,
+    models,
+    solvers,
+    start_up,
+    text,
+    throughput,
+    validation,
+)  # fmt: skip
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -113,6 +123,7 @@ def build(results: Results) -> dict[str, Any]:
         "start_up": start_up.start_up(results),
         "validation": validation.validation(results),
         "memory": memory.memory(results),
+        "models": models.models(results),
         "facts": fact_rows(unlabelled(results.machine)),
         "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],

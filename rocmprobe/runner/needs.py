@@ -17,6 +17,7 @@ class _Needs:
     ``below``: checks in its own dtype under ``default``; ``outside``: such checks, where its setting keeps
     convolution out of the vendor library; ``beside``: checks in its own dtype under ``default`` or
     ``vendor-off``, whichever treats other layers as its setting does; ``float32``: checks in float32 under
+    its own setting; ``autocast``: checks under autocast to its own dtype, unless that is float32, and under
     its own setting. ``convolution``: of the first native problem under its own setting, "every" direction,
     its "own" one, or "fwd".
     """
@@ -25,6 +26,7 @@ class _Needs:
     outside: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     float32: tuple[str, ...] = ()
+    autocast: tuple[str, ...] = ()
     convolution: str = ""
 
 
@@ -34,6 +36,7 @@ _CONVOLUTION = _Needs(("elementwise",), outside=("gemm",))
 _ANOTHER = _Needs(("elementwise",), outside=("gemm",), convolution="own")
 _CONVOLVED = _Needs(convolution="every")
 _FUSED = _Needs(("elementwise",), outside=("gemm",), convolution="fwd")
+_MODEL = _Needs(float32=("training-step",), autocast=("autocast-step",))
 _STANDS_ON: Mapping[str, _Needs] = {
     # A device that does not open is not asked again for every dtype.
     "copy": _Needs(float32=("copy",)),
@@ -68,6 +71,11 @@ _STANDS_ON: Mapping[str, _Needs] = {
     "autocast-step": _Needs(
         ("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"
     ),
+    "train-resnet": _MODEL,
+    "train-detector": _MODEL,
+    "train-unet": _MODEL,
+    "train-lstm": _Needs(("gemm",), beside=("lstm",), float32=("train-lstm",)),
+    "train-depthwise": _MODEL,
     "all-reduce": _KERNELS,
     "data-parallel": _Needs(("all-reduce",), float32=("training-step",)),
 }
@@ -101,6 +109,7 @@ def needs(
             for check in of_check.float32
             if (check, case.dtype) != (case.check, "float32")
         ),
+        *(gate(check, setting.name, dtype) for check in of_check.autocast if dtype != "float32"),
     )
 
 

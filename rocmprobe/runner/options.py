@@ -11,7 +11,8 @@ from rocmprobe.cases import Case
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of ``rocmprobe run`` that decide what is asked of the machine."""
+    """Options of ``rocmprobe run`` that decide what is asked of the machine. ``estimate`` is a workload in
+    words, or empty."""
 
     device: str = "auto"
     level: str = "quick"
@@ -24,6 +25,7 @@ class RunOptions:
     redact: bool = True
     driver: str = "auto"
     libraries: str = ""
+    estimate: str = ""
 
     def selects(self, case: Case) -> bool:
         """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rocmprobe.cases import Case
+from rocmprobe.cases import MODELS, Case
 from rocmprobe.model import DIRECTIONS, Setting
 from rocmprobe.problem_matrix import problem_matrix
-from rocmprobe.problems import Problem, parse_problem, problems
+from rocmprobe.problems import LEVELS, Problem, parse_problem, problems
 from rocmprobe.runner.needs import needs
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
@@ -32,19 +32,22 @@ _DIRECT = {
 class Question:
     """What ``@pytest.mark.asks`` says: a check, for which settings ("every", names, or "forced" for those
     that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``, or
-    "matrix"), with each direction apart or not."""
+    "matrix"), with each direction apart or not. ``level`` is the first one that it is asked at."""
 
     check: str
     settings: tuple[str, ...] = ("default",)
     dtypes: tuple[str, ...] = ("float32",)
     problems: str = ""
     directions: bool = False
+    level: str = "quick"
 
 
 def cases(
     question: Question, target: Target, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
     """The cases of ``question`` on one target, in the order in which they should be settled."""
+    if not _asked_at(question, options):
+        return
     for driver in target.drivers:
         asked = _directly(question) if driver == "capi" else question
         for setting in settings:
@@ -53,6 +56,15 @@ def cases(
                 form = Case(target.device, driver, setting.name, asked.check, "")
                 for case in _under(asked, form, target, setting, options):
                     yield replace(case, needs=needs(case, setting, native, _directions(options)))
+
+
+def _asked_at(question: Question, options: RunOptions) -> bool:
+    """Whether the run's level reaches that of the question. One that is named is asked at any level, and an
+    estimate names the models; nobody asks how to train where the purpose is inference."""
+    if question.check in MODELS and options.purpose == "inference":
+        return False
+    named = question.check in options.only or (bool(options.estimate) and question.check in MODELS)
+    return named or LEVELS.index(options.level) >= LEVELS.index(question.level)
 
 
 def _under(

@@ -39,6 +39,7 @@ from rocmprobe.runner.session import unasked
 from rocmprobe.runner.targets import Target, find_targets, targets_of
 from rocmprobe.settings import search_flags, settings_for
 from rocmprobe.solvers import forced_setting, solvers
+from rocmprobe.workload import parse_workload
 
 
 def begin(options: RunOptions, out: Optional[Path], verified: Optional[Setting] = None) -> Path:
@@ -51,6 +52,10 @@ def begin(options: RunOptions, out: Optional[Path], verified: Optional[Setting] 
     """
     for text in options.problems:
         parse_problem(text)
+    if options.estimate:
+        parse_workload(options.estimate)
+        if options.purpose == "inference":
+            raise BadInput("--estimate: it is of a training; leave out --purpose inference")
     _name_libraries(options.libraries)
     machine = detect()
     simulation = load_machine(options.simulate) if options.simulate else None

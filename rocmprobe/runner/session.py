@@ -21,6 +21,7 @@ from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
 from rocmprobe.runner.trial import Trials
 from rocmprobe.solvers import cure
+from rocmprobe.workload import parse_workload
 
 #: States of a gate that let pass what stands on it: it holds, or nothing was learned of it.
 _OPEN = WORKING_STATES | (UNLEARNED_STATES - {"blocked"})
@@ -54,6 +55,7 @@ class Session:
             budgets,
             simulated,
             self.journal,
+            parse_workload(self.options.estimate).batch if self.options.estimate else None,
         )
 
     def plan(self, cases: Iterable[Case], alone: bool) -> None:

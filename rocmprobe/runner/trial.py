@@ -90,11 +90,13 @@ class Trials:
         budgets: Budgets,
         simulated: Optional[SimulatedMachine],
         journal: Journal,
+        batch: Optional[int] = None,
     ) -> None:
         self._targets = targets
         self._settings = settings
         self._derived: dict[tuple[str, str, str], Setting] = {}
         self._budgets = budgets
+        self._batch = batch
         self._simulated = to_json(simulated) if simulated else None
         self._fresh = simulated is not None and simulated.fresh
         self._journal = journal
@@ -213,7 +215,7 @@ class Trials:
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
-                "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb,
+                "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb, "batch": self._batch,
                 "simulated": self._simulated, "environ": environ,
                 "first": to_json(case), "place": to_json(place) if place else None,
             }

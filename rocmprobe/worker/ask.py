@@ -52,7 +52,7 @@ class Ask:
     set already), ``report_phase`` tells the controller which budget runs, ``seconds`` is how long a
     throughput measurement may take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
-    timed beside what is asked.
+    timed beside what is asked; ``batch``: the one that networks are to be timed with.
     """
 
     dtype: Any
@@ -67,6 +67,7 @@ class Ask:
     bypass: bool
     naive: bool = False
     sweep_bytes: int = 64 << 20
+    batch: Optional[int] = None
 
     @property
     def the_problem(self) -> Problem:

@@ -73,6 +73,7 @@ class ByTorch:
             # Once for each problem: beside the bypass, which stands on the same GEMM and is its only rival.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
+            batch=self.spec.batch,
         )
 
     def _report_phase(self, phase: str) -> None:

@@ -42,6 +42,7 @@ class Spec:
 
     ``first`` is the case that it is started for; only a simulated machine asks, which may break at once.
     ``place`` is where the libraries are that the driver ``capi`` calls; without one the driver is ``torch``.
+    ``batch`` is the one that networks are timed with, None for their own.
     """
 
     device: str
@@ -53,6 +54,7 @@ class Spec:
     environ: dict[str, str] = field(default_factory=dict)
     first: Optional[Case] = None
     place: Optional[Place] = None
+    batch: Optional[int] = None
 
     def breaking(self, events: int) -> Optional[Breaking]:
         """What is to break in this process; the CPU of its own setting never does."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocmprobe.worker.ask import Answer, Ask
-from rocmprobe.worker.checks import controls, fused, ladder, normalization, recurrent, several_gpus, training
+from rocmprobe.worker.checks import (
+    controls,
+    fused,
+    ladder,
+    models,
+    normalization,
+    recurrent,
+    several_gpus,
+    training,
+)
 from rocmprobe.worker.checks.convolution import convolution
 from rocmprobe.worker.checks.gradient_flow import gradient_flow
 from rocmprobe.worker.checks.gradients import gradients
@@ -43,6 +52,7 @@ ANSWERED_BY: dict[str, Callable[[Ask], Answer]] = {
     "convolution-add-relu": fused.convolution_add_relu,
     "training-step": training.training_step,
     "autocast-step": training.autocast_step,
+    **models.ANSWERS,
     "all-reduce": several_gpus.all_reduce,
     "data-parallel": several_gpus.data_parallel,
 }

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, Callable, Optional
 
 from rocmprobe.worker.ask import Answer, Ask
-from rocmprobe.worker.checks.layer import TINY, autocast, held
+from rocmprobe.worker.checks.layer import TINY, held
+from rocmprobe.worker.precision import autocast
 from rocmprobe.worker.tensors import Tensors, run, uniform
 
 #: Largest deviation of a gradient from fp64, as a share of the reference's largest value, by the dtype in
@@ -132,7 +133,11 @@ def gradient_flow(ask: Ask) -> Answer:
     import torch
 
     half = ask.dtype in (torch.float16, torch.bfloat16)
-    context, dtype = (autocast(ask), torch.float32) if half else (nullcontext, ask.dtype)
+    context, dtype = (
+        (autocast(ask.backend.device_type, ask.dtype).autocast, torch.float32)
+        if half
+        else (nullcontext, ask.dtype)
+    )
     problem = ask.the_problem
     drawn = uniform(problem, ask.dtype, ask.seed())
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Callable
 
-from rocmprobe.worker.ask import Answer, Ask, NotApplicable
+from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.compare import errors
 
 #: Largest deviation from fp64 that a right layer may show, by its dtype, as a share of the reference's
@@ -74,17 +73,6 @@ def with_gradients(output: Any, leaves: Mapping[str, Any], grad: Any) -> dict[st
     gradients = torch.autograd.grad(output, list(leaves.values()), grad)
     named = {f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients)}
     return {"output": output.detach(), **named}
-
-
-def autocast(ask: Ask) -> Callable[[], AbstractContextManager[Any]]:
-    """A context factory: autocast to the dtype asked about. Raises NotApplicable where torch has none."""
-    import torch
-
-    kind = ask.backend.device_type
-    # The same versions of torch brought both.
-    if kind == "cpu" and ask.dtype == torch.float16 and not hasattr(torch.amp, "GradScaler"):
-        raise NotApplicable(f"torch {torch.__version__} has no autocast to float16 on a CPU")
-    return lambda: torch.autocast(kind, dtype=ask.dtype)
 
 
 def leaf(tensor: Any) -> Any:

@@ -1,0 +1,77 @@
+"""What a training of the user's size takes: from steps that were timed, scaled by their number alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from rocmprobe.cases import MODELS
+from rocmprobe.judge.comparison import time_of
+from rocmprobe.model import WORKING_STATES, Estimate, Outcome, Results, TrainingTime
+from rocmprobe.workload import Workload, parse_workload
+
+_LEFT_OUT = (
+    "Networks and images of another size than those that were timed: take the network that resembles yours, "
+    "and expect the time to grow with the pixels.",
+    "Loading and augmenting the data, validation, checkpoints, and the first step, which may compile.",
+    "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
+)
+_SIMULATED = "The GPU: these are times of the CPU that stands in for it."
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one training step (forward, backward, optimizer) and what they lie between, on ``batch``
+    samples of the shape ``input``. ``own``: it is of the user's own network."""
+
+    name: str
+    device: str
+    setting: str
+    dtype: str
+    input: str
+    batch: int
+    low: float
+    median: float
+    high: float
+    own: bool = False
+
+
+def estimate(results: Results) -> Optional[Estimate]:
+    """The time of the training that ``--estimate`` names, for every network and setting timed; None where
+    the run was not asked for one."""
+    text = str(results.options.get("estimate") or "")
+    if not text:
+        return None
+    workload = parse_workload(text)
+    times = tuple(training_time(each, workload) for each in model_steps(results.outcomes))
+    left_out = (_SIMULATED, *_LEFT_OUT) if results.simulated else _LEFT_OUT
+    return Estimate(workload.images, workload.epochs, workload.batch, times, left_out)
+
+
+def training_time(step: StepTime, workload: Workload) -> TrainingTime:
+    """``step`` as often as the workload has batches of its size; the last one of an epoch may be smaller,
+    and counts as a whole one."""
+    steps = -(-workload.images // step.batch)
+    epoch, low, high = steps * step.median, steps * step.low, steps * step.high
+    epochs = workload.epochs
+    return TrainingTime(
+        step.name, step.device, step.setting, step.dtype, step.input, step.batch,
+        step.median, step.low, step.high, epoch, low, high, epochs * epoch, epochs * low, epochs * high,
+        step.own,
+    )  # fmt: skip
+
+
+def model_steps(outcomes: Iterable[Outcome]) -> Iterator[StepTime]:
+    """The steps of the small networks, where they trained right."""
+    for outcome in outcomes:
+        if outcome.check not in MODELS or outcome.state not in WORKING_STATES:
+            continue
+        times = [time_of(outcome.timings.get(key)) for key in ("step_p10", "step", "step_p90")]
+        batch: Any = outcome.numerics.get("batch")
+        low, median, high = times
+        if low and median and high and isinstance(batch, int) and batch > 0:
+            yield StepTime(
+                outcome.check[len("train-") :], outcome.device, outcome.setting, outcome.dtype,
+                str(outcome.numerics.get("input", "")), batch, low, median, high,
+            )  # fmt: skip

@@ -1,0 +1,127 @@
+"""Small real networks, trained for some steps and held against the same training in fp64; and what a step
+takes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from importlib import resources
+from typing import TYPE_CHECKING, Callable
+
+from rocmprobe._toml import tomllib
+from rocmprobe.cases import MODELS
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
+from rocmprobe.worker.precision import autocast, plain
+
+if TYPE_CHECKING:
+    from rocmprobe.worker.models.training import Trained, Trainer
+
+#: Steps before the timed ones: the bypass measures its algorithms in the third call of a problem.
+_WARM_UP = 3
+#: Seconds of timed steps, and the fewest steps.
+_TIMED_SECONDS, _FEWEST = 0.5, 8
+_DIGITS = 6
+
+
+def _trains(name: str, ask: Ask) -> Answer:
+    """In float32 as it is, in another dtype in fp32 under autocast to it, its loss scaled."""
+    from rocmprobe.worker.models import training
+    from rocmprobe.worker.models.catalogue import NETWORKS
+
+    def trainer(batch: int) -> Trainer:
+        fp32 = ask.dtype_name == "float32"
+        precision = plain(ask.dtype) if fp32 else autocast(ask.backend.device_type, ask.dtype)
+        return training.Trainer(name, ask.device, precision, batch, training.SEED)
+
+    expected = training.reference(name)
+    checked = ask.placed(lambda: trainer(training.BATCH))
+    try:
+        _, first = ask.first_call(checked.step)
+    except DeviceFailure as failure:
+        raise _unless_missing(failure, ask) from failure.__cause__
+    ask.steady_call(lambda: [checked.step() for _ in range(training.STEPS - 1)])
+    answer = _held(checked.trained(), expected, limits()[name][ask.dtype_name])
+    answer.timings["first_step"] = first
+    if answer.state == "pass":
+        batch = ask.batch or training.BATCH
+        timed = ask.placed(lambda: trainer(batch))
+        with ask.tested():
+            seconds = _step_seconds(ask, timed)
+        answer.timings.update(seconds)
+        network = NETWORKS[name]
+        rate = float(f"{batch / seconds['step']:.{_DIGITS}g}")
+        answer.numerics.update(batch=batch, input=network.input, **{f"{network.sample}s_per_second": rate})
+    return answer
+
+
+@lru_cache(maxsize=1)
+def limits() -> dict[str, dict[str, dict[str, float]]]:
+    """By network and dtype the largest deviation of ``losses``, ``gradients`` and ``ways``."""
+    text = resources.files("rocmprobe").joinpath("data/model_limits.toml").read_text("utf-8")
+    table: dict[str, dict[str, dict[str, float]]] = tomllib.loads(text)
+    return table
+
+
+def _unless_missing(failure: DeviceFailure, ask: Ask) -> Exception:
+    """oneDNN has no LSTM in float16 for every CPU; PyTorch gives it one under autocast all the same."""
+    text = str(failure.__cause__)
+    if ask.backend.device_type == "cpu" and "primitive descriptor for the LSTM" in text:
+        return NotApplicable(f"oneDNN has no such kernel on this CPU: {text.partition('.')[0]}")
+    return failure
+
+
+def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Answer:
+    """The answer that the deviation of ``result`` from ``expected`` makes, whatever was timed."""
+    from rocmprobe.worker.models.training import deviation
+
+    found = deviation(result, expected)
+    answer = Answer(
+        numerics={
+            "losses": [float(f"{loss:.{_DIGITS}g}") for loss in result.losses],
+            "skipped_steps": result.skipped,
+        }
+    )
+    if result.scale is not None:
+        answer.numerics["loss_scale"] = result.scale
+    errors: tuple[tuple[str, float, str], ...] = (
+        ("losses", found.losses, "the loss curve"),
+        ("gradients", found.gradients, f"the last gradient of {found.gradients_of}"),
+        ("ways", found.ways, f"the way of {found.ways_of}"),
+    )
+    for name, error, where in errors:
+        answer.numerics.update(
+            {f"{name}_error": error, f"{name}_error_limit": limit[name], f"{name}_of": where}
+        )
+        if not error <= limit[name] and not answer.message:
+            answer.state = "wrong"
+            answer.message = f"{where} deviates by {error:.2g} from fp64, the limit is {limit[name]:.2g}"
+    if not result.losses[-1] < result.losses[0]:
+        answer.state = "wrong"
+        answer.message = f"the loss does not fall: {result.losses[0]:.4g} to {result.losses[-1]:.4g}"
+    return answer
+
+
+def _step_seconds(ask: Ask, trainer: Trainer) -> dict[str, float]:
+    """Median of a step's seconds with p10 and p90, after a warm-up."""
+    for _ in range(_WARM_UP):
+        trainer.step()
+    seconds: list[float] = []
+    ends = time.perf_counter() + _TIMED_SECONDS
+    while len(seconds) < _FEWEST or time.perf_counter() < ends:
+        started = time.perf_counter()
+        trainer.step()
+        ask.backend.synchronize(ask.device)
+        seconds.append(time.perf_counter() - started)
+    deciles = statistics.quantiles(seconds, n=10, method="inclusive")
+    return {
+        "step": statistics.median(seconds), "step_p10": deciles[0], "step_p90": deciles[-1],
+        "step_repeats": len(seconds),
+    }  # fmt: skip
+
+
+#: Answers by check.
+ANSWERS: Mapping[str, Callable[[Ask], Answer]] = {
+    check: partial(_trains, check[len("train-") :]) for check in MODELS
+}

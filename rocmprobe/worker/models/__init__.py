@@ -1,0 +1,1 @@
+"""Small real networks, and training them: what the checks ``train-*`` ask about."""

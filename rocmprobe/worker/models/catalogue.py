@@ -1,0 +1,89 @@
+"""What is trained: each network with the data that it is trained on, drawn from a seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rocmprobe.worker.models.networks import Depthwise, Detector, Lstm, ResNet, UNet
+
+#: Side of the images; steps of the sequences and what each step holds.
+SIDE, STEPS, FEATURES = 32, 24, 16
+_CLASSES = 4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """``build()`` makes the network, ``draw(generator, batch)`` its inputs and targets in fp64 on the CPU;
+    ``rate`` is the learning rate, small enough that rounding is not amplified from step to step. ``input`` is
+    the shape of one ``sample``."""
+
+    build: Callable[[], nn.Module]
+    draw: Callable[[torch.Generator, int], tuple[Tensor, Any]]
+    rate: float
+    input: str = f"3x{SIDE}x{SIDE}"
+    sample: str = "image"
+
+
+def drawn(recipe: Recipe, seed: int) -> nn.Module:
+    """The network in fp64 on the CPU, its weights drawn in fp64 and rounded to fp32: the same numbers in
+    every dtype, process and version of torch."""
+    network = recipe.build().to(torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in network.named_parameters():
+        values = _uniform(generator, parameter.shape)
+        if parameter.dim() > 1:
+            # Kaiming's bound, which keeps the variance through layers that halve it.
+            values *= math.sqrt(6 / parameter[0].numel())
+        else:
+            values = 0.1 * values + name.endswith("weight")
+        parameter.data.copy_(values.to(torch.float32))
+    return network
+
+
+def _uniform(generator: torch.Generator, shape: Any) -> Tensor:
+    """Uniform in [-1, 1)."""
+    return torch.rand(tuple(shape), generator=generator, dtype=torch.float64) * 2 - 1
+
+
+def _values(generator: torch.Generator, *shape: int) -> Tensor:
+    return _uniform(generator, shape).to(torch.float32).to(torch.float64)
+
+
+def _labels(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randint(0, _CLASSES, shape, generator=generator)
+
+
+def _images(generator: torch.Generator, batch: int) -> tuple[Tensor, Any]:
+    return _values(generator, batch, 3, SIDE, SIDE), _labels(generator, batch)
+
+
+def _pixels(generator: torch.Generator, batch: int) -> tuple[Tensor, Any]:
+    return _values(generator, batch, 3, SIDE, SIDE), _labels(generator, batch, SIDE, SIDE)
+
+
+def _objects(generator: torch.Generator, batch: int) -> tuple[Tensor, Any]:
+    targets = []
+    for side in (SIDE // 4, SIDE // 8):
+        boxes = _values(generator, batch, 4, side, side)
+        kinds = (_values(generator, batch, _CLASSES, side, side) > 0.5).to(torch.float64)
+        targets.append((boxes, kinds))
+    return _values(generator, batch, 3, SIDE, SIDE), targets
+
+
+def _sequences(generator: torch.Generator, batch: int) -> tuple[Tensor, Any]:
+    return _values(generator, batch, STEPS, FEATURES), _labels(generator, batch)
+
+
+NETWORKS: Mapping[str, Recipe] = {
+    "resnet": Recipe(lambda: ResNet(_CLASSES), _images, 0.001),
+    "detector": Recipe(lambda: Detector(_CLASSES), _objects, 0.01),
+    "unet": Recipe(lambda: UNet(_CLASSES), _pixels, 0.002),
+    "lstm": Recipe(lambda: Lstm(FEATURES, _CLASSES), _sequences, 0.05, f"{STEPS}x{FEATURES}", "sequence"),
+    "depthwise": Recipe(lambda: Depthwise(_CLASSES), _images, 0.001),
+}

@@ -1,0 +1,166 @@
+"""The networks: each has the structure of a kind that people train, and few channels.
+
+Every one gives its loss itself: ``network(inputs, targets)``. Channels and image sides are chosen so that a
+training in fp64 takes a fraction of a second on one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ResNet(nn.Module):
+    """Basic blocks with batch norm, two of them strided with a projection beside them (He et al., 2016)."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.stem = _normed(3, 12, 3)
+        self.blocks = nn.Sequential(BasicBlock(12, 12, 1), BasicBlock(12, 24, 2), BasicBlock(24, 40, 2))
+        self.head = nn.Linear(40, classes)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        features = self.blocks(F.relu(self.stem(images)))
+        return F.cross_entropy(self.head(features.mean((2, 3))), labels)
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = _normed(inputs, outputs, 3, stride)
+        self.second = _normed(outputs, outputs, 3)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else _normed(inputs, outputs, 1, stride)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return F.relu(self.second(F.relu(self.first(images))) + self.shortcut(images))
+
+
+class Detector(nn.Module):
+    """A backbone of cross-stage partial blocks, a neck that joins two scales, and for each scale a head of
+    a branch for boxes and one for classes, as YOLOv8 has them (ultralytics, cfg/models/v8/yolov8.yaml)."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.fine = nn.Sequential(_silu(3, 8, 3, 2), _silu(8, 16, 3, 2), CrossStage(16, 16))
+        self.coarse = nn.Sequential(_silu(16, 24, 3, 2), CrossStage(24, 24))
+        self.neck = CrossStage(16 + 24, 16)
+        self.boxes = nn.ModuleList([_branch(16, 4), _branch(24, 4)])
+        self.classes = nn.ModuleList([_branch(16, classes), _branch(24, classes)])
+
+    def forward(self, images: Tensor, targets: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """``targets`` are boxes (N, 4, side, side) and classes (N, classes, side, side) of both scales."""
+        fine = self.fine(images)
+        coarse = self.coarse(fine)
+        raised = F.interpolate(coarse, scale_factor=2.0, mode="nearest")
+        scales = (self.neck(torch.cat((fine, raised), 1)), coarse)
+        loss = images.new_zeros(())
+        for features, box, kind, (its_boxes, its_kinds) in zip(scales, self.boxes, self.classes, targets):
+            loss = loss + F.smooth_l1_loss(box(features), its_boxes)
+            loss = loss + F.binary_cross_entropy_with_logits(kind(features), its_kinds)
+        return loss
+
+
+class CrossStage(nn.Module):
+    """Half of the channels through a bottleneck, the other half past it, both joined by a 1x1 convolution."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        half = outputs // 2
+        self.through, self.past = _silu(inputs, half, 1), _silu(inputs, half, 1)
+        self.bottleneck = nn.Sequential(_silu(half, half, 1), _silu(half, half, 3))
+        self.join = _silu(2 * half, outputs, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        through = self.through(images)
+        return self.join(torch.cat((through + self.bottleneck(through), self.past(images)), 1))
+
+
+class UNet(nn.Module):
+    """Two levels down by pooling, two up by transposed convolution, joined across (Ronneberger et al., 2015);
+    with batch norm, as is usual since."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([_double(3, 8), _double(8, 16)])
+        self.bottom = _double(16, 32)
+        self.raised = nn.ModuleList([nn.ConvTranspose2d(32, 16, 2, 2), nn.ConvTranspose2d(16, 8, 2, 2)])
+        self.up = nn.ModuleList([_double(32, 16), _double(16, 8)])
+        self.head = nn.Conv2d(8, classes, 1)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """``labels`` has the class of every pixel."""
+        across = []
+        for level in self.down:
+            across.append(level(images))
+            images = F.avg_pool2d(across[-1], 2)
+        images = self.bottom(images)
+        for raised, level in zip(self.raised, self.up):
+            images = level(torch.cat((raised(images), across.pop()), 1))
+        return F.cross_entropy(self.head(images), labels)
+
+
+class Lstm(nn.Module):
+    """Two layers of LSTM over a sequence, and a class from the last step."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(features, 32, num_layers=2, batch_first=True)
+        self.head = nn.Linear(32, classes)
+
+    def forward(self, sequences: Tensor, labels: Tensor) -> Tensor:
+        """``sequences`` is (N, steps, features)."""
+        return F.cross_entropy(self.head(self.lstm(sequences)[0][:, -1]), labels)
+
+
+class Depthwise(nn.Module):
+    """Inverted residuals with depthwise convolution and ReLU6 (MobileNetV2; Sandler et al., 2018)."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.stem = _normed(3, 12, 3, 2)
+        self.blocks = nn.Sequential(
+            InvertedResidual(12, 12, 1), InvertedResidual(12, 20, 2), InvertedResidual(20, 20, 1)
+        )
+        self.last = _normed(20, 64, 1)
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        features = F.relu6(self.last(self.blocks(F.relu6(self.stem(images)))))
+        return F.cross_entropy(self.head(features.mean((2, 3))), labels)
+
+
+class InvertedResidual(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        wide = 4 * inputs
+        self.expand = _normed(inputs, wide, 1)
+        self.depthwise = _normed(wide, wide, 3, stride, groups=wide)
+        self.project = _normed(wide, outputs, 1)
+        self.residual = stride == 1 and inputs == outputs
+
+    def forward(self, images: Tensor) -> Tensor:
+        projected = self.project(F.relu6(self.depthwise(F.relu6(self.expand(images)))))
+        return images + projected if self.residual else projected
+
+
+def _normed(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    """Convolution with "same" padding and no bias, then batch norm."""
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
+
+
+def _silu(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(*_normed(inputs, outputs, kernel, stride), nn.SiLU())
+
+
+def _branch(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(_silu(inputs, inputs, 3), nn.Conv2d(inputs, outputs, 1))
+
+
+def _double(inputs: int, outputs: int) -> nn.Sequential:
+    layers = (*_normed(inputs, outputs, 3), nn.ReLU(), *_normed(outputs, outputs, 3), nn.ReLU())
+    return nn.Sequential(*layers)
