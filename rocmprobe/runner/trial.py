@@ -18,12 +18,12 @@ from rocmprobe.backends.miopen_log import forced_in_vain
 from rocmprobe.cases import Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
-from rocmprobe.runner import ending, hang, server, starts
+from rocmprobe.runner import ending, hang, starts
 from rocmprobe.runner.budgets import Budgets
 from rocmprobe.runner.calls import Calls
 from rocmprobe.runner.child import Child
 from rocmprobe.runner.environment import environment, must_spawn
-from rocmprobe.runner.guardian import Guardian
+from rocmprobe.runner.guardian import guardian
 from rocmprobe.runner.journal import Journal
 from rocmprobe.runner.leftovers import own_folder
 from rocmprobe.runner.libraries import found_again, with_folder
@@ -103,7 +103,8 @@ class Trials:
         self._places = {
             device: found_again(target.place) for device, target in targets.items() if target.place
         }
-        self._guardian = Guardian(self._folder, server.folder())
+        self._guardian = guardian()
+        self._guardian.remove(self._folder)
 
     def derive(self, case: Case, env: Mapping[str, str]) -> None:
         """Let the derived setting of ``case`` have these variables from now on."""
