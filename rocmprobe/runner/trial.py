@@ -27,7 +27,7 @@ from rocmprobe.runner.guardian import guardian
 from rocmprobe.runner.journal import Journal
 from rocmprobe.runner.leftovers import own_folder
 from rocmprobe.runner.libraries import found_again, with_folder
-from rocmprobe.runner.processes import cpu_seconds
+from rocmprobe.runner.processes import active_seconds
 from rocmprobe.runner.targets import Target
 
 #: How often a case may end its child before it counts as settled.
@@ -223,7 +223,7 @@ class Trials:
     def _await_answer(self, child: Child, phase: str) -> _Reply:
         """Events until the answer (or, at the start, readiness), each phase under its own budget."""
         while True:
-            cpu, budget = cpu_seconds(child.pid), self._budgets.of(phase)
+            active, budget = active_seconds(child.pid), self._budgets.of(phase)
             try:
                 event = child.event(min(budget, _SOON))
                 if event is None and budget > _SOON:
@@ -232,7 +232,7 @@ class Trials:
             except EOFError:
                 return self._crashed(child, phase)
             if event is None:
-                return self._hung(child, phase, cpu, budget)
+                return self._hung(child, phase, active, budget)
             live = self._live
             assert live is not None, "the child whose events these are"
             live.mapped.update(event.get("mapped") or {})
@@ -288,8 +288,8 @@ class Trials:
             "oom_killed": ending.oom_killed(before, after),
         }  # fmt: skip
 
-    def _hung(self, child: Child, phase: str, cpu: float, budget: float) -> _Reply:
-        doing = hang.activity(child.pid, cpu, budget)
+    def _hung(self, child: Child, phase: str, active: float, budget: float) -> _Reply:
+        doing = hang.activity(child.pid, active, budget)
         stuck = hang.state(child.pid)
         child.dump_stacks()
         log = child.since_mark.text()
