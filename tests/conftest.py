@@ -6,6 +6,9 @@ import os
 # cores, small convolutions take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Without its bytecode each of the many processes of the tests would compile rocmprobe for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Every time the same algorithms of the bypass, and nothing in the user's plan file; the tests of measuring
 # say otherwise for themselves.
 os.environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
@@ -14,6 +17,11 @@ os.environ["ROCMPROBE_BYPASS_PLANS"] = "0"
 #: Rooms whose tests run whole programs, which take tens of seconds for a file.
 _LONG = {"runner", "cli", "worker", "report", "launch", "test_simulated_machines.py"}
 _HERE = os.path.dirname(__file__)
+
+
+def pytest_configure(config):
+    # xdist would begin with the files of the most tests, which are the quick ones.
+    config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items):

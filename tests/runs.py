@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import command_host
+
 from rocmprobe.model import Outcome, Results, read_results
 
 CHECKOUT = Path(__file__).parents[1]
@@ -96,8 +98,20 @@ class Run:
 
 
 def run(folder: Path, *arguments: object, **process: Any) -> Run:
-    """``rocmprobe run`` into ``folder``."""
-    return Run(folder, rocmprobe("run", "--out", folder, *arguments, **process))
+    """``rocmprobe run`` into ``folder``: in a process of its own where anything is said about the process,
+    else in one that made other runs before, and may make more."""
+    if process:
+        return Run(folder, rocmprobe("run", "--out", folder, *arguments, **process))
+    return Run(folder, _hosted("run", "--out", folder, *arguments))
+
+
+def resume(folder: Path, *arguments: object) -> Run:
+    """``rocmprobe run --resume``, for good: the process that does it keeps the run's lock."""
+    return Run(folder, _hosted("run", "--resume", folder, *arguments))
+
+
+def _hosted(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return command_host.ask([str(argument) for argument in arguments], environment())
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:

@@ -20,8 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 from rocmprobe.model import Outcome, Results, read_results, to_json
-from rocmprobe.report import matrix, text, view
-from rocmprobe.report.replay import DOCUMENT
+from rocmprobe.report import DOCUMENT, matrix, text, view
 from rocmprobe.report.states import LOOKS, reason
 
 _PLUGINS = ("pytest_html.plugin", "pytest_metadata.plugin", "rocmprobe.report.replay")

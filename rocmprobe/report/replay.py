@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-DOCUMENT = "outcomes.json"
+from rocmprobe.report import DOCUMENT
+
 _document = pytest.StashKey[dict[str, Any]]()
 
 

@@ -9,6 +9,7 @@ needs nothing but the standard library for that.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -22,15 +23,20 @@ _PATIENCE = 10.0
 
 
 class Guardian:
-    """Lives as long as this process; kills the groups and removes ``folders`` that outlive it."""
+    """Lives as long as this process; kills the groups and removes the folders that outlive it."""
 
-    def __init__(self, *folders: Path) -> None:
+    def __init__(self) -> None:
         # A session and a folder of its own: Ctrl-C passes it by, and it keeps no mount busy.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, *map(str, folders)],
+            [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             bufsize=0, cwd="/", start_new_session=True,
         )  # fmt: skip
+
+    def remove(self, folder: Path) -> None:
+        """A folder is to go with this process."""
+        # Its name may hold any byte, a newline, too.
+        self._tell(f"={os.fsencode(folder).hex()}")
 
     def watch(self, group: int) -> None:
         """A process group lives."""
@@ -47,14 +53,24 @@ class Guardian:
             self._process.stdin.write(f"{line}\n".encode())
 
 
-def _guard(folders: list[str]) -> None:
+@functools.lru_cache(maxsize=1)
+def guardian() -> Guardian:
+    """The one of this process."""
+    return Guardian()
+
+
+def _guard() -> None:
     """Read until the controller is gone; clean up after it."""
     # What ends all processes of a run must not end the guardian before them.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()
+    folders: list[str] = []
     for line in map(str.strip, sys.stdin):
-        (groups.add if line.startswith("+") else groups.discard)(int(line[1:]))
+        if line.startswith("="):
+            folders.append(os.fsdecode(bytes.fromhex(line[1:])))
+        else:
+            (groups.add if line.startswith("+") else groups.discard)(int(line[1:]))
     for group in groups:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
@@ -66,4 +82,4 @@ def _guard(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _guard(sys.argv[1:])
+    _guard()

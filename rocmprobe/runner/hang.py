@@ -1,19 +1,19 @@
-"""What a child that went silent was doing: its CPU time, its state, its own children."""
+"""What a child that went silent was doing: the time for which it was active, its state, its own children."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rocmprobe.runner.processes import cpu_seconds, descendants, short_name
+from rocmprobe.runner.processes import active_seconds, descendants, short_name
 
 _COMPILERS = ("clang", "hipcc", "amdclang", "lld", "ld.lld", "cc1", "llc", "comgr")
 
 
-def activity(pid: int, cpu_before: float, waited: float) -> str:
-    """ "compiler-child", "busy" (at least a quarter of a core since ``cpu_before``) or "idle"."""
+def activity(pid: int, active_before: float, waited: float) -> str:
+    """ "compiler-child", "busy" (active for at least a quarter of ``waited``) or "idle"."""
     if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
         return "compiler-child"
-    return "busy" if cpu_seconds(pid) - cpu_before > waited / 4 else "idle"
+    return "busy" if active_seconds(pid) - active_before > waited / 4 else "idle"
 
 
 def state(pid: int) -> list[str]:

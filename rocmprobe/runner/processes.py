@@ -10,10 +10,24 @@ from pathlib import Path
 from typing import Optional
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far; 0 where it is gone."""
+def active_seconds(pid: int) -> float:
+    """For how long a process has run so far, in user and system mode, or was ready to and waited for a core
+    (Documentation/scheduler/sched-stats.rst of Linux, where the kernel counts it); 0 where it is gone."""
     fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+    if not fields:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + _delayed_seconds(pid)
+
+
+def _delayed_seconds(pid: int) -> float:
+    """What the threads of a process have waited for a core: on a machine with much else to do, one that
+    spins gets little of it."""
+    nanoseconds = 0
+    # No such file without CONFIG_SCHED_INFO; and threads end.
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            nanoseconds += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
+    return nanoseconds / 1e9
 
 
 def started(pid: int) -> Optional[int]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.runner.environment import kept
+from rocmprobe.runner.guardian import guardian
 from rocmprobe.runner.leftovers import own_folder
 
 #: The path of a Unix socket has 107 characters at most (unix(7)); its name in the folder takes 18.
@@ -45,6 +46,7 @@ def forked(target: Callable[..., Any], args: tuple[Any, ...], workdir: Path, sec
 def folder() -> Path:
     """Where multiprocessing has the server's socket; removed when this process ends by itself."""
     made = own_folder(_LONGEST_FOLDER)
+    guardian().remove(made)
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     # One of its own making would not say whose it was, if nothing could clean up after this process.
     multiprocessing.current_process()._config["tempdir"] = str(made)  # type: ignore[attr-defined]

@@ -18,16 +18,16 @@ from rocmprobe.backends.miopen_log import forced_in_vain
 from rocmprobe.cases import CONVOLUTIONS, Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
-from rocmprobe.runner import ending, hang, server, starts
+from rocmprobe.runner import ending, hang, starts
 from rocmprobe.runner.budgets import Budgets
 from rocmprobe.runner.calls import Calls
 from rocmprobe.runner.child import Child
 from rocmprobe.runner.environment import environment, must_spawn
-from rocmprobe.runner.guardian import Guardian
+from rocmprobe.runner.guardian import guardian
 from rocmprobe.runner.journal import Journal
 from rocmprobe.runner.leftovers import own_folder
 from rocmprobe.runner.libraries import found_again, with_folder
-from rocmprobe.runner.processes import cpu_seconds
+from rocmprobe.runner.processes import active_seconds
 from rocmprobe.runner.targets import Target
 
 #: How often a case may end its child before it counts as settled.
@@ -105,7 +105,8 @@ class Trials:
         self._places = {
             device: found_again(target.place) for device, target in targets.items() if target.place
         }
-        self._guardian = Guardian(self._folder, server.folder())
+        self._guardian = guardian()
+        self._guardian.remove(self._folder)
 
     def derive(self, case: Case, env: Mapping[str, str]) -> None:
         """Let the derived setting of ``case`` have these variables from now on."""
@@ -225,7 +226,7 @@ class Trials:
     def _await_answer(self, child: Child, phase: str) -> _Reply:
         """Events until the answer (or, at the start, readiness), each phase under its own budget."""
         while True:
-            cpu, budget = cpu_seconds(child.pid), self._budgets.of(phase)
+            active, budget = active_seconds(child.pid), self._budgets.of(phase)
             try:
                 event = child.event(min(budget, _SOON))
                 if event is None and budget > _SOON:
@@ -234,7 +235,7 @@ class Trials:
             except EOFError:
                 return self._crashed(child, phase)
             if event is None:
-                return self._hung(child, phase, cpu, budget)
+                return self._hung(child, phase, active, budget)
             live = self._live
             assert live is not None, "the child whose events these are"
             live.mapped.update(event.get("mapped") or {})
@@ -290,8 +291,8 @@ class Trials:
             "oom_killed": ending.oom_killed(before, after),
         }  # fmt: skip
 
-    def _hung(self, child: Child, phase: str, cpu: float, budget: float) -> _Reply:
-        doing = hang.activity(child.pid, cpu, budget)
+    def _hung(self, child: Child, phase: str, active: float, budget: float) -> _Reply:
+        doing = hang.activity(child.pid, active, budget)
         stuck = hang.state(child.pid)
         child.dump_stacks()
         log = child.since_mark.text()

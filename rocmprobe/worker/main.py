@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -102,7 +103,14 @@ def die_with_parent(parent: Optional[int] = None) -> None:
 def import_torch() -> None:
     """Import torch. That it finds no NumPy is nothing to a worker, which never uses it."""
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    importlib.import_module("torch")
+    # All of it stays. To look for garbage in it takes a tenth of the import's time, again at the end of the
+    # process, and in a fork copies the memory that it would share with the server.
+    gc.disable()
+    try:
+        importlib.import_module("torch")
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def serve(commands: int, events: int) -> None:

@@ -12,4 +12,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 # A broken torch must not take the server along: the child imports it again and reports why it fails.
 with contextlib.suppress(Exception):
     import_torch()
+    # What a child would import for itself else, which takes as long as its answer to a small question.
+    for name in ("by_torch", "setting", "simulated"):
+        importlib.import_module(f"rocmprobe.worker.{name}")
 importlib.import_module("rocmprobe.worker.checks")

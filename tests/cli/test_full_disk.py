@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from runs import PROBLEM, Run, environment, journal, kinds, machine_file, rocmprobe, run
+from runs import PROBLEM, Run, environment, journal, kinds, machine_file, resume, run
 
 from rocmprobe.model import read_results
 
@@ -88,7 +88,7 @@ def test_no_room_in_mid_run_ends_it_in_order(
         assert partial.partial
         assert len(partial.outcomes) == kept
 
-    resumed = Run(folder, rocmprobe("run", "--resume", folder, "--retry-aborted"))
+    resumed = resume(folder, "--retry-aborted")
     assert resumed.ended.returncode == whole.ended.returncode, resumed.ended.stderr
     assert not resumed.results.partial
     assert resumed.states == whole.states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runs import SMALL, Background, kinds, machine_file, rocmprobe
+from runs import SMALL, Background, kinds, machine_file, resume, rocmprobe
 
 
 def test_a_run_that_has_not_ended_cannot_be_resumed(tmp_path: Path) -> None:
@@ -20,6 +20,6 @@ def test_a_run_that_has_not_ended_cannot_be_resumed(tmp_path: Path) -> None:
     )
     assert (folder / "journal.jsonl").read_bytes() == before
     stuck.kill()
-    resumed = rocmprobe("run", "--resume", folder)
-    assert resumed.returncode != 2, resumed.stderr
+    ended = resume(folder).ended
+    assert ended.returncode != 2, ended.stderr
     assert kinds(folder)[-1] == "end"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runs import SMALL, machine_file, rocmprobe, run
+from runs import SMALL, machine_file, run
 
 MIOPEN_DEAD = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
 
@@ -18,12 +18,12 @@ def test_verify_holds_until_the_machine_becomes_worse(tmp_path: Path) -> None:
 
     results = tmp_path / "out" / "results.json"
     narrow = ("--", "-k", "test_convolution or test_gemm")
-    same = rocmprobe("run", "--verify", results, "--out", tmp_path / "same", *narrow)
+    same = run(tmp_path / "same", "--verify", results, *narrow).ended
     assert same.returncode == 0, same.stdout + same.stderr
     assert "vendor-off holds" in same.stdout
 
     machine_file(machine, MIOPEN_DEAD, {"library": "rocblas", "effect": "raise", "message": "it failed"})
-    worse = rocmprobe("run", "--verify", results, "--out", tmp_path / "worse", *narrow)
+    worse = run(tmp_path / "worse", "--verify", results, *narrow).ended
     assert worse.returncode == 1, worse.stdout + worse.stderr
     assert "vendor-off does not hold" in worse.stdout
 
@@ -38,5 +38,5 @@ def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) 
     assert made.results.recommendation
     assert made.results.recommendation.verdict == "native"
     narrow = ("--", "-k", "test_native_convolution or lstm")
-    again = rocmprobe("run", "--verify", made.folder / "results.json", "--out", tmp_path / "again", *narrow)
+    again = run(tmp_path / "again", "--verify", made.folder / "results.json", *narrow).ended
     assert again.returncode == 0, again.stdout + again.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runs import PROBLEM, Background, Run, kinds, rocmprobe
+from runs import PROBLEM, Background, kinds, resume, rocmprobe
 
 ARGUMENTS = (
     "--device", "cpu", "--only", "convolution", "--settings", "vendor-off,bypass", "--problem", PROBLEM,
@@ -22,7 +22,7 @@ def test_the_page_of_a_dead_run_is_marked_partial_and_what_was_in_flight_can_be_
     assert rocmprobe("report", folder, "-o", page).returncode == 0
     assert "Partial run" in page.read_text("utf-8")
 
-    again = Run(folder, rocmprobe("run", "--resume", folder, "--retry-aborted"))
+    again = resume(folder, "--retry-aborted")
     assert set(again.states.values()) == {"pass"}
     assert len(again.states) == 9
 
@@ -35,6 +35,6 @@ def test_a_line_that_was_torn_by_the_kill_takes_no_other_along(tmp_path: Path) -
     path = folder / "journal.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[: whole.rstrip(b"\n").rfind(b"\n") + 40])
-    resumed = Run(folder, rocmprobe("run", "--resume", folder))
+    resumed = resume(folder)
     assert not resumed.results.partial
     assert len(resumed.outcomes) == 9

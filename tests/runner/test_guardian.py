@@ -77,7 +77,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_only_what_is_watched_is_killed_whatever_reaches_the_guardian_first(folder: Path) -> None:
     helpers = [subprocess.Popen(["sleep", "600"], start_new_session=True) for _ in range(2)]
-    guardian = Guardian(folder)
+    guardian = Guardian()
+    guardian.remove(folder)
     for helper in helpers:
         guardian.watch(helper.pid)
     guardian.forget(helpers[1].pid)
@@ -94,7 +95,8 @@ def test_only_what_is_watched_is_killed_whatever_reaches_the_guardian_first(fold
 
 
 def test_a_guardian_that_was_killed_costs_the_run_nothing(folder: Path) -> None:
-    guardian = Guardian(folder)
+    guardian = Guardian()
+    guardian.remove(folder)
     guardian._process.kill()
     guardian._process.wait()
     guardian.watch(1 << 30)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import Background, Run, journal, kinds, machine_file, rocmprobe, wait_until
+from runs import Background, journal, kinds, machine_file, resume, wait_until
 
 GOOD = tuple(f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in (1, 2))
 HANGS = "conv2d-fp32-n1-c3-i8x8-k4-f3x3"
@@ -68,7 +68,7 @@ def test_a_killed_run_is_taken_up_again(
     assert {name for name in left if not name.startswith(("rocmprobe-locks-", "pytest-of-"))} == set()
     known, lost = settled(folder), in_flight(folder)
 
-    resumed = Run(folder, rocmprobe("run", "--resume", folder))
+    resumed = resume(folder)
     assert resumed.ended.returncode == 0, resumed.ended.stderr
     assert not resumed.results.partial
     final = settled(folder)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from runs import PROBLEM, Run, journal, machine_file, rocmprobe, run
-
-from rocmprobe.model import read_results
+from runs import PROBLEM, Run, journal, machine_file, resume, run
 
 RUNGS = tuple(f"--only={check}" for check in ("copy", "elementwise", "gemm", "im2col", "convolution"))
 
@@ -37,32 +36,35 @@ def test_a_failed_copy_blocks_everything_above_it_with_the_reason(tmp_path: Path
     assert broken.of("cpu").state == "pass"
 
 
-def test_a_device_that_no_longer_answers_stops_the_run_with_exit_code_4(tmp_path: Path) -> None:
-    broken = with_dead_kernels(tmp_path, effect="hang")
-    assert broken.ended.returncode == 4
-    first, *others = broken.outcomes.values()
+@pytest.fixture(scope="module")
+def wedged(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return with_dead_kernels(tmp_path_factory.mktemp("wedged"), effect="hang")
+
+
+def test_a_device_that_no_longer_answers_stops_the_run_with_exit_code_4(wedged: Run) -> None:
+    assert wedged.ended.returncode == 4
+    first, *others = wedged.outcomes.values()
     assert (first.check, first.state, first.cause) == ("copy", "hang", "timeout")
     on_device = [outcome for outcome in others if outcome.setting != "cpu"]
     assert {(outcome.state, outcome.cause) for outcome in on_device} == {("blocked", "gpu-wedged")}
-    assert broken.of("cpu").state == "pass"
-    assert [record["device"] for record in journal(broken.folder) if record["record"] == "wedged"] == [
+    assert wedged.of("cpu").state == "pass"
+    assert [record["device"] for record in journal(wedged.folder) if record["record"] == "wedged"] == [
         "cuda:0"
     ]
 
 
-def test_what_was_blocked_is_asked_again_when_the_run_is_taken_up(tmp_path: Path) -> None:
-    broken = with_dead_kernels(tmp_path, effect="hang")
-    path = broken.folder / "journal.jsonl"
+def test_what_was_blocked_is_asked_again_when_the_run_is_taken_up(wedged: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(wedged.folder, tmp_path / "out")
+    path = folder / "journal.jsonl"
     lines = path.read_text().splitlines()
     # As if the machine had been mended meanwhile: the faults are gone, the lowest rung is asked again.
     first = json.loads(lines[0])
     first["simulation"]["faults"] = []
     kept = [line for line in lines[1:] if '"outcome"' not in line or '"blocked"' in line]
     path.write_text("\n".join([json.dumps(first), *kept]) + "\n")
-    done = rocmprobe("run", "--resume", str(broken.folder), "--retry-aborted")
-    assert done.returncode in (0, 1), done.stderr
-    states = {outcome.state for outcome in read_results(broken.folder / "results.json").outcomes}
-    assert states == {"pass"}
+    done = resume(folder, "--retry-aborted")
+    assert done.ended.returncode in (0, 1), done.ended.stderr
+    assert set(done.states.values()) == {"pass"}
 
 
 def test_after_some_hangs_or_crashes_of_a_setting_the_rest_of_it_is_not_asked(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import PROBLEM, Background, Run, journal, machine_file, rocmprobe, run
+from runs import PROBLEM, Background, Run, journal, machine_file, resume, rocmprobe, run
 
 from rocmprobe.judge.sweep import of_sweep, solver_class
 from rocmprobe.model import Outcome
@@ -206,13 +206,12 @@ def test_the_variables_are_printed_for_a_shell(runs: dict[str, Run]) -> None:
 def test_verify_asks_with_the_variables_of_the_results(runs: dict[str, Run], tmp_path: Path) -> None:
     results = runs["crash"].folder / "results.json"
     narrow = ("--", "-k", "test_convolution")
-    same = rocmprobe("run", "--verify", results, "--out", tmp_path / "same", *narrow)
-    assert same.returncode == 0, same.stdout + same.stderr
-    assert "no-faulty-solvers holds" in same.stdout
-    again = Run(tmp_path / "same", same)
+    again = run(tmp_path / "same", "--verify", results, *narrow)
+    assert again.ended.returncode == 0, again.ended.stdout + again.ended.stderr
+    assert "no-faulty-solvers holds" in again.ended.stdout
     assert of_sweep(again.results) == ()
     assert next(each for each in again.results.settings if each.derived).env == {OFF[OCL]: "0"}
-    twice = rocmprobe("run", "--verify", again.folder / "results.json", "--out", tmp_path / "twice", *narrow)
+    twice = run(tmp_path / "twice", "--verify", again.folder / "results.json", *narrow).ended
     assert twice.returncode == 0, twice.stdout + twice.stderr
 
 
@@ -278,7 +277,7 @@ def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path, wor
 
     assert victim.reaches(in_the_sweep)
     victim.kill()
-    resumed = Run(folder, rocmprobe("run", "--resume", folder, "--retry-aborted"))
+    resumed = resume(folder, "--retry-aborted")
     assert resumed.ended.returncode == 1, resumed.ended.stdout + resumed.ended.stderr
     assert not resumed.results.partial
     assert classes(resumed) == {GEMM: "ok", NAIVE: "ok", WINOGRAD: "wrong"}
