@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Optional
 
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.layer import TINY, held
-from rocmprobe.worker.precision import autocast
+from rocmprobe.worker.precision import autocast, plain
 from rocmprobe.worker.tensors import Tensors, run, uniform
 
 #: Largest deviation of a gradient from fp64, as a share of the reference's largest value, by the dtype in
@@ -133,11 +132,7 @@ def gradient_flow(ask: Ask) -> Answer:
     import torch
 
     half = ask.dtype in (torch.float16, torch.bfloat16)
-    context, dtype = (
-        (autocast(ask.backend.device_type, ask.dtype).autocast, torch.float32)
-        if half
-        else (nullcontext, ask.dtype)
-    )
+    precision = autocast(ask.backend.device_type, ask.dtype) if half else plain(ask.dtype)
     problem = ask.the_problem
     drawn = uniform(problem, ask.dtype, ask.seed())
 
@@ -145,10 +140,10 @@ def gradient_flow(ask: Ask) -> Answer:
         return run(problem, "fwd", Tensors(input, weight, bias, None))["output"]
 
     def convolve(*operands: Any) -> Any:
-        with context():
+        with precision.autocast():
             return reference(*operands)
 
-    placed = ask.placed(lambda: drawn.to(ask.device, dtype))
+    placed = ask.placed(lambda: drawn.to(ask.device, precision.dtype))
     answer = Answer()
 
     def compared() -> Iterator[tuple[str, Any, Any]]:
