@@ -108,10 +108,12 @@ class Problem:
 
     def parts(self, direction: str) -> int:
         """How many parts of a sum PyTorch's own kernels round to the dtype before they add them up: the taps
-        of the kernel where columns become an image (col2im), the samples of the batch for the weights."""
+        of the kernel where columns become an image (col2im), the samples of the batch for the weights, and
+        the bias."""
         if direction == "bwd-weights":
             return self.batch
-        return prod(self.kernel) if (direction == "fwd") == self.transposed else 1
+        taps = prod(self.kernel) if (direction == "fwd") == self.transposed else 1
+        return taps + (self.bias and direction == "fwd")
 
     @property
     def text(self) -> str:

@@ -48,7 +48,7 @@ class Leaves:
         }
 
 
-def plain(leaves: Leaves) -> None:
+def once(leaves: Leaves) -> None:
     _backward(leaves.output(), leaves.grad)
 
 
@@ -100,27 +100,27 @@ def checkpointed_reentrant(leaves: Leaves) -> None:
 def of_weights_alone(leaves: Leaves) -> None:
     """A first layer, whose input needs no gradient."""
     leaves.input.requires_grad_(False)
-    plain(leaves)
+    once(leaves)
 
 
 def frozen(leaves: Leaves) -> None:
     """A layer that is not trained, with others below it that are."""
     leaves.weight.requires_grad_(False)
-    plain(leaves)
+    once(leaves)
 
 
 Way = Callable[[Leaves], None]
 #: What is done on the device, and what is done for the reference.
 WAYS: Mapping[str, tuple[Way, Way]] = {
-    "plain": (plain, plain),
+    "plain": (once, once),
     "accumulated": (accumulated, accumulated),
     "graph retained": (retained, accumulated),
     "weight shared": (shared, shared),
     "of a sum": (summed, summed),
-    "input channels-last": (channels_last_input, plain),
-    "model channels-last": (channels_last_model, plain),
-    "checkpointed": (checkpointed, plain),
-    "checkpointed, reentrant": (checkpointed_reentrant, plain),
+    "input channels-last": (channels_last_input, once),
+    "model channels-last": (channels_last_model, once),
+    "checkpointed": (checkpointed, once),
+    "checkpointed, reentrant": (checkpointed_reentrant, once),
     "input without gradient": (of_weights_alone, of_weights_alone),
     "weight frozen": (frozen, frozen),
 }
