@@ -89,6 +89,12 @@ def main() -> None:
 @click.option(
     "--problem", "problems", multiple=True, metavar="TEXT", help="Ask about this convolution instead."
 )
+@click.option(
+    "--shapes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Ask about the convolutions of a program instead, as `rocmprobe shapes` recorded them.",
+)
 @click.option("--only", multiple=True, metavar="ID", help="Only these checks, or case ids by pattern.")
 @click.option("--skip", multiple=True, metavar="ID", help="Leave these out.")
 @click.option(
@@ -133,6 +139,7 @@ def run_command(
       rocmprobe run --level standard
       rocmprobe run --simulate rdna1-rocm52-conv-dead
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
+      rocmprobe run --shapes shapes.json
       rocmprobe run --driver capi --libraries /opt/rocm
     """
     from rich.console import Console

@@ -7,11 +7,13 @@ from fnmatch import fnmatchcase
 from typing import Optional
 
 from rocmprobe.cases import Case
+from rocmprobe.shapes import Shapes
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of ``rocmprobe run`` that decide what is asked of the machine."""
+    """Options of ``rocmprobe run`` that decide what is asked of the machine. Where ``shapes`` are given,
+    ``problems`` are theirs."""
 
     device: str = "auto"
     level: str = "quick"
@@ -24,6 +26,7 @@ class RunOptions:
     redact: bool = True
     driver: str = "auto"
     libraries: str = ""
+    shapes: Optional[Shapes] = None
 
     def selects(self, case: Case) -> bool:
         """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.

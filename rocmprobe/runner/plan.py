@@ -126,8 +126,12 @@ def _question_directions(question: Question, options: RunOptions) -> tuple[Optio
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
-    """The user's own problems where they are given, else those of the level; as ``setting`` has them."""
-    if options.problems and purpose not in ("gradients", "kinds"):
+    """The user's own problems where they are given, else those of the level; as ``setting`` has them. Starts
+    take many processes each, so of what a program convolves the heaviest are started, as many as else."""
+    if options.shapes and purpose == "start-up":
+        most = len(problems(options.level, purpose))
+        asked = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
+    elif options.problems and purpose not in ("gradients", "kinds"):
         asked = tuple(parse_problem(text) for text in options.problems)
     else:
         asked = problems(options.level, purpose)
