@@ -1,8 +1,7 @@
-"""Train a small network that draws an outline of discs on noisy images: a program as any other, without rocmprobe.
+"""Train a small network that finds discs in noisy images: a program as any other, without rocmprobe.
 
-It goes down by strided and depthwise convolution and up again by a transposed one, as many networks for images
-do, on data made up here. From what it convolves and how long it takes, rocmprobe can tell which configuration
-is the fastest for it::
+It goes down by strided and depthwise convolution and up again by a transposed one, as many networks for
+images do, on data made up here. rocmprobe can tell what it takes under other configurations::
 
     rocmprobe shapes -o shapes.json -- python examples/train_tiny.py
     rocmprobe run --shapes shapes.json

@@ -283,6 +283,30 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class StepTime:
+    """What the program that a run was given the shapes of would take under a setting.
+
+    ``per`` is "step" or, where no training step is known, "program". Of its ``convolutions`` (directions of
+    problems, each as often as it is computed) so many were ``timed``. Seconds, with deciles that hold the
+    spread of the convolutions: of all of it, and of its convolutions alone. None where they cannot be told,
+    for the ``reason`` given.
+    """
+
+    device: str
+    setting: str
+    per: str
+    convolutions: int
+    timed: int
+    seconds: Optional[float] = None
+    seconds_p10: Optional[float] = None
+    seconds_p90: Optional[float] = None
+    convolution_seconds: Optional[float] = None
+    convolution_seconds_p10: Optional[float] = None
+    convolution_seconds_p90: Optional[float] = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Results:
     """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind."""
 
@@ -301,6 +325,7 @@ class Results:
     findings: tuple[Finding, ...] = ()
     recommendation: Optional[Recommendation] = None
     redacted: Mapping[str, int] = field(default_factory=dict)
+    step_times: tuple[StepTime, ...] = ()
 
 
 def to_json(value: Any) -> Any:

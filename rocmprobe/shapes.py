@@ -52,14 +52,21 @@ class Steps:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a program convolves; ``steps`` is None where it made no step that could be timed."""
+    """What a program convolves, and the versions of torch that it does so with; ``steps`` is None where it
+    made no step that could be timed."""
 
     problems: tuple[Recorded, ...]
     steps: Optional[Steps] = None
+    torch: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(each.problem for each in self.problems)
+
+    @property
+    def cpu_threads(self) -> int:
+        """How many threads the convolutions of a training step had; 0 on a GPU, or where it is not known."""
+        return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
 
     def heaviest(self, most: int) -> tuple[str, ...]:
         """The ``most`` problems that take the most arithmetic, of all that the program computed."""
@@ -131,7 +138,10 @@ def _read(path: Path) -> Shapes:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         why = f"{type(error).__name__}: {error}; these are no recorded steps"
         raise BadInput(f"{path}: steps: {why}") from error
-    return Shapes(tuple(found.values()), steps)
+    versions = data.get("torch", [])
+    if not isinstance(versions, list):
+        raise BadInput(f"{path}: torch: is no list; record it again")
+    return Shapes(tuple(found.values()), steps, tuple(map(str, versions)))
 
 
 def _json(path: Path) -> dict[str, Any]:

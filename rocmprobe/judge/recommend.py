@@ -243,7 +243,8 @@ def _cost(results: Results, best: Optional[Standing], seconds: Mapping[str, floa
             quickest[setting.verdict] = min(seconds[setting.name], quickest.get(setting.verdict, math.inf))
     compared = [f"{own / other:.2f} times that of {verdict}" for verdict, other in quickest.items()]
     where = " on the CPU that stands in for the GPU" if results.simulated else ""
-    time = f"its time over the throughput problems{where} is {', '.join(compared)}" if compared else ""
+    over = "the convolutions of your program" if results.options.get("shapes") else "the throughput problems"
+    time = f"its time over {over}{where} is {', '.join(compared)}" if compared else ""
     return "; ".join(filter(None, [best.setting.cost, time]))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
-from rocmprobe.report import matrix, measures, memory, solvers, text, timing, validation
+from rocmprobe.report import matrix, measures, memory, shapes_table, solvers, text, timing, validation
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -107,6 +107,7 @@ def build(results: Results) -> dict[str, Any]:
         "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
+        "program": shapes_table.program(results),
         "throughput": timing.throughput(results),
         "start_up": timing.start_up(results),
         "validation": validation.validation(results),

@@ -52,6 +52,7 @@ class Session:
             budgets,
             simulated,
             self.journal,
+            self.options.shapes.cpu_threads if self.options.shapes else 0,
         )
 
     def plan(self, cases: Iterable[Case], alone: bool) -> None:

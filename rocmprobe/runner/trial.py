@@ -90,7 +90,10 @@ class Trials:
         budgets: Budgets,
         simulated: Optional[SimulatedMachine],
         journal: Journal,
+        threads: int = 0,
     ) -> None:
+        """``threads`` is how many the kernels of the CPU get, 0 for as many as torch takes."""
+        self._threads = threads
         self._targets = targets
         self._settings = settings
         self._derived: dict[tuple[str, str, str], Setting] = {}
@@ -214,6 +217,7 @@ class Trials:
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
                 "seconds": self._budgets.measure, "simulated": self._simulated, "environ": environ,
+                "threads": self._threads,
                 "first": to_json(case), "place": to_json(place) if place else None,
             }
         )  # fmt: skip

@@ -156,8 +156,8 @@ def _described(call: Call, bias: bool) -> dict[str, Any]:
 
 
 def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
-    """What a convolution took; None on a GPU, where it is only begun then, and waiting for it would change the
-    program."""
+    """What a convolution took; None on a GPU, where it has only begun by then, and waiting for it would
+    change the program."""
     return time.perf_counter() - started if tensor.device.type == "cpu" else None
 
 

@@ -29,7 +29,7 @@ _KEPT, _KINDS = 101, 1000
 
 
 def after_each_step(call: Callable[[Any], None]) -> None:
-    """Have ``call(optimizer)`` follow each call of ``step`` of any optimizer of PyTorch, or derived from one."""
+    """Have ``call(optimizer)`` follow each call of ``step`` of any optimizer that is one of PyTorch's."""
     call = untraced(call)
     register = getattr(torch_optimizer, "register_optimizer_step_post_hook", None)
     if register is not None:
@@ -69,7 +69,7 @@ class Steps:
         self._convolving: Optional[float] = 0.0
 
     def convolved(self, problem: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
-        """Directions of a problem, by their places, were computed; None where nobody knows how long it took."""
+        """Directions of a problem, by their places, were computed; in None seconds where nobody knows."""
         for place in places:
             self._computed[problem, place] += 1
         known = self._convolving is not None and seconds is not None
@@ -92,8 +92,9 @@ class Steps:
         self._begin()
 
     def told(self) -> Optional[dict[str, Any]]:
-        """How many steps were made, and of the most frequent kind: how many are ``alike``, seconds (median and
-        deciles) of a step and of what is no convolution in it, and ``computed``: problem, place, count."""
+        """How many steps were made, and of the most frequent kind: how many are ``alike``, seconds (median
+        and deciles) of a step and of what is no convolution in it, and ``computed``: problem, place, count.
+        None where no step had a beginning."""
         if not self._kinds:
             return None
         key, kind = max(self._kinds.items(), key=lambda item: item[1].made)
