@@ -287,9 +287,9 @@ class StepTime:
     """What the program that a run was given the shapes of would take under a setting.
 
     ``per`` is "step" or, where no training step is known, "program". Of its ``convolutions`` (directions of
-    problems, each as often as it is computed) so many were ``timed``. Seconds, with deciles that hold the
-    spread of the convolutions: of all of it, and of its convolutions alone. None where they cannot be told,
-    for the ``reason`` given.
+    problems, each as often as it is computed) so many were ``timed``. Seconds of all of it and of its
+    convolutions alone, by the means of their times, and what it would be if all took their p10 or their p90.
+    None where they cannot be told, for the ``reason`` given.
     """
 
     device: str

@@ -200,8 +200,8 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 def computed_seconds(
     outcome: Outcome, counts: Mapping[str, int], directions: Iterable[str], quantile: str = ""
 ) -> Optional[float]:
-    """What computing a problem takes as often as ``counts`` says of each direction; None where one that is
-    counted was not timed."""
+    """What computing a problem takes as often as ``counts`` says of each direction, by medians ("") or by
+    what else is kept of the times ("_mean", "_p10", "_p90"); None where one that is counted was not timed."""
     total = 0.0
     for direction in directions:
         seconds = _seconds(outcome.timings.get(direction.replace("-", "_") + quantile))

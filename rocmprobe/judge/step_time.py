@@ -1,5 +1,10 @@
 """What a training step of the user's program takes under each setting: its convolutions as they were timed,
-each as often as a step computes it, and the rest of the step as it was recorded."""
+each as often as a step computes it, and the rest of the step as it was recorded.
+
+The means of the convolutions are added up, since the mean of a sum is the sum of the means. Of medians that
+does not hold: on a machine that does other things besides, most convolutions are spared and a few take far
+longer, which their medians leave out and a step does not.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +53,8 @@ def _step_time(
     untold: str,
 ) -> StepTime:  # fmt: skip
     """The answer for one setting; ``untold`` is why it is not about a step where ``steps`` is None."""
-    middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("", "_p10", "_p90"))
-    missing = [problem for problem in counts if _seconds(problem, counts, timed, "") is None]
+    middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
+    missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}
     reason = untold if steps is None else _unknown_rest(setting.device or device, steps)
     if missing:
@@ -77,9 +82,9 @@ def _convolving(counts: Counts, timed: Mapping[str, Outcome], quantile: str) -> 
 def _seconds(problem: str, counts: Counts, timed: Mapping[str, Outcome], quantile: str) -> Optional[float]:
     if not any(counts[problem].values()):
         return 0.0
-    return (
-        computed_seconds(timed[problem], counts[problem], DIRECTIONS, quantile) if problem in timed else None
-    )
+    if problem not in timed:
+        return None
+    return computed_seconds(timed[problem], counts[problem], DIRECTIONS, quantile)
 
 
 def _unknown_rest(device: str, steps: Steps) -> str:

@@ -118,7 +118,7 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
     }
     counts = {each.problem: _counts(shapes, each) for each in shapes.problems}
     took = {
-        problem: computed_seconds(timed[problem], its, DIRECTIONS)
+        problem: computed_seconds(timed[problem], its, DIRECTIONS, "_mean")
         for problem, its in counts.items()
         if problem in timed
     }
