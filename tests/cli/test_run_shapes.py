@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from runs import rocmprobe, run
+
+from rocmprobe.model import Configuration, Recommendation, from_json
+from rocmprobe.shapes import Shapes
+from rocmprobe.verify import options_of
 
 MODEL = """
 import multiprocessing, torch
@@ -45,11 +50,11 @@ def test_a_model_from_its_recording_to_the_time_of_its_step(tmp_path: Path) -> N
     assert 0 < steps["rest_seconds"] < steps["seconds"]
     assert [each["step_counts"]["fwd"] for each in data["problems"]] == [1, 1, 0, 0]
 
-    settings = ("--settings", "default,bypass", "--only", "throughput")
+    settings = ("--settings", "default,", "--only", "throughput")
     done = run(tmp_path / "out", "--device", "cpu", "--shapes", tmp_path / "s.json", *settings)
     results = done.results
     asked = [FIRST, SECOND, *LARGE]
-    assert [each.problem for each in results.outcomes if each.setting == "bypass"] == asked
+    assert [each.problem for each in results.outcomes] == asked
     shapes = results.options["shapes"]
     assert [each["problem"] for each in shapes["problems"]] == asked
     assert shapes["problems"][1] == {"problem": SECOND, "counts": dict.fromkeys(ONCE, 8), "step_counts": ONCE}
@@ -58,5 +63,10 @@ def test_a_model_from_its_recording_to_the_time_of_its_step(tmp_path: Path) -> N
         assert each.seconds is not None
         assert each.convolution_seconds is not None
         assert abs(each.seconds - each.convolution_seconds - steps["rest_seconds"]) < 1e-9
-    assert {each.setting for each in results.step_times} == {"default", "bypass"}
+    assert [each.setting for each in results.step_times] == ["default"]
     assert "Your model" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+    expected = replace(results, recommendation=Recommendation("native", "", Configuration("default")))
+    given = {"no_redact": False, "shapes": None, "problems": (), "only": (), "skip": (), "libraries": ""}
+    again = options_of(expected, given)
+    assert (again.problems, again.shapes) == (tuple(asked), from_json(Shapes, shapes))
