@@ -213,6 +213,8 @@ class Outcome:
     ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not tell.
     ``evidence`` lists lines, the most telling first. ``calls`` are those of the driver ``capi`` into the
     libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
+    ``conditions`` are those of a measurement: clocks and temperatures "before" and "after", by the names of
+    ``detect.sensors``; empty where none could be read.
     """
 
     id: str
@@ -242,6 +244,7 @@ class Outcome:
     workspace_bytes: Optional[int] = None
     find_db: Optional[str] = None
     calls: tuple[str, ...] = ()
+    conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,11 @@ _QUIET = ("blocked", "n/a", "skipped", "xfail")
 _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
 _WIDEST_CHECK = max(map(len, CHECKS))
 _LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.3, "start-up": 2.5}
-#: Times that a throughput question measures: forward, and with backward.
-_MEASUREMENTS = 2
 
 
 def estimate(case_ids: Iterable[str], measure: float, workers: int = 1) -> float:
-    """Seconds that the cases take where each answers at once; ``measure`` is one measurement's.
+    """Seconds that the cases take where each answers at once; ``measure`` is for the rounds of a
+    throughput question.
 
     Several ``workers`` share what does not need the device alone.
     """
@@ -44,7 +43,7 @@ def estimate(case_ids: Iterable[str], measure: float, workers: int = 1) -> float
         device, driver, setting, check = case_id.split("/")[:4]
         seconds = _LONGER.get(check, _QUESTION)
         if CHECKS[check].exclusive:
-            alone += seconds + measure * (_MEASUREMENTS if check == "throughput" else 0)
+            alone += seconds + (measure if check == "throughput" else 0)
             children.add((device, driver, setting, "measure"))
         else:
             shared += seconds

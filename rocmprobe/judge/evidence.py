@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Any, Optional
+from typing import Optional
 
+from rocmprobe.judge.comparison import time_of
 from rocmprobe.model import (
     DIRECTIONS,
     FAILING_STATES,
@@ -172,7 +172,7 @@ def times(
         seconds = (
             computed_seconds(outcome, counts.get(problem, {}), directions, quantile)
             if counts
-            else _seconds(outcome.timings.get(key))
+            else time_of(outcome.timings.get(key))
         )
         if seconds:
             timed.setdefault(setting, {})[problem] = seconds
@@ -204,7 +204,7 @@ def computed_seconds(
     what else is kept of the times ("_mean", "_p10", "_p90"); None where one that is counted was not timed."""
     total = 0.0
     for direction in directions:
-        seconds = _seconds(outcome.timings.get(direction.replace("-", "_") + quantile))
+        seconds = time_of(outcome.timings.get(direction.replace("-", "_") + quantile))
         if counts.get(direction) and seconds is None:
             return None
         total += counts.get(direction, 0) * (seconds or 0.0)
@@ -217,11 +217,6 @@ def _counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
     recorded = (results.options.get("shapes") or {}).get("problems", ())
     counts = {row["problem"]: row["counts"] for row in recorded}
     return counts if any(sum(each.values()) for each in counts.values()) else {}
-
-
-def _seconds(value: Any) -> Optional[float]:
-    """``value`` if it is a time; results may come from elsewhere, and hold anything."""
-    return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Optional
 
 from rocmprobe.judge.blame import library
+from rocmprobe.judge.comparison import SAME_TIME, Seconds, ratio
 from rocmprobe.judge.configuration import configuration
 from rocmprobe.judge.evidence import (
     NATIVE,
@@ -27,8 +28,6 @@ from rocmprobe.model import VERDICTS, Configuration, Recommendation, Results, Se
 #: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
 #: the worst (p90) of a change.
 WORTH_A_CHANGE = 1.5
-#: Medians this close count as equal; of equals the smallest change wins.
-SAME_TIME = 1.1
 
 
 def recommend(results: Results) -> Optional[Recommendation]:
@@ -50,7 +49,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
         configuration=configuration(results, best) if best else Configuration(),
         per=per,
         alternatives=tuple(_alternative(each, seconds) for each in ranked if each is not best),
-        cost=_cost(results, best, seconds),
+        cost=_cost(results, best, seconds, _spreads(results, ranked, asked[0], purpose)),
         confidence=_confidence(results, best),
         verify=f"rocmprobe run --verify {shlex.quote(_path(results))}" if best else "",
     )
@@ -112,14 +111,24 @@ def _change_pays(
     return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
 
 
-def _times(results: Results, found: list[Standing], dtype: str, purpose: str) -> dict[str, float]:
+def _times(
+    results: Results, found: list[Standing], dtype: str, purpose: str, quantile: str = ""
+) -> dict[str, float]:
     """Seconds by setting, of those that are right. Where settings run the very same convolutions, what
     their times differ by is noise, and the smallest stands for all."""
     right = [each.setting for each in found if each.right]
-    seconds = times(results, [setting.name for setting in right], dtype, purpose)
+    seconds = times(results, [setting.name for setting in right], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in right if setting.name in seconds}
     return {
         name: min(seconds[other] for other in alike if alike[other] == kind) for name, kind in alike.items()
+    }
+
+
+def _spreads(results: Results, found: list[Standing], dtype: str, purpose: str) -> dict[str, Seconds]:
+    """The same with the spread, of those settings that have one."""
+    median, p10, p90 = (_times(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
+    return {
+        name: Seconds(median[name], p10[name], p90[name]) for name in median if name in p10 and name in p90
     }
 
 
@@ -230,18 +239,30 @@ def _alternative(each: Standing, seconds: Mapping[str, float]) -> dict[str, Any]
     }
 
 
-def _cost(results: Results, best: Optional[Standing], seconds: Mapping[str, float]) -> str:
+def _cost(
+    results: Results,
+    best: Optional[Standing],
+    seconds: Mapping[str, float],
+    spreads: Mapping[str, Seconds],
+) -> str:
     """What the choice costs in itself, and its time against that of the other kinds of configuration."""
     if best is None:
         return ""
-    own = seconds.get(best.setting.name)
-    if own is None:
+    own = best.setting.name
+    if own not in seconds:
         return "; ".join(filter(None, [best.setting.cost, "speed was not measured"]))
-    quickest: dict[str, float] = {}
+    quickest: dict[str, str] = {}
     for setting in results.settings:
         if setting.name in seconds and setting.verdict not in (best.setting.verdict, "cpu"):
-            quickest[setting.verdict] = min(seconds[setting.name], quickest.get(setting.verdict, math.inf))
-    compared = [f"{own / other:.2f} times that of {verdict}" for verdict, other in quickest.items()]
+            rival = quickest.get(setting.verdict, setting.name)
+            quickest[setting.verdict] = min(rival, setting.name, key=seconds.__getitem__)
+    compared = []
+    for verdict, other in quickest.items():
+        spread = own in spreads and other in spreads
+        if spread and ratio(spreads[own], spreads[other]).told == "too noisy":
+            compared.append(f"too noisy to be told from that of {verdict}")
+        else:
+            compared.append(f"{seconds[own] / seconds[other]:.2f} times that of {verdict}")
     where = " on the CPU that stands in for the GPU" if results.simulated else ""
     over = "the convolutions of your program" if results.options.get("shapes") else "the throughput problems"
     time = f"its time over {over}{where} is {', '.join(compared)}" if compared else ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.judge.blame import library, library_layer
+from rocmprobe.judge.comparison import time_of
 from rocmprobe.judge.evidence import device_of, dtypes, sound, standing
 from rocmprobe.model import WORKING_STATES, Finding, Outcome, Results
 
@@ -17,8 +18,6 @@ SLOW_FIRST_CALL = 5.0
 MUCH_LESS = 0.5
 #: Starts of either kind from which on the spread tells something.
 _ENOUGH_STARTS = 2
-#: No time is longer than this many seconds; what is, cannot even be a float.
-_LONGEST = 1e9
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def _start_up(outcome: Outcome) -> Optional[StartUp]:
     if outcome.check != "start-up" or outcome.state not in WORKING_STATES:
         return None
     cold, warm = (_first_calls(outcome, word) for word in ("cold", "warm"))
-    steady = _seconds(outcome.timings.get("steady"))
+    steady = time_of(outcome.timings.get("steady"))
     if cold is None or warm is None or steady is None:
         return None
     return StartUp(outcome.device, outcome.problem or outcome.id, outcome.setting, cold, warm, steady)
@@ -68,18 +67,12 @@ def _start_up(outcome: Outcome) -> Optional[StartUp]:
 
 def _first_calls(outcome: Outcome, word: str) -> Optional[FirstCalls]:
     median, least, largest = (
-        _seconds(outcome.timings.get(f"{word}_first_call{end}")) for end in ("", "_min", "_max")
+        time_of(outcome.timings.get(f"{word}_first_call{end}")) for end in ("", "_min", "_max")
     )
     starts = outcome.timings.get(f"{word}_starts")
     if median is None or least is None or largest is None or not isinstance(starts, int):
         return None
     return FirstCalls(median, least, largest, starts)
-
-
-def _seconds(value: Any) -> Optional[float]:
-    """``value`` if it is a time; results may come from elsewhere, and hold anything."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if number and 0 < value <= _LONGEST else None
 
 
 def slow_first_calls(results: Results) -> Iterator[Finding]:

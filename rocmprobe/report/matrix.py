@@ -186,7 +186,7 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
         rows.append(("last heard of", str(outcome.ending["after"])))
     if outcome.calls:
         rows.append(("calls", "; ".join(outcome.calls)))
-    for name in ("timings", "numerics", "memory"):
+    for name in ("timings", "numerics", "memory", "conditions"):
         if getattr(outcome, name):
             rows.append((name, text.show(getattr(outcome, name))))
     for number, attempt in enumerate(outcome.attempts, 1):

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
-from rocmprobe.report import matrix, measures, memory, shapes_table, solvers, text, timing, validation
+from rocmprobe.report import (
+    matrix,
+    measures,
+    memory,
+    shapes_table,
+    solvers,
+    start_up,
+    text,
+    throughput,
+    validation,
+)
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -108,8 +118,8 @@ def build(results: Results) -> dict[str, Any]:
         if recommendation
         else None,
         "program": shapes_table.program(results),
-        "throughput": timing.throughput(results),
-        "start_up": timing.start_up(results),
+        "throughput": throughput.throughput(results),
+        "start_up": start_up.start_up(results),
         "validation": validation.validation(results),
         "memory": memory.memory(results),
         "facts": fact_rows(unlabelled(results.machine)),

@@ -9,7 +9,7 @@ from typing import Optional
 @dataclass(frozen=True)
 class Budgets:
     """Seconds. ``start`` covers the import of torch; ``first_call`` search and compilation; ``steady``
-    repeated calls and references; ``measure`` is what one throughput measurement takes; ``server`` is for
+    repeated calls and references; ``measure`` is for the rounds of one throughput question; ``server`` is for
     the fork server's start, None for as much as ``start``.
 
     ``hangs`` and ``crashes`` are how many questions may end so under one setting: after that many nothing
@@ -31,7 +31,7 @@ class Budgets:
 
 
 BUDGETS = {
-    "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.2, hangs=2),
-    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=0.8, starts=20),
-    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=2.0, starts=60),
+    "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
+    "standard": Budgets(start=120, first_call=300, steady=120, teardown=30, measure=2.0, starts=20),
+    "long": Budgets(start=120, first_call=600, steady=300, teardown=60, measure=5.0, starts=60),
 }

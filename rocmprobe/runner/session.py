@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.cases import Case
+from rocmprobe.detect.sensors import read_conditions
+from rocmprobe.detect.tree import Tree
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import FAILING_STATES, UNLEARNED_STATES, WORKING_STATES, Outcome, Setting, from_json
 from rocmprobe.runner.budgets import BUDGETS
@@ -78,7 +80,7 @@ class Session:
     def _forbidden(self, case: Case) -> Optional[Outcome]:
         """The outcome without asking: ``blocked`` if the device is gone or something the case stands on does
         not hold, ``skipped`` if nothing gives a reason to ask, ``n/a`` if there is nothing to ask with."""
-        setting = next(each for each in self.settings[case.device] if each.name == case.setting)
+        setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
         limits = (
@@ -161,11 +163,23 @@ class Session:
         name = "cpu" if self.options.simulate else case.device
         with device_lock(name, case.exclusive):
             self.journal.intent(case)
-            outcome = self._answered(case)
+            outcome = self._measured(case) if case.exclusive else self._answered(case)
             # Under the lock, so that the times of the two records lie within it.
             self.journal.outcome(outcome)
             # As it was written: pytest and its plugins show it, too.
             return self.journal.find(case.id) or outcome
+
+    def _measured(self, case: Case) -> Outcome:
+        """The outcome with the clocks and temperatures that the measurement met and left."""
+        before = self._conditions(case)
+        outcome = self._answered(case)
+        found = {"before": before, "after": self._conditions(case)}
+        return replace(outcome, conditions={when: read for when, read in found.items() if read})
+
+    def _conditions(self, case: Case) -> dict[str, float]:
+        """Of the GPU, or of the CPU where that answers: under ``cpu``, and for a simulated machine."""
+        on_cpu = self._setting(case).device == "cpu" or self.options.simulate or case.device == "cpu"
+        return read_conditions(Tree(Path("/")), None if on_cpu else self._target(case).gpu)
 
     def _answered(self, case: Case) -> Outcome:
         try:
@@ -183,6 +197,9 @@ class Session:
 
     def _unasked(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
         return unasked(case, self._target(case), state, cause, reason)
+
+    def _setting(self, case: Case) -> Setting:
+        return next(each for each in self.settings[case.device] if each.name == case.setting)
 
     def _target(self, case: Case) -> Target:
         return next(target for target in self.targets if target.device == case.device)

@@ -45,7 +45,7 @@ class Ask:
     ``device`` is torch's device string, ``under`` a context in which the setting holds (variables are
     set already), ``report_phase`` tells the controller which budget runs, ``seconds`` is how long a
     throughput measurement may take. ``exact``: integer sums must come out equal; ``bypass``: the
-    setting has it installed.
+    setting has it installed; ``naive``: naive im2col is timed beside what is asked.
     """
 
     dtype: Any
@@ -58,6 +58,7 @@ class Ask:
     seconds: float
     exact: bool
     bypass: bool
+    naive: bool = False
 
     @property
     def the_problem(self) -> Problem:

@@ -1,35 +1,142 @@
 """What is timed of a convolution, in this process on the CPU."""
 
+import time
 from contextlib import nullcontext
+from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from rocmprobe.backends import BACKENDS  # noqa: E402
+from rocmprobe.model import DIRECTIONS  # noqa: E402
 from rocmprobe.problems import parse_problem  # noqa: E402
 from rocmprobe.worker.ask import Ask  # noqa: E402
+from rocmprobe.worker.checks import timing, yardsticks  # noqa: E402
+from rocmprobe.worker.checks.naive import run_naive  # noqa: E402
 from rocmprobe.worker.checks.timing import throughput  # noqa: E402
+from rocmprobe.worker.tensors import run, uniform  # noqa: E402
 
 TINY = "conv2d-fp32-n1-c2-i5x5-k2-f3x3-p1"
 
 
-def timed(text=TINY, direction=None):
+NAMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd")
+
+
+@pytest.fixture(autouse=True)
+def small_yardsticks(monkeypatch):
+    monkeypatch.setattr(yardsticks, "_SIDES", (16, 32))
+    monkeypatch.setattr(yardsticks, "_COPIED_OF_CPU", (1 << 16, 1 << 16))
+    monkeypatch.setattr(yardsticks, "_found", {})
+
+
+def asked(text=TINY, direction=None, naive=False):
     problem = parse_problem(text)
-    ask = Ask(
+    return Ask(
         dtype=getattr(torch, problem.dtype), device="cpu", backend=BACKENDS["onednn"], problem=problem,
         direction=direction, under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=False,
-        bypass=False,
+        bypass=False, naive=naive,
     )  # fmt: skip
-    return throughput(ask).timings
 
 
-def test_each_direction_apart_and_forward_with_backward():
-    times = timed()
-    for name in ("fwd", "bwd_data", "bwd_weights", "fwd_bwd"):
+def names(timings):
+    return {name.rpartition("_")[0] for name in timings if name.endswith("_repeats")}
+
+
+def test_each_direction_apart_forward_with_backward_and_yardsticks():
+    times = throughput(asked()).timings
+    assert names(times) == {*NAMES, "gemm", "copy"}
+    for name in names(times):
         assert 0 < times[f"{name}_p10"] <= times[name] <= times[f"{name}_p90"]
         assert times[f"{name}_repeats"] >= 5
+    assert times["gemm_flops"] in (2 * 16**3, 2 * 32**3)
+    assert times["copy_bytes"] == 2 << 16
 
 
 def test_forward_alone_for_inference():
-    assert {name for name in timed(direction="fwd") if not name.startswith("fwd")} == set()
+    assert names(throughput(asked(direction="fwd", naive=True)).timings) == {
+        "fwd",
+        "naive_fwd",
+        "gemm",
+        "copy",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "naively"),
+    [
+        (TINY, NAMES),
+        ("conv1d-fp32-n1-c2-i5-k2-f3", ()),
+        ("conv_transpose2d-fp32-n1-c2-i5x5-k2-f3x3", ()),
+    ],
+)
+def test_naive_im2col_where_windows_can_be_unfolded(text, naively):
+    times = throughput(asked(text, naive=True)).timings
+    assert names(times) == {*NAMES, "gemm", "copy", *(f"naive_{name}" for name in naively)}
+
+
+def test_calls_take_turns():
+    order = []
+
+    def called(name):
+        return lambda: order.append(name)
+
+    ask = replace(asked(), report_phase=order.append)
+    timing._compared(ask, {"a": called("a"), "b": called("b")})
+    turns = [name for name, _ in groupby(order)]
+    assert turns == ["steady", "a", "b"] * 5
+
+
+@pytest.mark.parametrize("make", [pytest.param(None, id="cannot be made"), pytest.param(0.01, id="too slow")])
+def test_a_yardstick_that_fails_costs_its_figure_alone(monkeypatch, make):
+    def broken(ask):
+        if make is None:
+            raise RuntimeError("HIP out of memory")
+        return yardsticks.Yardstick(lambda: time.sleep(make), 1.0, "flops")
+
+    monkeypatch.setitem(yardsticks.YARDSTICKS, "gemm", broken)
+    monkeypatch.setattr(timing, "_LONGEST_BESIDE", 0.005)
+    answer = throughput(asked())
+    assert answer.state == "pass"
+    assert answer.message.startswith("gemm was not timed: ")
+    assert names(answer.timings) == {*NAMES, "copy"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d-fp32-n2-c4-i7x6-k6-f3x2-s2x1-p1x0-d1x2-g2-bias",
+        "conv2d-fp32-n3-c4-i5x5-k8-f3x3-p1-g4",
+        "conv2d-fp64-n1-c3-i9x9-k2-f1x1-s2",
+    ],
+)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_naive_im2col_computes_the_convolution(text, direction):
+    problem = parse_problem(text)
+    operands = uniform(problem, torch.float64, seed=1)
+    naive = run_naive(problem, direction, operands)
+    expected = run(problem, direction, operands)
+    for name, value in naive.items():
+        torch.testing.assert_close(value, expected[name])
+
+
+def test_the_side_is_the_smallest_on_the_plateau(monkeypatch):
+    seconds = {128: 1e-4, 256: 2e-4, 512: 1.55e-3, 1024: 1.2e-2}
+    monkeypatch.setattr(yardsticks, "_SIDES", tuple(seconds))
+    monkeypatch.setattr(yardsticks, "_least_seconds", lambda ask, side: seconds[side])
+    assert yardsticks._side_at_plateau(asked()) == 256
+
+
+def test_no_side_whose_product_takes_long(monkeypatch):
+    monkeypatch.setattr(yardsticks, "_SIDES", (128, 256, 512))
+    monkeypatch.setattr(yardsticks, "_least_seconds", lambda ask, side: side / 1e4)
+    assert yardsticks._side_at_plateau(asked()) == 128
+
+
+def test_the_last_cache_is_the_largest(tmp_path):
+    for index, size in enumerate(("32K", "1024K", "32M", "nonsense")):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(size + "\n")
+    assert yardsticks.last_cache_bytes(str(tmp_path)) == 32 << 20
+    assert yardsticks.last_cache_bytes(str(tmp_path / "nowhere")) == 0

@@ -4,69 +4,114 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from rocmprobe.model import DIRECTIONS
-from rocmprobe.problems import Problem
-from rocmprobe.worker.ask import Answer, Ask
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
+from rocmprobe.worker.checks.naive import has_naive, run_naive
 from rocmprobe.worker.checks.operands import operands_on_device
+from rocmprobe.worker.checks.yardsticks import YARDSTICKS, Yardstick
 from rocmprobe.worker.tensors import Tensors, run
 
 #: Calls that follow the first one untimed: the bypass measures its algorithms in the third call of a problem.
 _WARM_UP = 2
 #: Timed runs of a call at least.
 _LEAST = 5
+#: Seconds of a turn: short, so that all calls meet the same clocks; long enough for several short runs.
+_TURN = 0.005
+#: Seconds that a yardstick may take; a slower one is left out, for it would take most of the time.
+_LONGEST_BESIDE = 0.5
 #: Seconds of steady calls after a first one: there are several first ones, so each may be short.
 STEADY_SECONDS = 0.2
+
+Calls = dict[str, Callable[[], Any]]
 
 
 def throughput(ask: Ask) -> Answer:
     """Median seconds with p10 and p90 of each direction alone and of forward with backward by autograd; of
-    the one direction that is asked about, if one is. They take turns, after a warm-up."""
-    operands = operands_on_device(ask)
-    calls = _directions(ask.the_problem, operands)
-    if ask.direction is not None:
-        calls = {_key(ask.direction): calls[_key(ask.direction)]}
-    return Answer(timings=_compared(ask, calls, ask.seconds))
+    the one direction that is asked about, if one is.
+
+    Yardsticks take turns with them: a matrix product, a copy and, where it is asked for, naive im2col.
+    """
+    problem, operands = ask.the_problem, operands_on_device(ask)
+    own = _calls(ask, run, operands)
+    for call in own.values():
+        ask.first_call(call)
+        with ask.tested():
+            for _ in range(_WARM_UP):
+                call()
+    answer = Answer()
+    candidates = {name: partial(make, ask) for name, make in YARDSTICKS.items()}
+    if ask.naive and has_naive(problem):
+        for name, call in _calls(ask, run_naive, operands).items():
+            candidates[f"naive_{name}"] = partial(Yardstick, call)
+    beside: dict[str, Yardstick] = {}
+    for name, make in candidates.items():
+        try:
+            beside[name] = _tried(ask, make)
+        except (DeviceFailure, NotApplicable) as failure:
+            answer.message = f"{name} was not timed: {failure.__cause__ or failure}"
+    timings = _compared(ask, {**own, **{name: each.call for name, each in beside.items()}})
+    amounts = {f"{name}_{each.unit}": each.amount for name, each in beside.items() if each.unit}
+    answer.timings = {**timings, **amounts}
+    return answer
 
 
-def _key(direction: str) -> str:
-    return direction.replace("-", "_")
-
-
-def _directions(problem: Problem, operands: Tensors) -> dict[str, Callable[[], Any]]:
-    """What is timed of ``problem``, by the key of its time."""
+def _calls(ask: Ask, compute: Callable[..., dict[str, Any]], operands: Tensors) -> Calls:
+    """What is timed of the problem, by the key of its time; ``compute`` is ``run`` or does the same."""
     import torch
+
+    problem = ask.the_problem
 
     def forward_and_backward() -> None:
         leaves = [operands.input.detach().requires_grad_(), operands.weight.detach().requires_grad_()]
         held = Tensors(leaves[0], leaves[1], operands.bias, operands.grad)
-        torch.autograd.grad(run(problem, "fwd", held)["output"], leaves, operands.grad)
+        torch.autograd.grad(compute(problem, "fwd", held)["output"], leaves, operands.grad)
 
-    calls: dict[str, Callable[[], Any]] = {
-        _key(direction): partial(run, problem, direction, operands) for direction in DIRECTIONS
+    directions = DIRECTIONS if ask.direction is None else (ask.direction,)
+    calls: Calls = {
+        direction.replace("-", "_"): partial(compute, problem, direction, operands)
+        for direction in directions
     }
-    return {**calls, "fwd_bwd": forward_and_backward}
+    return calls if ask.direction else {**calls, "fwd_bwd": forward_and_backward}
 
 
-def _compared(ask: Ask, calls: Mapping[str, Callable[[], Any]], at_least: float) -> dict[str, float]:
-    """Seconds of each of ``calls``, which take turns for ``at_least`` seconds, so that a clock that drifts
-    meets all alike."""
-    for call in calls.values():
-        ask.first_call(call)
+def _tried(ask: Ask, make: Callable[[], Yardstick]) -> Yardstick:
+    """A yardstick that has run twice. Raises DeviceFailure where it does not run, NotApplicable where it
+    takes too long."""
+    yardstick, _ = ask.first_call(make)
+    ask.first_call(yardstick.call)
+    _, seconds = ask.steady_call(yardstick.call)
+    if seconds > _LONGEST_BESIDE:
+        raise NotApplicable(f"one run takes {seconds:.2g} s")
+    return yardstick
+
+
+def _compared(ask: Ask, calls: Calls) -> dict[str, float]:
+    """Seconds of each of ``calls``. They take turns, round by round, so that a clock that drifts meets all
+    alike."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
+    rounds, ends = 0, time.perf_counter() + ask.seconds
     with ask.tested():
-        for call in calls.values():
-            for _ in range(_WARM_UP):
-                call()
-        ask.backend.synchronize(ask.device)
-        ends = time.perf_counter() + at_least
-        while len(next(iter(seconds.values()))) < _LEAST or time.perf_counter() < ends:
+        while rounds < _LEAST or time.perf_counter() < ends:
+            # Each round has the whole budget: slow calls add up.
+            ask.report_phase("steady")
             for name, call in calls.items():
-                seconds[name].append(_timed(ask, call))
+                seconds[name] += _turn(ask, call)
+            rounds += 1
     return {key: value for name in calls for key, value in _steady(name, seconds[name]).items()}
+
+
+def _turn(ask: Ask, call: Callable[[], Any]) -> list[float]:
+    """Seconds of the runs of one turn. Where there are several, the first does not count: it finds the caches
+    as the call before left them."""
+    ends = time.perf_counter() + _TURN
+    seconds = [_timed(ask, call)]
+    while time.perf_counter() < ends:
+        seconds.append(_timed(ask, call))
+    return seconds[1:] or seconds
 
 
 def start_up(ask: Ask) -> Answer:

@@ -1,0 +1,120 @@
+"""What a device does at its best, measured beside convolution: a matrix product and a copy.
+
+A yardstick is no part of the question: what goes wrong with it costs a figure, not the answer.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rocmprobe.worker.ask import Ask
+
+#: Sides of the square matrices that are tried. The largest three take 192 MiB in fp32.
+_SIDES = (128, 256, 512, 1024, 2048, 4096)
+#: Seconds that one product may take: it is repeated some ten times for each problem.
+_LONGEST_PRODUCT = 0.03
+#: On the plateau no side that is tried is faster by more than this.
+_PLATEAU = 1.1
+_MIB = 1 << 20
+#: Bytes of the tensor that is copied. On a GPU at most the last, which is past its caches up to 256 MiB, and
+#: no more than this share of its memory: both ends take a twelfth, which a 6 GB card with a desktop has.
+_COPIED_OF_GPU, _SHARE_OF_GPU = 512 * _MIB, 1 / 24
+#: On a CPU this many times its last cache, so that both ends are four times as large; between the bounds.
+_TIMES_OF_CACHE, _COPIED_OF_CPU = 2, (64 * _MIB, 256 * _MIB)
+_CACHES = "/sys/devices/system/cpu/cpu0/cache"
+_CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What is repeated, and how much one run does: operations ("flops"), or "bytes" read and written; ""
+    where that is the problem's."""
+
+    call: Callable[[], Any]
+    amount: float = 0.0
+    unit: str = ""
+
+
+def gemm(ask: Ask) -> Yardstick:
+    """The product of two square matrices in the dtype asked about, as large as pays."""
+    import torch
+
+    side = _side_at_plateau(ask)
+    left, right, product = (torch.ones((side, side), dtype=ask.dtype, device=ask.device) for _ in range(3))
+    return Yardstick(lambda: torch.mm(left, right, out=product), 2.0 * side**3, "flops")
+
+
+def copy(ask: Ask) -> Yardstick:
+    """A copy on the device, of a tensor that its caches do not hold."""
+    import torch
+
+    size = _copied_bytes(ask.device)
+    source = torch.zeros(size // 4, dtype=torch.float32, device=ask.device)
+    target = torch.zeros_like(source)
+    return Yardstick(lambda: target.copy_(source), 2.0 * size, "bytes")
+
+
+YARDSTICKS: dict[str, Callable[[Ask], Yardstick]] = {"gemm": gemm, "copy": copy}
+
+#: The sides found in this process, by device and dtype: every problem is held against the same product.
+_found: dict[tuple[str, str], int] = {}
+
+
+def _side_at_plateau(ask: Ask) -> int:
+    """The smallest side on the plateau of the rate, among those whose product is short."""
+    key = (ask.device, ask.dtype_name)
+    if key not in _found:
+        _found[key] = _searched(ask)
+    return _found[key]
+
+
+def _searched(ask: Ask) -> int:
+    rates: dict[int, float] = {}
+    for side in _SIDES:
+        seconds = _least_seconds(ask, side)
+        rates[side] = 2 * side**3 / seconds
+        # Twice the side is eight times the work.
+        if 8 * seconds > _LONGEST_PRODUCT:
+            break
+    return next(side for side, rate in rates.items() if rate * _PLATEAU >= max(rates.values()))
+
+
+def _least_seconds(ask: Ask, side: int) -> float:
+    """The shortest of a few products: only a slow run can be chance."""
+    import torch
+
+    matrix = torch.ones((side, side), dtype=ask.dtype, device=ask.device)
+    taken = []
+    for _ in range(4):
+        ask.backend.synchronize(ask.device)
+        started = time.perf_counter()
+        torch.mm(matrix, matrix)
+        ask.backend.synchronize(ask.device)
+        taken.append(time.perf_counter() - started)
+    return min(taken)
+
+
+def _copied_bytes(device: str) -> int:
+    import torch
+
+    if device == "cpu":
+        least, most = _COPIED_OF_CPU
+        return min(max(_TIMES_OF_CACHE * last_cache_bytes(), least), most)
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return int(min(_COPIED_OF_GPU, memory * _SHARE_OF_GPU)) // _MIB * _MIB
+
+
+@lru_cache(maxsize=1)
+def last_cache_bytes(folder: str = _CACHES) -> int:
+    """Bytes of the first core's largest cache, as the kernel tells them; 0 where it does not."""
+    sizes = [0]
+    for file in Path(folder).glob("index*/size"):
+        match = re.fullmatch(r"([0-9]{1,9})([KM]?)", file.read_text().strip())
+        sizes += [int(match[1]) * _CACHE_UNITS[match[2]]] if match else []
+    return max(sizes)

@@ -1,0 +1,130 @@
+"""The report's tables of what was timed: rates, shares of the roofline, settings against each other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import sample
+
+from rocmprobe.model import Setting
+from rocmprobe.report.throughput import throughput
+
+SETTINGS = (
+    sample.DEFAULT,
+    sample.GEMM_ONLY,
+    Setting("channels-last", "the other memory format", "native-with-settings", channels_last=True),
+    sample.VENDOR_OFF,
+    sample.BYPASS,
+    Setting("cpu", "the last resort", "cpu", device="cpu"),
+)
+PROBLEM = sample.PROBLEMS[1]
+#: Seconds of forward by setting; the GEMM of ``sample.throughput`` makes 1.72 TFLOP/s, its copy 26.8 GB/s.
+TOOK = {
+    "default": 1e-3,
+    "gemm-only": 4e-4,
+    "channels-last": 5e-4,
+    "vendor-off": 2e-3,
+    "bypass": 8e-4,
+    "cpu": 0.1,
+}
+
+
+def timed(changes=NOTHING, took=TOOK, **fields):
+    outcomes = []
+    for name, seconds in took.items():
+        text = f"{PROBLEM.text}-nhwc" if name == "channels-last" else PROBLEM.text
+        outcome = sample.outcome(
+            name, "throughput", "conv", "pass", problem=PROBLEM,
+            timings={**sample.throughput(seconds, naive=name == "bypass"), **changes.get(name, {})},
+        )  # fmt: skip
+        outcomes.append(dataclasses.replace(outcome, problem=text))
+    fields = {"settings": SETTINGS, "outcomes": tuple(outcomes), "simulated": None, **fields}
+    return throughput(dataclasses.replace(sample.rdna1(), **fields))
+
+
+def compared(shown, setting, passed="forward"):
+    (figures,) = shown.figures
+    row = next(row for row in figures.compared.rows if row[:2] == (setting, passed))
+    # The sign of a product as the letter that a keyboard has.
+    return {name: cell.replace("\u00d7", "x") for name, cell in zip(figures.compared.header, row)}
+
+
+def rated(shown, setting, passed="forward"):
+    (figures,) = shown.figures
+    row = next(row for row in figures.rates.rows if row[:2] == (setting, passed))
+    return dict(zip(figures.rates.header, row))
+
+
+def test_every_setting_against_all_that_it_is_held_against():
+    row = compared(timed(), "vendor-off")
+    assert row == {
+        "setting": "vendor-off", "pass": "forward", "against default": "2x", "against best native": "5x",
+        "against library off": "itself", "against naive im2col": "0.625x", "against CPU": "0.02x",
+    }  # fmt: skip
+    assert compared(timed(), "channels-last")["against default"] == "0.5x"
+    assert compared(timed(), "cpu", "forward + backward")["against default"] == "100x"
+
+
+def test_only_rivals_that_were_timed_have_a_column():
+    (figures,) = timed(took={"default": 1e-3, "gemm-only": 4e-4}).figures
+    assert figures.compared.header == ("setting", "pass", "against default", "against best native")
+
+
+def test_a_native_setting_under_which_a_convolution_failed_is_not_the_best():
+    failed = sample.outcome(
+        "gemm-only", "convolution", "conv", "wrong", problem=PROBLEM, direction="bwd-data", message="off"
+    )
+    results = dataclasses.replace(sample.rdna1(), settings=SETTINGS)
+    outcomes = [
+        sample.outcome(name, "throughput", "conv", "pass", problem=PROBLEM, timings=sample.throughput(took))
+        for name, took in TOOK.items() if name != "channels-last"
+    ]  # fmt: skip
+    shown = throughput(dataclasses.replace(results, outcomes=(*outcomes, failed)))
+    assert compared(shown, "default")["against best native"] == "itself"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"fwd": 1.01e-3, "fwd_p10": 1e-3, "fwd_p90": 1.02e-3}, "same"),
+        ({"fwd": 1.3e-3, "fwd_p10": 9e-4, "fwd_p90": 2e-3}, "too noisy"),
+        # A third slower, while the GEMM beside it was half as fast.
+        ({"fwd": 1.3e-3, "fwd_p10": 1.3e-3, "fwd_p90": 1.3e-3, "gemm": 0.02}, "too noisy"),
+        ({"fwd": 1.3e-3, "fwd_p10": 1.3e-3, "fwd_p90": 1.3e-3}, "1.3x"),
+        ({"fwd_p10": None}, ""),
+    ],
+)
+def test_noise_is_an_answer(changes, told):
+    assert compared(timed({"gemm-only": changes}), "gemm-only")["against default"] == told
+
+
+def test_the_yardsticks_of_the_cpu_say_nothing_of_the_gpu():
+    slow = {"gemm": 10.0, "copy": 10.0}
+    assert compared(timed({"cpu": slow}), "cpu")["against default"] == "100x"
+
+
+def test_rates_and_shares_of_the_roofline():
+    # 3.2 MFLOP and 217 kB: 14.8 operations a byte, where the ridge is at 64.
+    row = rated(timed(), "default")
+    assert (row["GFLOP/s"], row["GB/s"], row["of the roofline"]) == ("3.21", "0.217", "0.81 % of copy")
+    assert rated(timed({"default": {"copy": 2e-5}}), "default")["of the roofline"] == "0.187 % of GEMM"
+    assert rated(timed(), "naive im2col")["median"] == "3.2 ms"
+    assert rated(timed(), "GEMM", "yardstick")["GFLOP/s"] == "1.72e+03"
+    assert rated(timed(), "copy", "yardstick")["GB/s"] == "26.8"
+
+
+def test_results_without_yardsticks_have_no_roofline():
+    shown = timed({name: {"gemm": None} for name in TOOK})
+    assert rated(shown, "default")["of the roofline"] == ""
+    assert "GEMM" not in {row[0] for row in shown.figures[0].rates.rows}
+
+
+def test_clocks_and_temperatures_are_told():
+    outcome = sample.outcome(
+        "default", "throughput", "conv", "pass", problem=PROBLEM, timings=sample.throughput(1e-3),
+        conditions=sample.CONDITIONS,
+    )  # fmt: skip
+    shown = throughput(dataclasses.replace(sample.rdna1(), outcomes=(outcome,)))
+    assert "core clock 800 to 1560 MHz, edge 41 to 63 °C" in shown.caption
+    assert "clock" not in timed().caption
