@@ -28,7 +28,7 @@ _QUIET = ("blocked", "n/a", "skipped", "xfail")
 #: besides its measurements. From a run of level quick on a two-core desktop.
 _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
 _WIDEST_CHECK = max(map(len, CHECKS))
-_LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.3, "start-up": 2.5}
+_LONGER = {"training-step": 2.0, "memory": 1.5, "throughput": 0.6, "start-up": 2.5}
 
 
 def estimate(case_ids: Iterable[str], measure: float, workers: int = 1) -> float:

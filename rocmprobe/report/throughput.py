@@ -15,10 +15,7 @@ from rocmprobe.report import plots, text
 from rocmprobe.report.measures import Table
 from rocmprobe.roofline import Roof, Work, roof, work
 
-_PASSES = {
-    "fwd": "forward", "bwd_data": "input gradient", "bwd_weights": "weight gradient",
-    "fwd_bwd": "forward + backward",
-}  # fmt: skip
+_PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
 #: Of which there are bars; the others are in the tables.
 _DRAWN = ("fwd", "fwd_bwd")
 _MAX_PLOTS = 12
@@ -185,7 +182,7 @@ def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
     for each in timed:
         ratios = (rivals.ratio(each, rivals.columns[name].get(each.key)) for name in names)
         rows.append((each.name, _PASSES[each.key], *ratios))
-    return Table(("setting", "pass", *(f"against {name}" for name in names)), tuple(rows))
+    return Table(("setting", "pass", *names), tuple(rows))
 
 
 def _rates(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
@@ -208,11 +205,9 @@ def _rated(each: _Timed) -> tuple[str, ...]:
         # Results from elsewhere may name a problem in a way of their own.
         return (*start, "", "", "")
     ceiling = roof(each.outcome.timings)
-    share = (
-        f"{text.number(100 * ceiling.share(todo, each.median))} % of {_bound(ceiling, todo)}"
-        if ceiling
-        else ""
-    )
+    share = ""
+    if ceiling:
+        share = f"{text.number(100 * ceiling.share(todo, each.median))} % of {_bound(ceiling, todo)}"
     rates = (text.number(amount / each.median / 1e9) for amount in (todo.flops, todo.bytes))
     return (*start, *rates, share)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from runs import PROBLEM, Background, machine_file, spans
 
+from rocmprobe.detect.sensors import read_conditions
+from rocmprobe.detect.tree import Tree
 from rocmprobe.model import read_results
 
 
@@ -24,6 +26,10 @@ def test_measurements_of_two_runs_never_overlap(tmp_path: Path) -> None:
         results = read_results(run.folder / "results.json")
         assert not results.partial
         assert {outcome.state for outcome in results.outcomes} == {"pass"}
+        # Of the CPU that stands in; a virtual one may have neither clock nor sensor.
+        readable = set(read_conditions(Tree(Path("/")), None))
+        for conditions in (outcome.conditions for outcome in results.outcomes):
+            assert readable <= set(conditions.get("before", {})) & set(conditions.get("after", {}))
     measured = [spans(run.folder, check="throughput") for run in pair]
     assert all(len(of_one) == 2 for of_one in measured)
     assert all(begun < ended for of_one in measured for begun, ended in of_one)
