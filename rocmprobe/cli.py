@@ -90,6 +90,12 @@ def main() -> None:
     "--problem", "problems", multiple=True, metavar="TEXT", help="Ask about this convolution instead."
 )
 @click.option(
+    "--shapes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Ask about the convolutions of a program instead, as `rocmprobe shapes` recorded them.",
+)
+@click.option(
     "--estimate",
     default="",
     metavar="TEXT",
@@ -139,6 +145,7 @@ def run_command(
       rocmprobe run --level standard
       rocmprobe run --simulate rdna1-rocm52-conv-dead
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
+      rocmprobe run --shapes shapes.json
       rocmprobe run --driver capi --libraries /opt/rocm
       rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
     """

@@ -322,6 +322,30 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class StepTime:
+    """What the program that a run was given the shapes of would take under a setting.
+
+    ``per`` is "step" or, where no training step is known, "program". Of its ``convolutions`` (directions of
+    problems, each as often as it is computed) so many were ``timed``. Seconds of all of it and of its
+    convolutions alone, by the means of their times, and what it would be if all took their p10 or their p90.
+    None where they cannot be told, for the ``reason`` given.
+    """
+
+    device: str
+    setting: str
+    per: str
+    convolutions: int
+    timed: int
+    seconds: Optional[float] = None
+    seconds_p10: Optional[float] = None
+    seconds_p90: Optional[float] = None
+    convolution_seconds: Optional[float] = None
+    convolution_seconds_p10: Optional[float] = None
+    convolution_seconds_p90: Optional[float] = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Results:
     """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind."""
 
@@ -341,6 +365,7 @@ class Results:
     recommendation: Optional[Recommendation] = None
     redacted: Mapping[str, int] = field(default_factory=dict)
     estimate: Optional[Estimate] = None
+    step_times: tuple[StepTime, ...] = ()
 
 
 def to_json(value: Any) -> Any:

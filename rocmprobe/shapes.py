@@ -1,22 +1,82 @@
 """The file that ``rocmprobe shapes`` writes: the distinct convolutions of a program.
 
 Its fields are those of a problem in ``results.json``, with the device and how often each direction was
-computed; they are described in ``docs/exec.md``.
+computed and what a training step takes; they are described in ``docs/exec.md``.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from rocmprobe.model import DIRECTIONS, BadInput, write_whole
 from rocmprobe.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
 
 SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A problem in its text form, and how often each direction of it was computed: ``counts`` by the program,
+    ``step_counts`` by one training step of it."""
+
+    problem: str
+    counts: Mapping[str, int]
+    step_counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The training steps of a program, of which ``alike`` of ``made`` computed the ``step_counts``.
+
+    ``device`` is the type of the one that they convolved on, "several", or None where they convolve nothing;
+    ``threads`` those that its CPU kernels had. Seconds of a step: median and deciles, and the median of what
+    is no convolution in it, None where that could not be told.
+    """
+
+    made: int
+    alike: int
+    device: Optional[str]
+    threads: int
+    seconds: float
+    seconds_p10: float
+    seconds_p90: float
+    rest_seconds: Optional[float]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What a program convolves, and the versions of torch that it does so with; ``steps`` is None where it
+    made no step that could be timed."""
+
+    problems: tuple[Recorded, ...]
+    steps: Optional[Steps] = None
+    torch: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(each.problem for each in self.problems)
+
+    @property
+    def cpu_threads(self) -> int:
+        """How many threads the convolutions of a training step had; 0 on a GPU, or where it is not known."""
+        return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
+
+    def heaviest(self, most: int) -> tuple[str, ...]:
+        """The ``most`` problems that take the most arithmetic, of all that the program computed."""
+
+        def work(each: Recorded) -> tuple[int, int]:
+            flops = parse_problem(each.problem).flops
+            # What a program died in was computed never.
+            return flops * sum(each.counts.values()), flops
+
+        return tuple(each.problem for each in sorted(self.problems, key=work, reverse=True)[:most])
 
 
 def writable(path: Path) -> Path:
@@ -48,6 +108,44 @@ def read_problems(path: Path) -> tuple[Problem, ...]:
     Raises BadInput for a file that is missing, not JSON, of another version, or that holds something that is
     no problem (naming the place).
     """
+    return tuple(parse_problem(text) for text in _read(path).texts)
+
+
+def read_shapes(path: Path) -> Shapes:
+    """What a file holds, for a run that asks about it. Raises BadInput as ``read_problems`` does, and where
+    there is no problem in it."""
+    shapes = _read(path)
+    if not shapes.problems:
+        raise BadInput(f"{path}: holds no problem; record a program that convolves")
+    return shapes
+
+
+def _read(path: Path) -> Shapes:
+    data = _json(path)
+    found: dict[str, Recorded] = {}
+    for number, record in enumerate(data["problems"]):
+        try:
+            text = problem_of(record).text
+            counts, in_step = counts_of(record), counts_of(record, "step_counts")
+        except BadInput as error:
+            raise BadInput(f"{path}: problems/{number}: {error}") from error
+        before = found.get(text)
+        if before:
+            counts, in_step = _sum(before.counts, counts), _sum(before.step_counts, in_step)
+        found[text] = Recorded(text, counts, in_step)
+    try:
+        steps = _steps(data.get("steps"))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        why = f"{type(error).__name__}: {error}; these are no recorded steps"
+        raise BadInput(f"{path}: steps: {why}") from error
+    versions = data.get("torch", [])
+    if not isinstance(versions, list):
+        raise BadInput(f"{path}: torch: is no list; record it again")
+    return Shapes(tuple(found.values()), steps, tuple(map(str, versions)))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The file's content, of this version and with a list of problems."""
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -60,16 +158,31 @@ def read_problems(path: Path) -> tuple[Problem, ...]:
         raise BadInput(
             f"{path}: schema_version is {version!r}, this rocmprobe reads {SCHEMA_VERSION}; record it again"
         )
-    records = data.get("problems")
-    if not isinstance(records, list):
+    if not isinstance(data.get("problems"), list):
         raise BadInput(f"{path}: problems: is no list; record it again")
-    found: dict[Problem, None] = {}
-    for number, record in enumerate(records):
-        try:
-            found[problem_of(record)] = None
-        except BadInput as error:
-            raise BadInput(f"{path}: problems/{number}: {error}") from error
-    return tuple(found)
+    found: dict[str, Any] = data
+    return found
+
+
+def _steps(record: Any) -> Optional[Steps]:
+    """Raises KeyError, TypeError, ValueError or OverflowError for what are no steps."""
+    if record is None:
+        return None
+    rest = record["rest_seconds"]
+    steps = Steps(
+        int(record["made"]), int(record["alike"]), record["device"] and str(record["device"]),
+        int(record["threads"]), float(record["seconds"]), float(record["seconds_p10"]),
+        float(record["seconds_p90"]), None if rest is None else float(rest),
+    )  # fmt: skip
+    known = [steps.seconds, steps.seconds_p10, steps.seconds_p90, steps.rest_seconds or 0.0]
+    if not all(map(math.isfinite, known)):
+        raise ValueError("seconds must be finite")
+    # Convolutions that ran at the same time, in threads of the program, take more together than the step did.
+    return replace(steps, rest_seconds=None) if rest is not None and rest < 0 else steps
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {direction: one[direction] + other[direction] for direction in DIRECTIONS}
 
 
 def problem_of(record: Any) -> Problem:
@@ -107,6 +220,15 @@ def problem_of(record: Any) -> Problem:
     return parse_problem(problem.text)
 
 
-def counts_of(record: Mapping[str, Any]) -> dict[str, int]:
-    """How often each direction of one entry was computed; 0 for all where the program died in it."""
-    return {name: int(record.get("counts", {}).get(name, 0)) for name in DIRECTIONS}
+def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
+    """How often each direction of one entry was computed; 0 for all where the program died in it.
+
+    Raises BadInput for what is no count.
+    """
+    try:
+        counts = {name: int(record.get(key, {}).get(name, 0)) for name in DIRECTIONS}
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise BadInput(f"{key}: {error}; these are no counts of {', '.join(DIRECTIONS)}") from error
+    if min(counts.values()) < 0:
+        raise BadInput(f"{key}: a count is below 0")
+    return counts

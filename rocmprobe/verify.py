@@ -7,8 +7,9 @@ from typing import Any, Optional
 
 from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
 from rocmprobe.judge.evidence import driver_of, dtypes, of_driver, standing
-from rocmprobe.model import BadInput, Results, Setting
+from rocmprobe.model import BadInput, Results, Setting, from_json
 from rocmprobe.runner.options import RunOptions
+from rocmprobe.shapes import Shapes, read_shapes
 from rocmprobe.solvers import are_switches
 
 #: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
@@ -23,8 +24,12 @@ _NOT_VERIFIED = tuple(
 
 def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptions:
     """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
-    redact = not options.pop("no_redact")
-    asked = RunOptions(**options, redact=redact)
+    redact, file = not options.pop("no_redact"), options.pop("shapes")
+    shapes = read_shapes(file) if file else None
+    if shapes and options["problems"]:
+        raise BadInput("--shapes and --problem: each says what to ask about; leave one of them out")
+    texts = shapes.texts if shapes else options["problems"]
+    asked = RunOptions(**{**options, "problems": texts}, shapes=shapes, redact=redact)
     for option, words in (("--only", asked.only), ("--skip", asked.skip)):
         for word in words:
             if word not in CHECKS and not set(word) & set("/*?["):
@@ -43,6 +48,7 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
         ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
         skip=_NOT_VERIFIED, simulate=simulate, redact=redact,
         driver=driver_of(expected), libraries=options["libraries"],
+        shapes=from_json(Shapes, ran["shapes"]) if ran.get("shapes") else None,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.targets import Target
 from rocmprobe.settings import settings_for
+from rocmprobe.shapes import Recorded, Shapes
 from rocmprobe.solvers import by_name, forced_setting, solvers
 
 GPU = Target("cuda:0", "miopen")
@@ -395,3 +396,18 @@ class TestLevels:
             "default/gemm/float32",
             "default/lstm/float32",
         ]
+
+
+def test_shapes_are_asked_about_and_nothing_else():
+    """Every problem by what asks about problems, and as few starts as without: they take processes each."""
+    texts = tuple(f"conv2d-fp32-n1-c8-i{size}x{size}-k8-f3x3" for size in (9, 11, 13))
+    counts = {"fwd": 1, "bwd-data": 1, "bwd-weights": 1}
+    shapes = Shapes(tuple(Recorded(text, counts, counts) for text in texts))
+    for level in ("quick", "standard"):
+        options = RunOptions(level=level, problems=texts, shapes=shapes)
+        for check, purpose in (("convolution", "native"), ("convolution", "bypass"), ("throughput",) * 2):
+            asked = planned(Question(check, ("default",), problems=purpose), options)
+            assert [case.problem for case in asked] == list(texts)
+        starts = planned(Question("start-up", ("default",), problems="start-up"), options)
+        most = len(problems(level, "start-up"))
+        assert [case.problem for case in starts] == list(reversed(texts))[:most]

@@ -10,7 +10,7 @@ import pytest
 
 from rocmprobe.model import BadInput
 from rocmprobe.problems import parse_problem
-from rocmprobe.shapes import problem_of, read_problems, write
+from rocmprobe.shapes import Recorded, Steps, problem_of, read_problems, read_shapes, write
 
 TEXTS = (
     "conv2d-fp16-n4-c64-i56x48-k128-f3x1-s2x1-p1-g2-bias-nhwc", "conv1d-fp32-n1-c4-i9-k6-f3-d2",
@@ -34,6 +34,78 @@ def test_a_file_holds_each_problem_once(tmp_path: Path) -> None:
     write(path, {"problems": [record(TEXTS[1]), record(TEXTS[0]), record(TEXTS[1], device="cuda")]})
     assert read_problems(path) == (parse_problem(TEXTS[1]), parse_problem(TEXTS[0]))
     assert [entry.name for entry in tmp_path.iterdir()] == ["shapes.json"]
+
+
+STEPS = {
+    "made": 60, "alike": 59, "threads": 2, "seconds": 0.03, "seconds_p10": 0.02, "seconds_p90": 0.05,
+    "rest_seconds": 0.01, "device": "cpu",
+}  # fmt: skip
+
+
+def test_counts_and_steps_of_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.json"
+    in_step = {"fwd": 2, "bwd-data": 0, "bwd-weights": 1}
+    entries = [record(step_counts=in_step), record(TEXTS[1]), record(device="cuda", step_counts=in_step)]
+    write(path, {"torch": ["2.13.0"], "steps": STEPS, "problems": entries})
+    shapes = read_shapes(path)
+    none = {"fwd": 0, "bwd-data": 0, "bwd-weights": 0}
+    assert shapes.problems == (
+        Recorded(TEXTS[0], {"fwd": 4, "bwd-data": 2, "bwd-weights": 2}, {**none, "fwd": 4, "bwd-weights": 2}),
+        Recorded(TEXTS[1], {"fwd": 2, "bwd-data": 1, "bwd-weights": 1}, none),
+    )  # fmt: skip
+    assert shapes.steps == Steps(60, 59, "cpu", 2, 0.03, 0.02, 0.05, 0.01)
+    assert (shapes.cpu_threads, shapes.torch) == (2, ("2.13.0",))
+
+
+def test_a_file_of_before_there_were_steps(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.json"
+    write(path, {"command": ["true"], "torch": [], "problems": [record()]})
+    shapes = read_shapes(path)
+    assert (shapes.steps, shapes.cpu_threads) == (None, 0)
+    assert set(shapes.problems[0].step_counts.values()) == {0}
+
+
+def test_convolutions_side_by_side_leave_no_rest(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.json"
+    write(path, {"steps": {**STEPS, "rest_seconds": -0.01}, "problems": [record()]})
+    steps = read_shapes(path).steps
+    assert steps is not None
+    assert steps.rest_seconds is None
+
+
+def test_the_heaviest_are_those_that_take_the_most_arithmetic(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.json"
+    small, large = "conv1d-fp32-n1-c1-i9-k1-f3", "conv1d-fp32-n1-c8-i9-k8-f3"
+    often = {"fwd": 1000, "bwd-data": 0, "bwd-weights": 0}
+    write(path, {"problems": [record(large), record(small, counts=often)]})
+    assert read_shapes(path).heaviest(1) == (small,)
+    write(path, {"problems": [record(small, counts={}), record(large, counts={})]})
+    assert read_shapes(path).heaviest(1) == (large,)
+
+
+NO_SHAPES: dict[str, tuple[dict[str, Any], str]] = {
+    "no problem": ({"problems": []}, "holds no problem"),
+    "counts that are none": ({"problems": [record(counts=[1])]}, "problems/0: counts"),
+    "a count below 0": ({"problems": [record(step_counts={"fwd": -1})]}, "problems/0: step_counts"),
+    "steps that are none": ({"problems": [record()], "steps": [1]}, "steps: TypeError"),
+    "steps without a time": (
+        {"problems": [record()], "steps": {**STEPS, "seconds": None}},
+        "steps: TypeError",
+    ),
+    "steps without end": ({"problems": [record()], "steps": {**STEPS, "seconds": 1e999}}, "must be finite"),
+    "versions that are none": ({"problems": [record()], "torch": 2}, "torch: is no list"),
+}
+
+
+@pytest.mark.parametrize("what", NO_SHAPES)
+def test_what_are_no_shapes_is_one_line(tmp_path: Path, what: str) -> None:
+    content, words = NO_SHAPES[what]
+    path = tmp_path / "shapes.json"
+    write(path, content)
+    with pytest.raises(BadInput, match=words) as refused:
+        read_shapes(path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
 
 
 WRONG = {

@@ -8,7 +8,9 @@ from typing import Any, Optional
 
 from rocmprobe.cases import MODELS
 from rocmprobe.judge.comparison import time_of
+from rocmprobe.judge.step_time import shapes_of
 from rocmprobe.model import WORKING_STATES, Estimate, Outcome, Results, TrainingTime
+from rocmprobe.problems import parse_problem
 from rocmprobe.workload import Workload, parse_workload
 
 _LEFT_OUT = (
@@ -21,7 +23,7 @@ _SIMULATED = "The GPU: these are times of the CPU that stands in for it."
 
 
 @dataclass(frozen=True)
-class StepTime:
+class TimedStep:
     """Seconds of one training step (forward, backward, optimizer) and what they lie between, on ``batch``
     samples of the shape ``input``. ``own``: it is of the user's own network."""
 
@@ -44,12 +46,13 @@ def estimate(results: Results) -> Optional[Estimate]:
     if not text:
         return None
     workload = parse_workload(text)
-    times = tuple(training_time(each, workload) for each in model_steps(results.outcomes))
+    timed = (*own_steps(results), *model_steps(results.outcomes))
+    times = tuple(training_time(each, workload) for each in timed)
     left_out = (_SIMULATED, *_LEFT_OUT) if results.simulated else _LEFT_OUT
     return Estimate(workload.images, workload.epochs, workload.batch, times, left_out)
 
 
-def training_time(step: StepTime, workload: Workload) -> TrainingTime:
+def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
     """``step`` as often as the workload has batches of its size; the last one of an epoch may be smaller,
     and counts as a whole one."""
     steps = -(-workload.images // step.batch)
@@ -62,7 +65,27 @@ def training_time(step: StepTime, workload: Workload) -> TrainingTime:
     )  # fmt: skip
 
 
-def model_steps(outcomes: Iterable[Outcome]) -> Iterator[StepTime]:
+def own_steps(results: Results) -> Iterator[TimedStep]:
+    """The steps of the program that ``--shapes`` names, where its convolutions agree on a batch. Their mean
+    may lie outside of p10 and p90: then it ends the range."""
+    shapes = shapes_of(results)
+    recorded = shapes.problems if shapes else ()
+    computed = [parse_problem(each.problem) for each in recorded if any(each.step_counts.values())]
+    batches = {problem.batch for problem in computed}
+    if len(batches) != 1:
+        return
+    batch = batches.pop()
+    dtype = " and ".join(sorted({problem.dtype for problem in computed}))
+    for each in results.step_times:
+        low, mean, high = each.seconds_p10, each.seconds, each.seconds_p90
+        if each.per == "step" and low and mean and high:
+            yield TimedStep(
+                "your model", each.device, each.setting, dtype, "as recorded", batch,
+                min(low, mean), mean, max(mean, high), own=True,
+            )  # fmt: skip
+
+
+def model_steps(outcomes: Iterable[Outcome]) -> Iterator[TimedStep]:
     """The steps of the small networks, where they trained right."""
     for outcome in outcomes:
         if outcome.check not in MODELS or outcome.state not in WORKING_STATES:
@@ -71,7 +94,7 @@ def model_steps(outcomes: Iterable[Outcome]) -> Iterator[StepTime]:
         batch: Any = outcome.numerics.get("batch")
         low, median, high = times
         if low and median and high and isinstance(batch, int) and batch > 0:
-            yield StepTime(
+            yield TimedStep(
                 outcome.check[len("train-") :], outcome.device, outcome.setting, outcome.dtype,
                 str(outcome.numerics.get("input", "")), batch, low, median, high,
             )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Optional
@@ -10,6 +10,7 @@ from typing import Optional
 from rocmprobe.cases import CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
 from rocmprobe.judge.comparison import time_of
 from rocmprobe.model import (
+    DIRECTIONS,
     FAILING_STATES,
     SEVERITIES,
     WORKING_STATES,
@@ -184,35 +185,70 @@ def dtypes(results: Results) -> tuple[str, ...]:
 def times(
     results: Results, names: Iterable[str], dtype: str, purpose: str, quantile: str = ""
 ) -> dict[str, float]:
-    """Geometric mean of seconds over the throughput problems of ``dtype`` that every named setting was
-    timed on: speed in one dtype says nothing of another.
+    """Seconds by setting over the throughput problems of ``dtype`` that every named setting was timed on:
+    speed in one dtype says nothing of another.
 
-    ``quantile`` "" takes the medians, "_p10" and "_p90" the deciles. Settings without timings are left
-    out; empty where no problem is common to those that have some.
+    Where a run asks about the convolutions of a program, what all of them take together, each as often as it
+    was computed; for inference the forward ones alone. Else the geometric mean of forward with backward, for
+    inference of forward. ``quantile`` "" takes the medians, "_p10" and "_p90" the deciles. Settings without
+    timings are left out; empty where no problem is common to those that have some.
     """
+    directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
     wanted, device = set(names), device_of(results)
-    channels_last = {setting.name for setting in results.settings if setting.channels_last}
+    counts = _counts_by_problem(results)
     timed: dict[str, dict[str, float]] = {}
+    for (on, setting, problem), outcome in timed_problems(results).items():
+        if (on, outcome.dtype) != (device, dtype) or setting not in wanted:
+            continue
+        seconds = (
+            computed_seconds(outcome, counts.get(problem, {}), directions, quantile)
+            if counts
+            else time_of(outcome.timings.get(key))
+        )
+        if seconds:
+            timed.setdefault(setting, {})[problem] = seconds
+    common = set.intersection(*(set(by_problem) for by_problem in timed.values())) if timed else set()
+    if not common:
+        return {}
+    together = sum if counts else geometric_mean
+    return {name: together([rows[text] for text in common]) for name, rows in timed.items()}
+
+
+def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
+    """The outcomes that timed a problem, by device, setting, and problem as the other settings have it."""
+    channels_last = {setting.name for setting in results.settings if setting.channels_last}
+    found = {}
     for outcome in results.outcomes:
-        known = (outcome.device, outcome.check, outcome.dtype) == (device, "throughput", dtype)
-        seconds = time_of(outcome.timings.get(key))
-        if (
-            known
-            and outcome.problem
-            and seconds
-            and outcome.state in WORKING_STATES
-            and outcome.setting in wanted
-        ):
+        if outcome.check == "throughput" and outcome.problem and outcome.state in WORKING_STATES:
             problem = str(outcome.problem)
             if outcome.setting in channels_last:
                 # The same problem as under the other settings, in the memory format of this one.
                 problem = problem.rpartition("-nhwc")[0]
-            timed.setdefault(outcome.setting, {})[problem] = seconds
-    common = set.intersection(*(set(by_problem) for by_problem in timed.values())) if timed else set()
-    if not common:
-        return {}
-    return {name: geometric_mean([rows[text] for text in common]) for name, rows in timed.items()}
+            found[outcome.device, outcome.setting, problem] = outcome
+    return found
+
+
+def computed_seconds(
+    outcome: Outcome, counts: Mapping[str, int], directions: Iterable[str], quantile: str = ""
+) -> Optional[float]:
+    """What computing a problem takes as often as ``counts`` says of each direction, by medians ("") or by
+    what else is kept of the times ("_mean", "_p10", "_p90"); None where one that is counted was not timed."""
+    total = 0.0
+    for direction in directions:
+        seconds = time_of(outcome.timings.get(direction.replace("-", "_") + quantile))
+        if counts.get(direction) and seconds is None:
+            return None
+        total += counts.get(direction, 0) * (seconds or 0.0)
+    return total
+
+
+def _counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
+    """How often the program of the run computes each problem; empty where there is none, or where it did not
+    come to compute any."""
+    recorded = (results.options.get("shapes") or {}).get("problems", ())
+    counts = {row["problem"]: row["counts"] for row in recorded}
+    return counts if any(sum(each.values()) for each in counts.values()) else {}
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:

@@ -272,7 +272,8 @@ def _cost(
         else:
             compared.append(f"{seconds[own] / seconds[other]:.2f} times that of {verdict}")
     where = " on the CPU that stands in for the GPU" if results.simulated else ""
-    time = f"its time over the throughput problems{where} is {', '.join(compared)}" if compared else ""
+    over = "the convolutions of your program" if results.options.get("shapes") else "the throughput problems"
+    time = f"its time over {over}{where} is {', '.join(compared)}" if compared else ""
     return "; ".join(filter(None, [best.setting.cost, time]))
 
 

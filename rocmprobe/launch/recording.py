@@ -94,22 +94,45 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
 
 
 def merged(folder: Path) -> dict[str, Any]:
-    """What all processes recorded in ``folder``: versions of torch, and problems in the order of meeting."""
-    versions: set[str] = set()
-    problems: dict[str, tuple[float, dict[str, Any], list[int]]] = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        of_one = _Process(path)
-        versions.update(of_one.versions)
-        for at, problem, counts in of_one.problems():
-            key = json.dumps(problem, sort_keys=True)
-            first, _, sum_ = problems.get(key, (at, problem, [0] * len(DIRECTIONS)))
-            total = [one + other for one, other in zip(sum_, counts)]
-            problems[key] = (min(first, at), problem, total)
-    ordered = sorted(problems.values(), key=lambda each: each[0])
+    """What all processes recorded in ``folder``: versions of torch, problems in the order of meeting, and the
+    steps of the process that made most of them."""
+    processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
+    trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
+    steps = dict(trainer.steps) if trainer else {}
+    computed = steps.pop("computed", [])
+    found: dict[str, _Problem] = {}
+    for process in processes:
+        for number, at, described, counts in process.problems():
+            key = json.dumps(described, sort_keys=True)
+            problem = found.setdefault(key, _Problem(at, described))
+            problem.first = min(problem.first, at)
+            problem.counts = [one + other for one, other in zip(problem.counts, counts)]
+            if process is trainer:
+                for _, place, count in (each for each in computed if each[0] == number):
+                    problem.step_counts[place] = count
+    problems = sorted(found.values(), key=lambda each: each.first)
+    devices = {each.described["device"] for each in problems if any(each.step_counts)}
+    if steps:
+        steps["device"] = "several" if len(devices) > 1 else next(iter(devices), None)
     return {
-        "torch": sorted(versions),
-        "problems": [{**problem, "counts": dict(zip(DIRECTIONS, counts))} for _, problem, counts in ordered],
+        "torch": sorted({version for process in processes for version in process.versions}),
+        "steps": steps or None,
+        "problems": [each.as_json(bool(steps)) for each in problems],
     }
+
+
+class _Problem:
+    """One problem of all processes."""
+
+    def __init__(self, first: float, described: dict[str, Any]) -> None:
+        self.first = first
+        self.described = described
+        self.counts = [0] * len(DIRECTIONS)
+        self.step_counts = [0] * len(DIRECTIONS)
+
+    def as_json(self, with_steps: bool) -> dict[str, Any]:
+        in_step = {"step_counts": dict(zip(DIRECTIONS, self.step_counts))} if with_steps else {}
+        return {**self.described, "counts": dict(zip(DIRECTIONS, self.counts)), **in_step}
 
 
 class _Process:
@@ -117,6 +140,7 @@ class _Process:
 
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
+        self.steps: dict[str, Any] = {}
         self._met: list[tuple[float, dict[str, Any]]] = []
         self._counts: dict[int, list[int]] = {}
         self._ended = False
@@ -133,11 +157,13 @@ class _Process:
             self._counts[line["done"]] = line["counts_of_it"]
         else:
             self._counts.update(enumerate(line["counts"]))
+            self.steps = line.get("steps") or {}
             self._ended = line.get("ended", False)
 
-    def problems(self) -> Iterator[tuple[float, dict[str, Any], list[int]]]:
+    def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
+        """Number in this process, when it was met first, the problem, its counts."""
         for number, (at, problem) in enumerate(self._met):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
             # A process that came to its end did not die in it: PyTorch refused the arguments.
             if any(counts) or not self._ended:
-                yield at, problem, counts
+                yield number, at, problem, counts

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rocmprobe.judge.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model import Finding, Outcome, Results
-from rocmprobe.report import models, text, view
+from rocmprobe.report import models, shapes_table, text, view
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
@@ -42,6 +42,9 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         console.print()
         if recommendation.cost:
             console.print(styled(("Cost: ", "dim"), (recommendation.cost, "")))
+        program = shapes_table.sentence(results)
+        if program:
+            console.print(styled(("Your model: ", "dim"), (f"{program}.", "")))
         if recommendation.confidence:
             console.print(styled(("Confidence: ", "dim"), (recommendation.confidence, "")))
         if recommendation.verify:

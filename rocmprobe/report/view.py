@@ -15,6 +15,7 @@ from rocmprobe.report import (
     measures,
     memory,
     models,
+    shapes_table,
     solvers,
     start_up,
     text,
@@ -119,6 +120,7 @@ def build(results: Results) -> dict[str, Any]:
         "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
+        "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
         "start_up": start_up.start_up(results),
         "validation": validation.validation(results),

@@ -7,12 +7,13 @@ from fnmatch import fnmatchcase
 from typing import Optional
 
 from rocmprobe.cases import Case
+from rocmprobe.shapes import Shapes
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of ``rocmprobe run`` that decide what is asked of the machine. ``estimate`` is a workload in
-    words, or empty."""
+    """Options of ``rocmprobe run`` that decide what is asked of the machine. Where ``shapes`` are given,
+    ``problems`` are theirs. ``estimate`` is a workload in words, or empty."""
 
     device: str = "auto"
     level: str = "quick"
@@ -26,6 +27,7 @@ class RunOptions:
     driver: str = "auto"
     libraries: str = ""
     estimate: str = ""
+    shapes: Optional[Shapes] = None
 
     def selects(self, case: Case) -> bool:
         """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.

@@ -140,9 +140,13 @@ def _question_directions(question: Question, options: RunOptions) -> tuple[Optio
 
 def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
     """The user's own problems where they are given, else those of the level; as ``setting`` has them. Own
-    problems leave nothing to the matrix: the native suite asks about them under every setting already."""
+    problems leave nothing to the matrix: the native suite asks about them under every setting already. Starts
+    take many processes each, so of what a program convolves the heaviest are started, as many as else."""
     if purpose == "matrix":
         asked = () if options.problems else problem_matrix(options.level)
+    elif options.shapes and purpose == "start-up":
+        most = len(problems(options.level, purpose))
+        asked = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
     elif options.problems and purpose not in ("gradients", "gradient-flow", "kinds"):
         asked = tuple(parse_problem(text) for text in options.problems)
     else:

@@ -56,6 +56,7 @@ class Session:
             simulated,
             self.journal,
             parse_workload(self.options.estimate).batch if self.options.estimate else None,
+            self.options.shapes.cpu_threads if self.options.shapes else 0,
         )
 
     def plan(self, cases: Iterable[Case], alone: bool) -> None:

@@ -91,7 +91,10 @@ class Trials:
         simulated: Optional[SimulatedMachine],
         journal: Journal,
         batch: Optional[int] = None,
+        threads: int = 0,
     ) -> None:
+        """``threads`` is how many the kernels of the CPU get, 0 for as many as torch takes."""
+        self._threads = threads
         self._targets = targets
         self._settings = settings
         self._derived: dict[tuple[str, str, str], Setting] = {}
@@ -217,7 +220,7 @@ class Trials:
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
                 "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb, "batch": self._batch,
-                "simulated": self._simulated, "environ": environ,
+                "simulated": self._simulated, "environ": environ, "threads": self._threads,
                 "first": to_json(case), "place": to_json(place) if place else None,
             }
         )  # fmt: skip

@@ -22,6 +22,10 @@ class ByTorch:
     """Answers cases under one setting."""
 
     def __init__(self, spec: Spec, emit: Emit, breaking: Optional[Breaking] = None) -> None:
+        import torch
+
+        if spec.threads:
+            torch.set_num_threads(spec.threads)
         self.spec = spec
         self.emit = emit
         self.device = spec.setting.device or spec.device

@@ -44,6 +44,7 @@ class Spec:
     ``first`` is the case that it is started for; only a simulated machine asks, which may break at once.
     ``place`` is where the libraries are that the driver ``capi`` calls; without one the driver is ``torch``.
     ``batch`` is the one that networks are timed with, None for their own.
+    ``threads`` is how many the kernels of the CPU get, 0 for as many as torch takes.
     """
 
     device: str
@@ -56,6 +57,7 @@ class Spec:
     first: Optional[Case] = None
     place: Optional[Place] = None
     batch: Optional[int] = None
+    threads: int = 0
 
     def breaking(self, events: int) -> Optional[Breaking]:
         """What is to break in this process; the CPU of its own setting never does."""

@@ -10,6 +10,7 @@ import pytest
 from runs import machine_file, rocmprobe
 
 from rocmprobe.model import Machine, Results, write_results
+from rocmprobe.problems import parse_problem
 
 RESULTS = Results(1, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), ())
 Make = Callable[[Path], list[object]]
@@ -26,6 +27,11 @@ def results(folder: Path, **changes: object) -> Path:
     return written(path, json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def shapes(folder: Path) -> Path:
+    problem = parse_problem("conv1d-fp32-n1-c1-i9-k1-f3").as_json()
+    return written(folder / "shapes.json", json.dumps({"schema_version": 1, "problems": [problem]}))
+
+
 def broken_machine(folder: Path) -> Path:
     return machine_file(folder / "machine.toml", {"library": "miopen", "effect": "raise", "colour": "red"})
 
@@ -40,6 +46,11 @@ WRONG: dict[str, tuple[int, str, Make]] = {
     "absent device": (3, "--device cuda:7", lambda at: ["run", "--device", "cuda:7"]),
     "setting": (2, "no setting 'warp'", lambda at: ["run", "--device", "cpu", "--settings", "warp"]),
     "problem": (2, "'conv9d' is no kind", lambda at: ["run", "--problem", "conv9d-fp32"]),
+    "no shapes": (2, "cannot be read", lambda at: ["run", "--shapes", at / "none.json"]),
+    "shapes of nothing": (2, "holds no problem", lambda at: ["run", "--shapes", written(
+        at / "shapes.json", '{"schema_version": 1, "problems": []}')]),
+    "shapes and a problem": (2, "leave one of them out", lambda at: [
+        "run", "--shapes", shapes(at), "--problem", "conv1d-fp32-n1-c1-i9-k1-f3"]),
     "machine": (2, "no machine 'vega'", lambda at: ["run", "--simulate", "vega"]),
     "machine file": (2, "none.toml", lambda at: ["run", "--simulate", at / "none.toml"]),
     "field of a machine": (2, "colour", lambda at: ["run", "--simulate", broken_machine(at)]),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synthetic import run
 
 from rocmprobe.judge import judged
-from rocmprobe.judge.estimate import StepTime, estimate, training_time
+from rocmprobe.judge.estimate import TimedStep, estimate, training_time
 from rocmprobe.model import Estimate, Outcome, Results
 from rocmprobe.workload import Workload
 
@@ -49,7 +49,7 @@ def asked(results: Results) -> Estimate:
 def test_time_grows_by_the_number_of_batches_alone(
     images: int, epochs: int, batch: int, seconds: list[float]
 ) -> None:
-    step = StepTime("resnet", "cuda:0", "default", "float32", "3x32x32", batch, *seconds)
+    step = TimedStep("resnet", "cuda:0", "default", "float32", "3x32x32", batch, *seconds)
     time = training_time(step, Workload(images, epochs))
     assert time.epoch_low <= time.epoch <= time.epoch_high
     assert time.training == pytest.approx(epochs * time.epoch)

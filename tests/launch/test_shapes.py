@@ -66,10 +66,11 @@ def test_the_distinct_problems_of_all_processes(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.splitlines()[-1] == "rocmprobe: 5 problem(s) in shapes.json"
     data = read(tmp_path)
-    assert list(data) == ["schema_version", "command", "torch", "problems"]
+    assert list(data) == ["schema_version", "command", "torch", "steps", "problems"]
     assert data["schema_version"] == 1
     assert data["command"][-1] == str(path)
     assert len(data["torch"]) == 1
+    assert data["steps"] is None
     assert [problem.text for problem in read_problems(tmp_path / "shapes.json")] == [
         "conv2d-fp32-n2-c4-i9x8-k6-f3x3-s2-p1-g2-bias", "conv1d-fp32-n1-c4-i9-k6-f3-d2",
         "conv_transpose2d-fp32-n1-c4-i5x5-k3-f3x3-s2-o1", "conv2d-fp32-n1-c4-i5x5-k3-f1x1-nhwc",
@@ -224,7 +225,7 @@ def test_a_program_that_convolves_nothing_gives_an_empty_list(tmp_path: Path) ->
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "rocmprobe: no problem(s) in shapes.json\n"
     assert json.loads(target.read_text()) == {
-        "schema_version": 1, "command": ["true"], "torch": [], "problems": [],
+        "schema_version": 1, "command": ["true"], "torch": [], "steps": None, "problems": [],
     }  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere.json", "shapes.json"]
 

@@ -2,8 +2,8 @@
 
 Each line of the file is one JSON object. A problem is written when it is met first, before it is computed,
 and a direction of it when it has been computed once: so the file of a process that is killed tells what it
-had come to, and one that died inside of a convolution shows in which. How often each was computed is written
-now and then, and at the end.
+had come to, and one that died inside of a convolution shows in which. How often each was computed, and what
+a training step is made of, is written now and then, and at the end.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Union
+from typing import Any, Callable, Optional, Union
 
 import torch
 
 from rocmprobe.bypass import shim
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.launch.inside.ending import append, at_end
+from rocmprobe.launch.inside.steps import Steps, after_each_step
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 #: Seconds between two writings of all counts: the first, which doubles, and the last.
@@ -36,6 +37,7 @@ def install(folder: str) -> None:
     recorder.start()
     for device_type in ("cpu", "cuda"):
         shim.add_layer(recorder, device_type)
+    after_each_step(recorder.stepped)
     os.register_at_fork(after_in_child=recorder.forget)
     at_end(recorder.end)
 
@@ -55,6 +57,7 @@ class Recorder(shim.Layer):
         self._lock = threading.Lock()
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._counts: list[list[int]] = []
+        self._steps = Steps()
         self._path = ""
         self._wait = _SOON
         self._next = time.monotonic() + _SOON
@@ -68,22 +71,30 @@ class Recorder(shim.Layer):
         """Write all counts for the last time."""
         with self._lock:
             if self._path:
-                self._write({"counts": self._counts, "ended": True})
+                self._write({**self._all(), "ended": True})
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer has made a step."""
+        with self._lock:
+            self._steps.stepped(optimizer)
 
     def convolution(
         self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
     ) -> torch.Tensor:
         number = self._met(call, call.bias is not None)
+        started = time.perf_counter()
         output = proceed(call)
-        self._done(number, (True, False, False))
+        self._done(number, (0,), _seconds_since(started, output))
         return output
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
         number = self._met(call, call.bias_sizes is not None)
+        started = time.perf_counter()
         gradients = proceed(call)
-        self._done(number, (False, *call.output_mask[:2]))
+        places = tuple(place for place, wanted in enumerate(call.output_mask[:2], 1) if wanted)
+        self._done(number, places, _seconds_since(started, call.input))
         return gradients
 
     def _met(self, call: Call, bias: bool) -> int:
@@ -100,22 +111,26 @@ class Recorder(shim.Layer):
                 self._write({"at": time.time(), "problem": _described(call, bias)})
         return number
 
-    def _done(self, number: int, directions: tuple[bool, bool, bool]) -> None:
+    def _done(self, number: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
         with self._lock:
             # Begun before a fork and ended after it: of the parent's, not of this process.
             if number >= len(self._counts):
                 return
+            self._steps.convolved(number, places, seconds)
             counts = self._counts[number]
             first = False
-            for place, computed in enumerate(directions):
-                counts[place] += computed
-                first = first or (computed and counts[place] == 1)
+            for place in places:
+                counts[place] += 1
+                first = first or counts[place] == 1
             if first:
                 self._write({"done": number, "counts_of_it": counts})
             elif time.monotonic() > self._next:
-                self._write({"counts": self._counts})
+                self._write(self._all())
                 self._wait = min(2 * self._wait, _LATE)
                 self._next = time.monotonic() + self._wait
+
+    def _all(self) -> dict[str, Any]:
+        return {"counts": self._counts, "steps": self._steps.told()}
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
@@ -138,6 +153,12 @@ def _described(call: Call, bias: bool) -> dict[str, Any]:
         "dilation": list(call.dilation), "output_padding": list(call.output_padding), "groups": call.groups,
         "bias": bias, "channels_last": _channels_last(call), "device": call.input.device.type,
     }  # fmt: skip
+
+
+def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
+    """What a convolution took; None on a GPU, where it has only begun by then, and waiting for it would
+    change the program."""
+    return time.perf_counter() - started if tensor.device.type == "cpu" else None
 
 
 def _channels_last(call: Call) -> bool:

@@ -141,7 +141,7 @@ def _steady(name: str, seconds: list[float]) -> dict[str, float]:
     deciles = statistics.quantiles(seconds, n=10, method="inclusive")
     return {
         name: statistics.median(seconds), f"{name}_p10": deciles[0], f"{name}_p90": deciles[-1],
-        f"{name}_repeats": len(seconds),
+        f"{name}_repeats": len(seconds), f"{name}_mean": statistics.fmean(seconds),
     }  # fmt: skip
 
 
