@@ -11,6 +11,10 @@ from rocmprobe.report import text
 from rocmprobe.report.states import LOOKS, Look
 
 
+#: What is told besides the measures that have a limit, with the words that head it.
+VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
+
+
 @dataclass(frozen=True)
 class ValidationRow:
     problem: str
@@ -42,14 +46,14 @@ def validation(results: Results) -> Optional[Validation]:
         subject = f"{outcome.problem or outcome.id}, {outcome.direction or 'fwd'}"
         highest = max([highest, *((share, subject) for share in shares if share is not None)])
         cells = tuple(_against(outcome, name) for name in measures)
-        exact = text.show(outcome.numerics.get("exact")) if "exact" in outcome.numerics else ""
+        views = tuple(_view(outcome, name) for name in VIEWS)
         rows.append(
             ValidationRow(
                 outcome.problem or outcome.id,
                 outcome.direction or "",
                 LOOKS[outcome.state],
                 shares,
-                (*cells, exact),
+                (*cells, *views),
             )
         )
     good = sum(row.look.tone in ("good", "slow") for row in rows)
@@ -57,6 +61,12 @@ def validation(results: Results) -> Optional[Validation]:
     if highest[1]:
         summary += f"; the largest error is {highest[0]:.0%} of its limit ({text.one_line(highest[1], 90)})"
     return Validation(measures, tuple(rows), summary + ".")
+
+
+def _view(outcome: Outcome, name: str) -> str:
+    value = outcome.numerics.get(name)
+    share = text.numeric(value)
+    return f"{share:.0%}" if share is not None else text.show(value) if value is not None else ""
 
 
 def _share(outcome: Outcome, name: str) -> Optional[float]:

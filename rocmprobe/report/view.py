@@ -124,6 +124,7 @@ def build(results: Results) -> dict[str, Any]:
         "throughput": throughput.throughput(results),
         "start_up": start_up.start_up(results),
         "validation": validation.validation(results),
+        "validation_views": validation.VIEWS.values(),
         "memory": memory.memory(results),
         "models": models.models(results),
         "facts": fact_rows(unlabelled(results.machine)),

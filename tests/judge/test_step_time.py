@@ -9,7 +9,7 @@ from typing import Any, Optional
 import pytest
 import synthetic
 
-from rocmprobe.judge import recommend, step_times
+from rocmprobe.judge import judged, recommend, step_times
 from rocmprobe.model import Outcome, Results, StepTime, to_json
 from rocmprobe.report.shapes_table import program, sentence
 from rocmprobe.shapes import Recorded, Shapes, Steps
@@ -176,3 +176,22 @@ def test_the_page_shows_settings_and_problems() -> None:
     ]  # fmt: skip
     assert [row[3:] for row in found.problems.rows] == [("pass", "20 s", "98 %"), ("pass", "500 ms", "2 %")]
     assert "a step of your program takes 25.5 s" in sentence(results)
+
+
+def test_a_step_of_the_program_is_the_estimate_that_counts() -> None:
+    found = judged(timed({"default": BOTH}, shapes(), estimate="images=1001 epochs=3"))
+    assert found.estimate is not None
+    time = found.estimate.times[0]
+    assert (time.name, time.own, time.batch) == ("your model", True, 4)
+    # 251 batches of 4; a mean of 5 + 20.5 seconds, and p10 and p90 as above.
+    assert (time.epoch, time.epoch_low, time.epoch_high) == (251 * 25.5, 251 * 10.125, 251 * 46.0)
+    assert time.training == 3 * time.epoch
+
+
+def test_a_program_without_one_batch_has_no_estimate() -> None:
+    other = Recorded("conv2d-fp32-n3-c8-i9x9-k8-f3x3", TRAINED, TRAINED)
+    mixed = dataclasses.replace(shapes(), problems=(*shapes().problems, other))
+    timed_all = {**BOTH, other.problem: BOTH[FIRST]}
+    found = judged(timed({"default": timed_all}, mixed, estimate="images=1001 epochs=3"))
+    assert found.estimate is not None
+    assert not any(time.own for time in found.estimate.times)
