@@ -48,7 +48,7 @@ GPU = SimulatedMiopen(load_machine("healthy-gfx1100"))
 
 def operands(problem: Problem, seed: int) -> Tensors:
     dtype = getattr(torch, problem.dtype)
-    return uniform(problem, dtype, seed).to("cpu", dtype, problem.channels_last)
+    return uniform(problem, dtype, seed).to("cpu", dtype, problem)
 
 
 def result(layer: WideLayer, problem: Problem, direction: str, *seeds: int) -> Mapping[str, Any]:

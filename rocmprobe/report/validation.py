@@ -10,7 +10,6 @@ from rocmprobe.model import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.states import LOOKS, Look
 
-
 #: What is told besides the measures that have a limit, with the words that head it.
 VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
 
