@@ -1,6 +1,7 @@
 """Do right implementations pass? Every question about numbers of a level, with other operands for each seed.
 
-What is asked on this CPU: all checks of the level but measurements, under their settings (the vendor library,
+What is asked on this CPU: all checks of the level but measurements and the networks that are timed (those
+have benchmarks/model_limits.py), under their settings (the vendor library,
 PyTorch's own kernels, the bypass), and the convolutions by each algorithm of the bypass. Every answer that is
 not pass is a false alarm, and is printed. Run from the project's root::
 
@@ -33,7 +34,7 @@ from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.targets import find_targets
 from rocmprobe.settings import settings_for
-from rocmprobe.worker.ask import Answer, Ask, NotApplicable
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
 from rocmprobe.worker.by_torch import ByTorch
 from rocmprobe.worker.checks import ANSWERED_BY
 from rocmprobe.worker.main import Spec
@@ -104,6 +105,8 @@ def answered(case: Case, number: int) -> Answer:
         return ANSWERED_BY[case.check](ask)
     except NotApplicable as reason:
         return Answer("n/a", str(reason))
+    except DeviceFailure as failure:
+        return Answer("error", str(failure.__cause__))
     finally:
         os.environ.pop("ROCMPROBE_BYPASS_ALGORITHM", None)
 

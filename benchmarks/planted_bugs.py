@@ -93,7 +93,7 @@ def signals(numerics: Mapping[str, Any]) -> dict[str, float]:
 def tiers(answer: Answer) -> list[str]:
     """What in the answer speaks against the result, whether or not it was made the reason."""
     numerics = answer.numerics
-    found = [tier for name, tier in _EXACT.items() if not numerics[name]]
+    found = [tier for name, tier in _EXACT.items() if not numerics.get(name, True)]
     found += [name for name, share in signals(numerics).items() if not share <= 1]
     if any(words in answer.message for words in _GUARDS):
         found.append("guard")

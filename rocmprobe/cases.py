@@ -65,8 +65,6 @@ CHECKS = {
 #: The checks that train one of the small networks, and of these the ones that stand on convolution.
 MODELS = ("train-resnet", "train-detector", "train-unet", "train-lstm", "train-depthwise")
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
-
-
 #: Checks that ask convolution for right numbers, and whose answers count for a setting.
 CONVOLUTIONS = ("convolution", "problem-matrix")
 

@@ -21,7 +21,8 @@ from rocmprobe._toml import tomllib
 BEYOND, ON_INTEGERS, CANCELLING = "times what rounding", "on integers", "cancelling fill"
 #: What a kernel owes, by how it sums. ``SUMS``: plain products in one accumulator. ``PARTS``: the same, but
 #: parts of a sum are rounded to the result's dtype before they are added up, as PyTorch's own kernels do in
-#: half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd or FFT may be chosen.
+#: half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd or FFT may be chosen,
+#: or a GEMM that rounds parts.
 SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
 #: A sum of random terms, and what it comes to on the way, stays within this many times its root mean square,
 #: all but a few in a thousand million.
@@ -49,13 +50,15 @@ def accumulator(dtype: str) -> str:
     return str(_tables()[dtype]["accumulator"])
 
 
-def limit(measure: str, dtype: str, terms: int, owed: str = SUMS) -> float:
+def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> float:
     """The limit of ``measure`` ("rms_range", "max_ratio") for sums of ``terms`` products, by what the kernel
-    owes."""
-    factors = _tables()[dtype][measure]
+    owes; ``parts`` of a sum are rounded to the dtype before they are added up."""
+    factors, u_result = _tables()[dtype][measure], unit_roundoff(dtype)
     growth = _tables()["transforms"]["growth"] if owed == TRANSFORMS else 1
     summation = growth * unit_roundoff(accumulator(dtype)) * math.sqrt(terms)
-    return _short(factors["result_rounding"] * unit_roundoff(dtype) + factors["summation"] * summation, 2)
+    if parts > 1:
+        summation += u_result * math.sqrt(parts)
+    return _short(factors["result_rounding"] * u_result + factors["summation"] * summation, 2)
 
 
 def _short(value: float, digits: int) -> float:
@@ -69,7 +72,8 @@ def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, f
 
     a is gamma of ``terms`` products and a bias in the accumulator, and of ``parts`` in the dtype where there
     are several (gamma: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1); b and c
-    are the rounding of the result. Not for transforms.
+    are the rounding of the result. Infinite where there are so many that nothing is excluded. Not for
+    transforms.
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
     a = _gamma(terms + 1, u) * (1 + u_result)
@@ -171,17 +175,19 @@ class Errors:
         return self.max_error / self.max_reference if self.max_reference else float(self.max_error > 0)
 
 
-def judge_float(errors: Errors, dtype: str, terms: int, owed: str = SUMS) -> tuple[bool, dict[str, Any], str]:
-    """Whether the float tier holds for sums of ``terms`` products and what the kernel owes, the measures
-    beside their limits, and the line that says why not.
+def judge_float(
+    errors: Errors, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
+) -> tuple[bool, dict[str, Any], str]:
+    """Whether the float tier holds (see ``limit``), the measures beside their limits, and the line that says
+    why not.
 
     An empty result is right; one that is all zero, constant or not finite where the reference is not, never.
     """
     numbers: dict[str, Any] = {
         "rms_range": errors.rms_range,
-        "rms_range_limit": limit("rms_range", dtype, terms, owed),
+        "rms_range_limit": limit("rms_range", dtype, terms, owed, parts),
         "max_ratio": errors.max_ratio,
-        "max_ratio_limit": limit("max_ratio", dtype, terms, owed),
+        "max_ratio_limit": limit("max_ratio", dtype, terms, owed, parts),
         "non_finite": errors.non_finite,
     }
     if errors.bound_ratio is not None:

@@ -94,7 +94,9 @@ def _on_worker(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "asks(check, settings, dtypes, problems, directions): a question")
+    config.addinivalue_line(
+        "markers", "asks(check, settings, dtypes, problems, directions, level): a question"
+    )
     if not _about_suites(config):
         return
     option = config.option

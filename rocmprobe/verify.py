@@ -36,8 +36,12 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
                 raise BadInput(
                     f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
                 )
+    if asked.estimate and asked.driver == "capi":
+        raise BadInput("--estimate: it rests on networks that PyTorch trains; leave out --driver capi")
     if expected is None:
         return asked
+    if texts or asked.estimate:
+        raise BadInput("--verify asks what its results were asked; leave out --shapes, --problem, --estimate")
     setting = expected.recommendation.configuration.setting if expected.recommendation else None
     if setting is None:
         raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
@@ -49,6 +53,7 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
         skip=_NOT_VERIFIED, simulate=simulate, redact=redact,
         driver=driver_of(expected), libraries=options["libraries"],
         shapes=from_json(Shapes, ran["shapes"]) if ran.get("shapes") else None,
+        estimate=str(ran.get("estimate") or ""),
     )  # fmt: skip
 
 

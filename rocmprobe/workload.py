@@ -11,6 +11,8 @@ from rocmprobe.model import BadInput
 _KEYS = ("images", "batch", "epochs")
 _REQUIRED = ("images", "epochs")
 _NUMBER = re.compile(r"[0-9]{1,12}")
+#: Networks are timed with the batch, in the memory of a small card.
+_MOST_AT_A_TIME = 1024
 _EXAMPLE = "'images=329300 batch=4 epochs=50'"
 
 
@@ -39,6 +41,8 @@ def parse_workload(text: str) -> Workload:
         if not _NUMBER.fullmatch(value) or not int(value):
             raise BadInput(f"--estimate: {word!r} is no whole number above 0; write {_EXAMPLE}")
         found[key] = int(value)
+    if found.get("batch", 1) > _MOST_AT_A_TIME:
+        raise BadInput(f"--estimate: a batch of {found['batch']} is not timed; {_MOST_AT_A_TIME} at most")
     missing = [key for key in _REQUIRED if key not in found]
     if missing:
         raise BadInput(f"--estimate: {' and '.join(missing)} missing in {text!r}; write {_EXAMPLE}")

@@ -50,13 +50,18 @@ class Cudnn:
     def meter(self, device: str) -> Iterator[Meter]:
         import torch
 
+        def bytes_of(what: str) -> int:
+            # What was asked for; blocks are larger. A torch before 2.1 counts those alone.
+            stats = torch.cuda.memory_stats(device)
+            return int(stats.get(f"requested_bytes.all.{what}", stats.get(f"allocated_bytes.all.{what}", 0)))
+
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+        before = bytes_of("current")
         meter = Meter()
         yield meter
         torch.cuda.synchronize(device)
-        meter.peak_bytes = torch.cuda.max_memory_allocated(device) - before
+        meter.peak_bytes = bytes_of("peak") - before
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
         """Three quarters of what is free, since a desktop may live on the same card."""

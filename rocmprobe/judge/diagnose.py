@@ -9,7 +9,14 @@ from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.drivers import confirmed, disagreement, other_isa, two_copies
-from rocmprobe.judge.evidence import MEASUREMENTS, by_severity, failed, of_driver, quoted
+from rocmprobe.judge.evidence import (
+    MEASUREMENTS,
+    by_severity,
+    failed,
+    of_driver,
+    quoted,
+    tells_of_convolution,
+)
 from rocmprobe.judge.machine import MACHINE_RULES
 from rocmprobe.judge.models import models
 from rocmprobe.judge.primitives import controls, primitives, several_gpus
@@ -35,7 +42,8 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (
         _ladder, controls, native_convolution, other_dtypes, problem_matrix, faulty_solvers, primitives,
-        _training_step, _autocast_step, models, several_gpus, _as_found, _bypass, _fallback, slow_first_calls,
+        _gradient_flow, _training_step, _autocast_step, models, several_gpus, _as_found, _bypass, _memory,
+        _fallback, slow_first_calls,
     )  # fmt: skip
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
@@ -107,6 +115,41 @@ def _training_step(results: Results) -> Iterator[Finding]:
         )
 
 
+def _gradient_flow(results: Results) -> Iterator[Finding]:
+    """It is asked only where convolution holds in every direction: so it is the way that is at fault."""
+    broken = failed(_of_default(results, "gradient-flow"))
+    if broken:
+        cause, layer = blamed(broken, library_layer(results, broken))
+        in_float32 = any(outcome.dtype == "float32" for outcome in broken)
+        dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
+        yield Finding(
+            "gradient-flow",
+            "error" if in_float32 else "warning",
+            cause,
+            layer,
+            f"Gradients do not come out right in a way of training in {dtypes}, although each direction does",
+            quoted(broken),
+            "Avoid the way that the evidence names, or use a configuration under which it passed.",
+        )
+
+
+def _memory(results: Results) -> Iterator[Finding]:
+    """More than was predicted, under any setting."""
+    beyond = tuple(
+        outcome for outcome in results.outcomes if (outcome.check, outcome.state) == ("memory", "wrong")
+    )
+    if beyond:
+        yield Finding(
+            "memory",
+            "info",
+            "unknown",
+            "rocmprobe",
+            f"{len(beyond)} question(s) about memory took more than was predicted",
+            quoted(beyond),
+            "Results are not touched by this; plan with what was measured.",
+        )
+
+
 def _autocast_step(results: Results) -> Iterator[Finding]:
     """It is asked only where the same step in float32 holds."""
     broken = failed(_of_default(results, "autocast-step"))
@@ -156,7 +199,9 @@ def _bypass(results: Results) -> Iterator[Finding]:
     broken = tuple(
         outcome
         for outcome in failed(results.outcomes)
-        if outcome.setting in names and outcome.check in (*CONVOLUTIONS, "gradients", *MEASUREMENTS)
+        if outcome.setting in names
+        and outcome.check in (*CONVOLUTIONS, "gradients", "gradient-flow", *MEASUREMENTS)
+        and tells_of_convolution(outcome)
     )
     if not broken:
         return

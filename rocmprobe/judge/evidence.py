@@ -25,6 +25,8 @@ from rocmprobe.settings import drivers_of
 _TRAINS = ("training-step", "batch-norm")
 #: Settings that still go through the vendor library.
 NATIVE = ("native", "native-with-settings")
+#: Checks that count for a setting and are asked under few.
+_UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 
@@ -97,12 +99,15 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """The failures in the problem matrix that ``setting`` may share. The matrix is asked under few settings:
+    """The failures that ``setting`` may share, of checks that are asked under few settings and not under it:
     ``default`` stands for the others that go through the vendor library, ``bypass`` for those with it."""
     stands_for_it = "default" if setting.verdict in NATIVE else setting.verdict
-    if any(in_matrix(outcome) for outcome in results.outcomes if outcome.setting == setting.name):
-        return ()
-    return failed(filter(in_matrix, _counted(results, stands_for_it, dtype, purpose)))
+    asked = {outcome.check for outcome in results.outcomes if outcome.setting == setting.name}
+    return failed(
+        outcome
+        for outcome in _counted(results, stands_for_it, dtype, purpose)
+        if outcome.check in _UNDER_FEW_SETTINGS and outcome.check not in asked
+    )
 
 
 def _under_autocast(outcome: Outcome) -> bool:
@@ -121,8 +126,7 @@ def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
 def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if purpose == "inference":
         return outcome.check in CONVOLUTIONS and (outcome.dtype, outcome.direction) == (dtype, "fwd")
-    if outcome.check == "memory-sweep" and outcome.state == "crash":
-        # It takes memory to the last; a process that dies of that says nothing of one that has some left.
+    if not tells_of_convolution(outcome):
         return False
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
@@ -137,6 +141,12 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     )
 
 
+def tells_of_convolution(outcome: Outcome) -> bool:
+    """False for what says nothing of a process that has memory left: one that died when a search had taken
+    it to the last, and a prediction of memory that was exceeded."""
+    return (outcome.check, outcome.state) not in (("memory-sweep", "crash"), ("memory", "wrong"))
+
+
 def in_matrix(outcome: Outcome) -> bool:
     return outcome.check == "problem-matrix"
 
@@ -144,7 +154,11 @@ def in_matrix(outcome: Outcome) -> bool:
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Those that ran a convolution alone and were asked under all settings alike, measurements included: not
     those of the problem matrix."""
-    return tuple(outcome for outcome in outcomes if outcome.check in ("convolution", *MEASUREMENTS))
+    return tuple(
+        outcome
+        for outcome in outcomes
+        if outcome.check in ("convolution", *MEASUREMENTS) and tells_of_convolution(outcome)
+    )
 
 
 def sound(each: Standing) -> bool:

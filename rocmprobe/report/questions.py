@@ -13,7 +13,6 @@ from rocmprobe.numerics import (
     BEYOND,
     CANCELLING,
     ON_INTEGERS,
-    PARTS,
     SUMS,
     cancelling_fill,
     error_bound,
@@ -114,7 +113,9 @@ def _convolution(outcome: Outcome) -> Question:
     drawn = [f"draw({', '.join(map(str, shape))})" for shape in shapes.values()]
     owed = str(outcome.numerics.get("owed", SUMS))
     draw: tuple[str, ...] = (_UNIFORM,)
-    limits: tuple[float, Optional[float]] = _float_limits(problem.dtype, problem.terms(direction), owed)
+    limits: tuple[float, Optional[float]] = _float_limits(
+        problem.dtype, problem.terms(direction), owed, _parts(problem, direction, owed)
+    )
     if _exact_tier(outcome):
         drawn = _integers(problem, direction, shapes, owed)
         if CANCELLING in _told(outcome):
@@ -135,7 +136,7 @@ def _convolution(outcome: Outcome) -> Question:
 def _bound(outcome: Outcome, problem: Problem, direction: str) -> tuple[float, float, float]:
     """Of the result with the longest sums: the gradient of a bias is one of its own."""
     of_bias = problem.batch * prod(problem.output_size) if direction == "bwd-weights" else 0
-    parts = problem.parts(direction) if outcome.numerics.get("owed") == PARTS else 1
+    parts = _parts(problem, direction, str(outcome.numerics.get("owed", SUMS)))
     return error_bound(problem.dtype, max(problem.terms(direction), of_bias), parts)
 
 
@@ -175,9 +176,15 @@ def _cancelling(problem: Problem, direction: str, shapes: Mapping[str, tuple[int
     return list(drawn.values())
 
 
-def _float_limits(dtype: str, terms: int, owed: str = SUMS) -> tuple[float, float]:
+def _parts(problem: Problem, direction: str, owed: str) -> int:
+    half = problem.dtype in ("float16", "bfloat16")
+    return problem.parts(direction) if half and owed != SUMS else 1
+
+
+def _float_limits(dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> tuple[float, float]:
     """Of the largest error and of the root mean square, as the checks have them."""
-    return limit("max_ratio", dtype, terms, owed), limit("rms_range", dtype, terms, owed)
+    largest, mean = (limit(measure, dtype, terms, owed, parts) for measure in ("max_ratio", "rms_range"))
+    return largest, mean
 
 
 def _forward(problem: Problem) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
         max_result=float(usable.abs().max()),
         max_reference=float(reference.abs().max()),
         non_finite=int(broken.sum()),
-        constant=_constant(usable) and not _constant(reference),
+        constant=_constant(usable) and not _constant(reference.to(result.dtype)),
         bound_ratio=None if bound is None else float((difference / bound).max()),
     )
 
@@ -62,28 +62,34 @@ def unequal(result: Any, reference: Any) -> int:
 
 
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
-    """What to know of the elements of the mask ``bad``: their share and the worst of them, and these in words
-    with an error map. ``name`` is that of the result: "output", "input", "weight" or "bias"."""
+    """What to know of the elements of the mask ``bad``, or of all where it holds none: their share and the
+    worst of them, and these in words with an error map. ``name`` is that of the result: "output", "input",
+    "weight" or "bias"."""
     import torch
 
     actual = result.detach().to("cpu", torch.float64)
     # What is not finite is worst of all.
     difference = torch.nan_to_num((actual - reference).abs(), nan=math.inf)
-    place = int(torch.where(bad, difference, torch.full_like(difference, -1)).argmax())
+    of_bad = torch.where(bad, difference, torch.full_like(difference, -1))
+    place = int((of_bad if bool(bad.any()) else difference).argmax())
     found, right = float(actual.flatten()[place]), float(reference.flatten()[place])
-    worst: dict[str, Any] = {"index": _index(place, tuple(reference.shape)), "reference": right}
-    share = float(bad.to(torch.float64).mean())
+    worst: dict[str, Any] = {"index": index_of(place, tuple(reference.shape)), "reference": right}
     told = f"worst element of {name}, {worst['index']}: {found:.8g} instead of {right:.8g}"
     if math.isfinite(found):
         worst.update(result=found, ulps=abs(found - right) / ulp(right, str(result.dtype).rpartition(".")[2]))
         told += f", {worst['ulps']:.3g} ulp"
     else:
         worst["result"] = str(found)
+    if not bool(bad.any()):
+        # All of them err by little, and together by too much.
+        return {"worst": worst}, [told]
+    share = float(bad.to(torch.float64).mean())
     told += f"; {share:.2%} of {reference.numel()} elements are wrong"
     return {"worst": worst, "bad_share": share}, [told, *error_map(bad, 0 if name == "weight" else 1)]
 
 
-def _index(place: int, shape: tuple[int, ...]) -> list[int]:
+def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
+    """The index of the element that stands at ``place`` of the flat tensor."""
     index = []
     for size in reversed(shape):
         place, at = divmod(place, size)

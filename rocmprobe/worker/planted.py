@@ -20,6 +20,7 @@ from rocmprobe.planted_bugs import BUGS, clamped_axis, reads, square_block, unre
 from rocmprobe.problems import Problem
 from rocmprobe.worker import wide
 from rocmprobe.worker.accumulation import accumulated, at
+from rocmprobe.worker.compare import index_of
 
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
@@ -94,7 +95,7 @@ class Planted:
         where = torch.randint(result.numel(), (), generator=self._generator)
         size = result.double().square().mean().sqrt()
         # A result whose memory is in another order has no flat view.
-        place = _place(int(where), result.shape)
+        place = tuple(index_of(int(where), result.shape))
         result[place] += size.to(result.dtype)
         return result
 
@@ -149,14 +150,6 @@ def _channels_last(call: Call) -> bool:
     )
 
 
-def _place(flat: int, shape: torch.Size) -> tuple[int, ...]:
-    place: list[int] = []
-    for size in reversed(shape):
-        flat, index = divmod(flat, size)
-        place.insert(0, index)
-    return tuple(place)
-
-
 def _doubled_channel(result: torch.Tensor, direction: str) -> torch.Tensor:
     result.select(1 if result.dim() > 1 else 0, 0).mul_(2)
     return result
@@ -170,12 +163,12 @@ def _zeroed_row(result: torch.Tensor, direction: str) -> torch.Tensor:
 def _doubled_tile(result: torch.Tensor, direction: str) -> torch.Tensor:
     first = max(0, (result.numel() - _TILE) // 2)
     for flat in range(first, min(first + _TILE, result.numel())):
-        result[_place(flat, result.shape)] *= 2
+        result[tuple(index_of(flat, result.shape))] *= 2
     return result
 
 
 def _nan_lane(result: torch.Tensor, direction: str) -> torch.Tensor:
-    result[_place(result.numel() // 2, result.shape)] = float("nan")
+    result[tuple(index_of(result.numel() // 2, result.shape))] = float("nan")
     return result
 
 

@@ -39,16 +39,25 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[None]:
 
 
 @contextmanager
-def _plain_float32() -> Iterator[None]:
-    """fp32 means fp32: TF32 would fail the fp32 limits on every recent NVIDIA GPU."""
+def _full_precision() -> Iterator[None]:
+    """fp32 means fp32, and half precision is summed in it: TF32 would fail the limits on every recent NVIDIA
+    GPU, and so would sums in half precision."""
     import torch
 
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    matmul: Any = torch.backends.cuda.matmul
+    switches = [
+        (torch.backends.cudnn, "allow_tf32"), (matmul, "allow_tf32"),
+        (matmul, "allow_fp16_reduced_precision_reduction"),
+        (matmul, "allow_bf16_reduced_precision_reduction"),
+    ]  # fmt: skip
+    before = [(module, name, getattr(module, name)) for module, name in switches if hasattr(module, name)]
     try:
+        for module, name, _ in before:
+            setattr(module, name, False)
         yield
     finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 def holding(
@@ -72,7 +81,7 @@ def holding(
             raise NotApplicable(reason)
         with ExitStack() as stack:
             if backend.device_type == "cuda":
-                stack.enter_context(_plain_float32())
+                stack.enter_context(_full_precision())
             stack.enter_context(_flags(setting.torch))
             stack.enter_context(below())
             if not setting.vendor_library:

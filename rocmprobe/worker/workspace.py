@@ -12,7 +12,7 @@ from rocmprobe.worker.ask import Ask
 #: PyTorch's own kernels that have the columns of the whole batch at once on a CPU: in forward, in backward.
 #: Where it is not the whole batch, and on a GPU, it is one sample. Source: aten/src/ATen/native/
 #: ConvolutionMM2d.cpp, ConvolutionMM3d.cpp, NaiveConvolutionTranspose2d.cpp, NaiveConvolutionTranspose3d.cpp,
-#: NaiveDilatedConvolution.cpp. Transposed forward: one sample up to torch 1.13 or later.
+#: NaiveDilatedConvolution.cpp of torch 2.13; 1.13.1 needs less in transposed forward: one sample, too.
 _WHOLE_BATCH = {
     "Slow2d": (True, True),
     "Slow3d": (True, True),
@@ -32,11 +32,14 @@ class Workspace:
     backward: int
 
 
-def of_bypass(ask: Ask, taken: set[str]) -> Workspace:
-    """What the algorithms that the bypass took say of themselves."""
+def of_bypass(ask: Ask, taken: set[str]) -> Optional[Workspace]:
+    """What the algorithms that the bypass took say of themselves; None for operands with gaps, which they
+    copy first."""
     from rocmprobe import bypass
 
     problem = replace(ask.the_problem, dtype=ask.dtype_name)
+    if problem.noncontiguous:
+        return None
     explained = bypass.explain(problem, ask.backend.device_type)
 
     def most(*directions: str) -> int:
@@ -51,7 +54,8 @@ def of_pytorch(ask: Ask, input: Any, weight: Any) -> Optional[Workspace]:
     library is taken, which does not tell."""
     problem = ask.the_problem
     kernel = taken_kernel(problem, input, weight)
-    if kernel not in _WHOLE_BATCH or problem.channels_last:
+    if kernel not in _WHOLE_BATCH or problem.channels_last or problem.noncontiguous:
+        # In other layouts there are copies besides.
         return None
     size = input.element_size()
     image, filters = size * prod(problem.input_shape), size * prod(problem.weight_shape)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from synthetic import FP16, FP32, run
 
-from rocmprobe.judge import recommend
+from rocmprobe.judge import judged, recommend
 from rocmprobe.model import Results
 
 
@@ -30,12 +30,32 @@ def setting(results: Results, answer: str = "float32/training") -> object:
     return found.per[answer]["setting"]
 
 
-@pytest.mark.parametrize("check", ["gradient-flow", "memory", "memory-sweep"])
-@pytest.mark.parametrize("state", ["wrong", "error"])
+@pytest.mark.parametrize(
+    ("check", "state"),
+    [
+        ("gradient-flow", "wrong"), ("gradient-flow", "error"), ("memory", "error"),
+        ("memory-sweep", "wrong"), ("memory-sweep", "error"),
+    ],
+)  # fmt: skip
 def test_a_setting_that_fails_there_does_not_train(check: str, state: str) -> None:
     assert setting(with_outcome(check, "pass")) == "default"
     assert setting(with_outcome(check, state)) != "default"
     assert setting(with_outcome(check, state), "float32/inference") == "default"
+
+
+def test_a_prediction_of_memory_that_does_not_hold_is_told_and_speaks_against_nothing() -> None:
+    results = judged(with_outcome("memory", "wrong"))
+    assert setting(results) == "default"
+    assert [(each.id, each.severity) for each in results.findings] == [("memory", "info")]
+
+
+def test_gradients_that_fail_are_found_and_no_setting_that_was_not_asked_is_taken() -> None:
+    results = judged(with_outcome("gradient-flow", "wrong"))
+    assert ("gradient-flow", "error") in [(each.id, each.severity) for each in results.findings]
+    assert results.recommendation is not None
+    asked = {each.setting for each in results.outcomes if each.check == "gradient-flow"}
+    taken = results.recommendation.configuration.setting
+    assert taken in asked or results.recommendation.verdict != "native-with-settings"
 
 
 def test_gradients_speak_for_their_dtype() -> None:

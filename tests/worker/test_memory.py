@@ -222,7 +222,7 @@ class TestSweep:
         sour = Sour(8, "out of memory")
         found = self.sweep("default", below=lambda: planted(sour))
         assert found.state == "wrong"
-        assert found.message.startswith("after a batch of 8 was refused: fwd: output: error ")
+        assert found.message.startswith("after the search for the largest batch: fwd: output: error ")
 
     def test_time_ends_it(self) -> None:
         found = self.sweep("default", seconds=0.0)

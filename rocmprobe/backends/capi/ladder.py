@@ -23,7 +23,7 @@ from rocmprobe.backends.capi.hip import Hip
 from rocmprobe.backends.capi.libraries import Place
 from rocmprobe.backends.capi.miopen import MiopenLibrary
 from rocmprobe.backends.capi.rocblas import Rocblas
-from rocmprobe.numerics import SUMS, TRANSFORMS, exact_fill, judge_float
+from rocmprobe.numerics import SUMS, TRANSFORMS, exact_fill, judge_float, miopen_rule
 from rocmprobe.problems import Problem
 
 INTERFACES = ("find", "immediate", "find-2.0")
@@ -203,6 +203,7 @@ class Ladder:
         hip, miopen = self._opened_hip(), self._opened_miopen()
         with convolution(hip, miopen, problem, direction, contents) as made, self._found(hip, made) as found:
             chosen, run = found
+            searched = made.result.stray_writes()
             run()
             hip.synchronize()
             first_seconds = time.perf_counter() - started
@@ -227,9 +228,14 @@ class Ladder:
         expected = reference.convolve(problem, direction, inputs)
         compared = {"result": (result, expected)}
         judged = _judged(step, compared, problem.dtype, problem.terms(direction), exact=False)
-        judged = replace(judged, numerics={**judged.numerics, "repeatable": content == again})
+        rule = miopen_rule(reference.errors(result, expected), problem.dtype, direction, asked.transposed)
+        told = {"repeatable": content == again, "miopen_rule": rule}
+        judged = replace(judged, numerics={**judged.numerics, **told})
         if stray and judged.state == "pass":
-            return replace(judged, state="wrong", message=f"{stray} bytes beside the result were written")
+            when = "while MIOpen searched" if searched == stray else "when it was run"
+            return replace(
+                judged, state="wrong", message=f"{stray} bytes beside the result were written {when}"
+            )
         return judged
 
     def _normalise(self) -> Step:

@@ -253,6 +253,7 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
         max_result=max((abs(value) for value, _ in pairs), default=0.0),
         max_reference=max(map(abs, reference), default=0.0),
         non_finite=len(reference) - len(pairs),
+        constant=len({value for value, _ in pairs}) == 1 and len(set(reference)) > 1,
     )
 
 

@@ -14,9 +14,9 @@ from rocmprobe.worker.tensors import Tensors, run, uniform
 
 #: Largest deviation of a gradient from fp64, as a share of the reference's largest value, by the dtype in
 #: which convolution computes. Basis: benchmarks/results/layer_limits.json; each is over five times what is
-#: measured there.
+#: measured there, in float32 over thirty times: MIOpen may choose Winograd, which errs by ten times as much.
 GRADIENT_LIMITS: Mapping[str, float] = {
-    "float32": 1.5e-5,
+    "float32": 1e-4,
     "float16": 1e-2,
     "bfloat16": 7e-2,
 }

@@ -20,7 +20,7 @@ from rocmprobe.worker.tensors import Tensors, run, uniform
 #: No batch is tried beyond this one, however small the problem.
 MOST = 1 << 16
 #: How long the search may take, in multiples of what one throughput measurement may: 5 s at level quick.
-_SECONDS = 25
+_SECONDS = 10
 #: The search ends when the smallest batch that was refused is above the largest that fitted by at most this
 #: share of it.
 _PRECISION = 1 / 8
@@ -70,7 +70,7 @@ def memory_sweep(ask: Ask) -> Answer:
     found = search(ask.the_problem.batch, fits, fits.in_time)
     answer = held(_afterwards(ask), Answer(), LAYER_LIMITS[ask.dtype_name], TINY)
     if answer.state == "wrong":
-        answer.message = f"after a batch of {found.refused} was refused: {answer.message}"
+        answer.message = f"after the search for the largest batch: {answer.message}"
     answer.memory.update(bound_bytes=bound, largest_batch=found.largest, ended_by=found.ended_by)
     if found.refused is not None:
         answer.memory["refused_batch"] = found.refused
@@ -105,7 +105,8 @@ class Fits:
                 _forward_and_backward(problem, self._ask)
                 self._ask.backend.synchronize(self._ask.device)
 
-        self._ask.steady_call(call)
+        # To a library every batch is a problem of its own, which it may search and compile for.
+        self._ask.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
         """Whether it was the limit, though nobody says so: where oneDNN gets no memory it "could not create a
@@ -139,6 +140,6 @@ def _afterwards(ask: Ask) -> Iterator[tuple[str, Any, Any]]:
     drawn, placed = uniform(problem, ask.dtype, ask.seed()), operands_on_device(ask)
     for direction in DIRECTIONS:
         expected = run(problem, direction, drawn)
-        found, _ = ask.steady_call(partial(run, problem, direction, placed))
+        found, _ = ask.first_call(partial(run, problem, direction, placed))
         for name, reference in expected.items():
             yield f"{direction}: {name}", found[name], reference

@@ -4,7 +4,6 @@ takes."""
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Mapping
 from functools import lru_cache, partial
 from importlib import resources
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Callable
 
 from rocmprobe._toml import tomllib
 from rocmprobe.cases import MODELS
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.precision import autocast, plain
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Steps before the timed ones: the bypass measures its algorithms in the third call of a problem.
 _WARM_UP = 3
-#: Seconds of timed steps, and the fewest steps.
-_TIMED_SECONDS, _FEWEST = 0.5, 8
+#: Seconds of timed steps at least, and the fewest steps, as long as these take no more than the last.
+_TIMED_SECONDS, _FEWEST, _MOST_SECONDS = 0.5, 8, 10.0
 _DIGITS = 6
 
 
@@ -44,15 +43,22 @@ def _trains(name: str, ask: Ask) -> Answer:
     ask.steady_call(lambda: [checked.step() for _ in range(training.STEPS - 1)])
     answer = _held(checked.trained(), expected, limits()[name][ask.dtype_name])
     answer.timings["first_step"] = first
-    if answer.state == "pass":
-        batch = ask.batch or training.BATCH
+    if answer.state != "pass":
+        return answer
+    batch = ask.batch or training.BATCH
+    try:
         timed = ask.placed(lambda: trainer(batch))
-        with ask.tested():
-            seconds = _step_seconds(ask, timed)
-        answer.timings.update(seconds)
-        network = NETWORKS[name]
-        rate = float(f"{batch / seconds['step']:.{_DIGITS}g}")
-        answer.numerics.update(batch=batch, input=network.input, **{f"{network.sample}s_per_second": rate})
+        seconds = _step_seconds(ask, timed)
+    except DeviceFailure as failure:
+        if not out_of_memory(failure.__cause__):
+            raise
+        # It trains right all the same.
+        answer.message = f"not timed: a batch of {batch} does not fit into memory"
+        return answer
+    answer.timings.update(seconds)
+    network = NETWORKS[name]
+    rate = float(f"{batch / seconds['step']:.{_DIGITS}g}")
+    answer.numerics.update(batch=batch, input=network.input, **{f"{network.sample}s_per_second": rate})
     return answer
 
 
@@ -104,16 +110,14 @@ def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Ans
 
 
 def _step_seconds(ask: Ask, trainer: Trainer) -> dict[str, float]:
-    """Median of a step's seconds with p10 and p90, after a warm-up."""
-    for _ in range(_WARM_UP):
-        trainer.step()
+    """Median of a step's seconds with p10 and p90, after a warm-up. Steps that take seconds each are few."""
+    warm = [ask.first_call(trainer.step)[1], ask.steady_call(trainer.step)[1]]
+    warm += [ask.steady_call(trainer.step)[1] for _ in range(_WARM_UP - 2) if sum(warm) < _MOST_SECONDS]
     seconds: list[float] = []
-    ends = time.perf_counter() + _TIMED_SECONDS
-    while len(seconds) < _FEWEST or time.perf_counter() < ends:
-        started = time.perf_counter()
-        trainer.step()
-        ask.backend.synchronize(ask.device)
-        seconds.append(time.perf_counter() - started)
+    while sum(seconds) < _TIMED_SECONDS or (len(seconds) < _FEWEST and sum(seconds) < _MOST_SECONDS):
+        seconds.append(ask.steady_call(trainer.step)[1])
+    # Quantiles are of two at least.
+    seconds = seconds if len(seconds) > 1 else [*seconds, warm[-1]]
     deciles = statistics.quantiles(seconds, n=10, method="inclusive")
     return {
         "step": statistics.median(seconds), "step_p10": deciles[0], "step_p90": deciles[-1],

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from rocmprobe.model import DIRECTIONS
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.checks.naive import has_naive, run_naive
 from rocmprobe.worker.checks.operands import operands_on_device
 from rocmprobe.worker.checks.yardsticks import YARDSTICKS, Yardstick
@@ -53,7 +53,15 @@ def throughput(ask: Ask) -> Answer:
             beside[name] = _tried(ask, make)
         except (DeviceFailure, NotApplicable) as failure:
             answer.message = f"{name} was not timed: {failure.__cause__ or failure}"
-    timings = _compared(ask, {**own, **{name: each.call for name, each in beside.items()}})
+    try:
+        timings = _compared(ask, {**own, **{name: each.call for name, each in beside.items()}})
+    except DeviceFailure as failure:
+        if not beside or not out_of_memory(failure.__cause__):
+            raise
+        # A yardstick costs a figure, never the answer.
+        beside.clear()
+        answer.message = "yardsticks were not timed: they do not fit into memory beside the problem"
+        timings = _compared(ask, own)
     amounts = {f"{name}_{each.unit}": each.amount for name, each in beside.items() if each.unit}
     answer.timings = {**timings, **amounts}
     return answer

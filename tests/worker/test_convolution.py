@@ -1,0 +1,120 @@
+"""The check of convolution: what right kernels owe, and what is told of wrong ones."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from rocmprobe.backends import BACKENDS
+from rocmprobe.bypass import shim
+from rocmprobe.numerics import PARTS, SUMS, TRANSFORMS
+from rocmprobe.problems import parse_problem
+from rocmprobe.worker.ask import Answer, Ask
+from rocmprobe.worker.checks.convolution import convolution
+from rocmprobe.worker.wide import in_place
+
+torch = pytest.importorskip("torch")
+CPU = BACKENDS["onednn"]
+SMALL = "conv2d-fp32-n2-c4-i6x6-k4-f3x3-p1"
+
+
+def asked(text: str, direction: str = "fwd", under: Any = nullcontext, exact: bool = True) -> Answer:
+    problem = parse_problem(text)
+    return convolution(
+        Ask(
+            dtype=getattr(torch, problem.dtype), device="cpu", backend=CPU, problem=problem,
+            direction=direction, under=under, report_phase=lambda phase: None, seconds=0.0, exact=exact,
+            bypass=False,
+        )
+    )  # fmt: skip
+
+
+def changed(change: Any) -> Any:
+    """A context in which the output of every convolution is what ``change`` makes of it."""
+
+    class Changing(shim.Layer):
+        name = "changing"
+        rank = shim.RANK_FAULTS
+
+        def convolution(self, call: Any, proceed: Any) -> Any:
+            return change(proceed(call))
+
+    return lambda: in_place(Changing())
+
+
+@pytest.mark.parametrize(
+    ("text", "direction"),
+    [
+        ("conv2d-bf16-n256-c16-i8x8-k16-f3x3-p1", "bwd-weights"),
+        ("conv2d-fp16-n256-c16-i8x8-k16-f3x3-p1", "bwd-weights"),
+        ("conv2d-fp16-n64-c8-i6x6-k8-f1x1", "bwd-weights"),
+        ("conv2d-fp16-n1-c8-i20x20-k8-f15x15-p7", "bwd-data"),
+        # Where padding alone is summed, even magnitudes come to zero.
+        ("conv2d-bf16-n256-c2-i1x1-k2-f3x3-p1", "bwd-weights"),
+        ("conv3d-bf16-n1-c2-i9x9x9-k2-f7x7x7-s3", "bwd-data"),
+    ],
+)
+def test_pytorchs_own_kernels_in_half_precision_are_right_with_many_parts(text: str, direction: str) -> None:
+    answer = asked(text, direction, CPU.vendor_library_off)
+    assert (answer.state, answer.numerics["owed"]) == ("pass", PARTS), answer.message
+
+
+def test_what_is_owed_decides_what_is_asked() -> None:
+    assert "cancelling" in asked(SMALL).numerics
+    assert asked(SMALL).numerics["owed"] == SUMS
+    other = asked(SMALL, exact=False).numerics
+    assert other["owed"] == TRANSFORMS
+    assert not {"cancelling", "bound_ratio"} & set(other)
+
+
+def test_a_shape_of_its_own_is_wrong() -> None:
+    answer = asked(SMALL, under=changed(lambda output: output[:1]))
+    assert (answer.state, answer.message) == ("wrong", "output: shape (1, 4, 6, 6) instead of (2, 4, 6, 6)")
+
+
+def test_the_worst_element_and_a_map_are_told() -> None:
+    def doubled(output: Any) -> Any:
+        output[1, 2] *= 2
+        return output
+
+    answer = asked(SMALL, under=changed(doubled))
+    assert answer.state == "wrong"
+    assert "by MIOpen's own rule it fails" in answer.message
+    assert answer.numerics["worst"]["index"][:2] == [1, 2]
+    assert answer.evidence[1].startswith("error map: 4 row(s) over 4 channel(s)")
+    assert [line.split()[1].strip("#+") for line in answer.evidence[2:]].count("." * 64) == 3
+
+
+def test_small_errors_everywhere_have_a_worst_one_and_no_map() -> None:
+    """None is beyond its own limit; together they are too much."""
+
+    def blurred(output: Any) -> Any:
+        return output + 2.5e-3 * output.abs().max() * torch.sign(output)
+
+    answer = asked("conv2d-fp16-n2-c4-i6x6-k4-f3x3-p1", under=changed(blurred), exact=False)
+    assert answer.state == "wrong"
+    assert "rms_range" in answer.message
+    assert "bad_share" not in answer.numerics
+    assert len(answer.evidence) == 1
+
+
+def test_not_a_number_twice_is_repeatable() -> None:
+    def lost(output: Any) -> Any:
+        output[0, 0] = float("nan")
+        return output
+
+    answer = asked(SMALL, under=changed(lost))
+    assert answer.numerics["repeatable"] is True
+    assert "not finite" in answer.message
+
+
+def test_a_result_that_comes_and_goes_is_judged_each_time() -> None:
+    calls = iter(range(100))
+
+    def second(output: Any) -> Any:
+        return output * 2 if next(calls) == 1 else output
+
+    answer = asked(SMALL, under=changed(second))
+    assert (answer.state, answer.numerics["repeatable"]) == ("wrong", False)
