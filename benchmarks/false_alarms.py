@@ -19,17 +19,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from figures import publish
 
+from rocmprobe import bypass
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.cases import Case
 from rocmprobe.detect import detect
 from rocmprobe.model import Setting
+from rocmprobe.problems import parse_problem
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.targets import find_targets
@@ -77,10 +79,18 @@ def asked(level: str) -> list[Case]:
     }
     for case in list(found.values()):
         if case.setting == "bypass" and case.check in CONVOLUTIONS:
-            for name in ALGORITHMS:
+            for name in able(str(case.problem), str(case.direction)):
                 forced = replace(case, setting=f"bypass by {name}")
                 found[forced.id] = forced
     return list(found.values())
+
+
+@cache
+def able(problem: str, direction: str) -> tuple[str, ...]:
+    """The algorithms of the bypass that can compute one direction of a problem."""
+    parsed = parse_problem(problem)
+    named = ((name, bypass.explain(parsed, "cpu", algorithm=name)[direction]) for name in ALGORITHMS)
+    return tuple(name for name, explanation in named if explanation.algorithm == name)
 
 
 @dataclass

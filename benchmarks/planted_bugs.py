@@ -8,8 +8,8 @@ precision, ``TRANSFORMS``). Prints a table in Markdown, and writes it with the f
 
 Right kernels are judged on the same problems: "right", with half precision accumulated in fp32 as on a GPU,
 and "right-here", this CPU's own, which sum half precision in parts. The random element comes in every call:
-one that came in a share r of a check's four calls (``Fault.chance``) would be met with a chance of
-1 - (1 - r)^4.
+one that came in a share r of a check's calls (``Fault.chance``), of which there are four where plain sums are
+owed, would be met with a chance of 1 - (1 - r)^4.
 """
 
 from __future__ import annotations
