@@ -67,11 +67,11 @@ MODELS = ("train-resnet", "train-detector", "train-unet", "train-lstm", "train-d
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 
 
-#: Checks of which each problem has a process of its own.
-OWN_PROCESS = ("start-up", "memory-sweep")
-
 #: Checks that ask convolution for right numbers, and whose answers count for a setting.
 CONVOLUTIONS = ("convolution", "problem-matrix")
+
+#: Checks of which each problem has a process of its own.
+OWN_PROCESS = ("start-up", "memory-sweep")
 
 
 @dataclass(frozen=True)
