@@ -61,9 +61,15 @@ def sentence(results: Results) -> str:
     )
 
 
+def _inference(results: Results) -> bool:
+    return results.options.get("purpose") == "inference"
+
+
 def _caption(results: Results, shapes: Shapes) -> str:
     told = "No training step of the program was recorded: times are of all that it convolves."
-    if shapes.steps:
+    if _inference(results):
+        told = "The run is about inference: times are of all that the program convolves forward."
+    elif shapes.steps:
         told = _recorded(shapes.steps)
     here = results.machine.value("torch.version")
     others = [each for each in shapes.torch if here and each != here]
@@ -133,7 +139,7 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
         seconds = took.get(problem)
         return "" if seconds is None or not total else f"{100 * seconds / total:.0f} %"
 
-    in_step = shapes.steps and results.options.get("purpose") != "inference"
+    in_step = shapes.steps and not _inference(results)
     rows = sorted(shapes.problems, key=lambda each: -(took.get(each.problem) or 0.0))
     return Table(
         ("problem", "in a step" if in_step else "in all", "in the program", "state", "time", "share"),

@@ -271,6 +271,7 @@ def test_for_inference_the_page_shows_forward_alone_and_states_of_channels_last(
     found = program(dataclasses.replace(results, step_times=step_times(results)))
     assert found is not None
     assert found.setting == "channels-last"
+    assert "convolves forward" in found.caption
     assert found.problems.header[1] == "in all"
     assert found.problems.rows == ((FIRST, "2 / 0 / 0", "2 / 1 / 2", "pass", "4 s", "100 %"),)
 
