@@ -68,6 +68,9 @@ CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 #: Checks that ask convolution for right numbers, and whose answers count for a setting.
 CONVOLUTIONS = ("convolution", "problem-matrix")
 
+#: Checks of which each problem has a process of its own.
+OWN_PROCESS = ("start-up", "memory-sweep")
+
 
 @dataclass(frozen=True)
 class Case:
@@ -101,6 +104,11 @@ class Case:
         """What the cases of one child process share. Measurements have one of their own, in which the
         vendor library does not trace what it does: that takes time. A start-up has its own databases, too;
         a memory sweep a process whose memory nothing else has filled."""
-        alone = self.check in ("start-up", "memory-sweep")
-        own = (self.check, self.problem or self.dtype) if alone else ("measure",)
-        return "/".join((self.device, self.driver, self.setting, *(own if self.exclusive else ())))
+        return trial_key(self.id)
+
+
+def trial_key(case_id: str) -> str:
+    """The same, from the id of a case."""
+    *under, check, subject = case_id.split("/")[:5]
+    own = (check, subject) if check in OWN_PROCESS else ("measure",)
+    return "/".join((*under, *(own if CHECKS[check].exclusive else ())))

@@ -312,13 +312,15 @@ class TrainingTime:
 @dataclass(frozen=True)
 class Estimate:
     """The training that ``--estimate`` names (``batch`` None: that of what was timed), and how long it
-    takes; ``left_out`` says what these times do not hold."""
+    takes; ``left_out`` says what these times do not hold, and ``own_left_out`` what those of the user's own
+    network do not."""
 
     images: int
     epochs: int
     batch: Optional[int]
     times: tuple[TrainingTime, ...] = ()
     left_out: tuple[str, ...] = ()
+    own_left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

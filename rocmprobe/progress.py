@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rocmprobe.cases import CHECKS, MODELS
+from rocmprobe.cases import CHECKS, MODELS, trial_key
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import NAME, Appended, header
 
@@ -41,16 +41,15 @@ def estimate(case_ids: Iterable[str], measure: float, workers: int = 1) -> float
     Several ``workers`` share what does not need the device alone.
     """
     shared = alone = 0.0
-    children: set[tuple[str, ...]] = set()
+    children: set[str] = set()
     for case_id in case_ids:
-        device, driver, setting, check = case_id.split("/")[:4]
+        check = case_id.split("/")[3]
+        children.add(trial_key(case_id))
         seconds = _LONGER.get(check, _QUESTION)
         if CHECKS[check].exclusive:
             alone += seconds + (measure if check == "throughput" else 0)
-            children.add((device, driver, setting, "sweep" if check == "memory-sweep" else "measure"))
         else:
             shared += seconds
-            children.add((device, driver, setting))
     shared += _CHILD * len(children)
     return _SERVER + alone + shared / max(1, min(workers, len(children)))
 

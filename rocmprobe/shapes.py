@@ -30,6 +30,11 @@ class Recorded:
     counts: Mapping[str, int]
     step_counts: Mapping[str, int]
 
+    @property
+    def flops(self) -> int:
+        """The arithmetic of all that the program computed of it."""
+        return parse_problem(self.problem).flops * sum(self.counts.values())
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -72,9 +77,8 @@ class Shapes:
         """The ``most`` problems that take the most arithmetic, of all that the program computed."""
 
         def work(each: Recorded) -> tuple[int, int]:
-            flops = parse_problem(each.problem).flops
             # What a program died in was computed never.
-            return flops * sum(each.counts.values()), flops
+            return each.flops, parse_problem(each.problem).flops
 
         return tuple(each.problem for each in sorted(self.problems, key=work, reverse=True)[:most])
 
@@ -177,6 +181,8 @@ def _steps(record: Any) -> Optional[Steps]:
     known = [steps.seconds, steps.seconds_p10, steps.seconds_p90, steps.rest_seconds or 0.0]
     if not all(map(math.isfinite, known)):
         raise ValueError("seconds must be finite")
+    if steps.threads < 1:
+        raise ValueError("threads must be at least 1")
     # Convolutions that ran at the same time, in threads of the program, take more together than the step did.
     return replace(steps, rest_seconds=None) if rest is not None and rest < 0 else steps
 

@@ -194,6 +194,10 @@ class TestFilesThatAreNoResults:
             (lambda data: data.update(options=[]), "options"),
             (lambda data: data["options"].update(targets=3), "options/targets"),
             (lambda data: data["options"].update(purpose="fun"), "options/purpose"),
+            (
+                lambda data: data["options"].update(shapes={"problems": [], "steps": {}}),
+                "options/shapes/steps",
+            ),
             (lambda data: data["machine"]["facts"].update({"a\nb": 3}), "machine/facts/a b"),
             (lambda data: data.update(outcomes={}), "outcomes"),
             (lambda data: data.update(trials=[[]]), "trials/0"),

@@ -275,14 +275,16 @@ class TestSettingsThatChangeTheProblems:
         assert all(case.problem.startswith("conv2d-fp64-") for case in found)
         assert len({case.id for case in found}) == len(found)
 
-    def test_what_default_asks_is_not_asked_again(self):
+    def test_the_control_does_not_ask_again_what_default_asks(self):
         options = RunOptions(problems=(f"{OWN}-nhwc", OWN.replace("fp16", "fp64")))
-        assert {case.problem for case in self.of("channels-last", options)} == {
-            f"{OWN.replace('fp16', 'fp64')}-nhwc"
-        }
         assert {case.problem for case in self.of("float64", options)} == {
             f"{OWN.replace('fp16', 'fp64')}-nhwc"
         }
+
+    def test_channels_last_asks_all_of_a_program_those_that_are_so_already_too(self):
+        options = RunOptions(problems=(f"{OWN}-nhwc", OWN.replace("fp16", "fp64"), OWN))
+        asked = [case.problem for case in self.of("channels-last", options) if case.check == "throughput"]
+        assert asked == [f"{OWN}-nhwc", f"{OWN.replace('fp16', 'fp64')}-nhwc"]
 
     def test_two_problems_that_become_one_are_one(self):
         options = RunOptions(problems=(OWN, OWN.replace("fp16", "fp32")))
@@ -399,7 +401,7 @@ class TestLevels:
 
 
 def test_shapes_are_asked_about_and_nothing_else():
-    """Every problem by what asks about problems, and as few starts as without: they take processes each."""
+    """Every problem by what asks about problems, and as few as without where each takes processes."""
     texts = tuple(f"conv2d-fp32-n1-c8-i{size}x{size}-k8-f3x3" for size in (9, 11, 13))
     counts = {"fwd": 1, "bwd-data": 1, "bwd-weights": 1}
     shapes = Shapes(tuple(Recorded(text, counts, counts) for text in texts))
@@ -411,3 +413,7 @@ def test_shapes_are_asked_about_and_nothing_else():
         starts = planned(Question("start-up", ("default",), problems="start-up"), options)
         most = len(problems(level, "start-up"))
         assert [case.problem for case in starts] == list(reversed(texts))[:most]
+        sweeps = planned(Question("memory-sweep", ("default",), problems="memory"), options)
+        assert [case.problem for case in sweeps] == list(reversed(texts))[: len(problems(level, "memory"))]
+        taken = planned(Question("memory", ("default",), problems="memory"), options)
+        assert [case.problem for case in taken] == list(texts)

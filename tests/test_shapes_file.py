@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from rocmprobe.model import BadInput
 from rocmprobe.problems import parse_problem
+from rocmprobe.runner.trial import kernel_threads
 from rocmprobe.shapes import Recorded, Steps, problem_of, read_problems, read_shapes, write
 
 TEXTS = (
@@ -57,6 +59,14 @@ def test_counts_and_steps_of_a_program(tmp_path: Path) -> None:
     assert (shapes.cpu_threads, shapes.torch) == (2, ("2.13.0",))
 
 
+def test_kernels_get_the_threads_of_the_program_where_there_are_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
+    assert [kernel_threads(recorded, "cpu") for recorded in (0, 2, 64)] == [0, 2, 3]
+    assert kernel_threads(2, "cuda:0") == 0
+
+
 def test_a_file_of_before_there_were_steps(tmp_path: Path) -> None:
     path = tmp_path / "shapes.json"
     write(path, {"command": ["true"], "torch": [], "problems": [record()]})
@@ -93,6 +103,7 @@ NO_SHAPES: dict[str, tuple[dict[str, Any], str]] = {
         "steps: TypeError",
     ),
     "steps without end": ({"problems": [record()], "steps": {**STEPS, "seconds": 1e999}}, "must be finite"),
+    "steps without a thread": ({"problems": [record()], "steps": {**STEPS, "threads": 0}}, "at least 1"),
     "versions that are none": ({"problems": [record()], "torch": 2}, "torch: is no list"),
 }
 

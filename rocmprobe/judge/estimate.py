@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -11,12 +12,18 @@ from rocmprobe.judge.comparison import time_of
 from rocmprobe.judge.step_time import shapes_of
 from rocmprobe.model import WORKING_STATES, Estimate, Outcome, Results, TrainingTime
 from rocmprobe.problems import parse_problem
+from rocmprobe.shapes import Recorded
 from rocmprobe.workload import Workload, parse_workload
 
 _LEFT_OUT = (
     "Networks and images of another size than those that were timed: take the network that resembles yours, "
     "and expect the time to grow with the pixels.",
     "Loading and augmenting the data, validation, checkpoints, and the first step, which may compile.",
+    "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
+)
+_OWN_LEFT_OUT = (
+    "Validation and checkpoints between the epochs, and the first step, which may compile.",
+    "Another way to load the data, or another optimizer: what is no convolution is taken over as recorded.",
     "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
 )
 _SIMULATED = "The GPU: these are times of the CPU that stands in for it."
@@ -46,10 +53,14 @@ def estimate(results: Results) -> Optional[Estimate]:
     if not text:
         return None
     workload = parse_workload(text)
-    timed = (*own_steps(results), *model_steps(results.outcomes))
-    times = tuple(training_time(each, workload) for each in timed)
-    left_out = (_SIMULATED, *_LEFT_OUT) if results.simulated else _LEFT_OUT
-    return Estimate(workload.images, workload.epochs, workload.batch, times, left_out)
+    own = tuple(own_steps(results))
+    networks = tuple(model_steps(results.outcomes))
+    times = tuple(training_time(each, workload) for each in (*own, *networks))
+    simulated = (_SIMULATED,) if results.simulated else ()
+    return Estimate(
+        workload.images, workload.epochs, workload.batch, times,
+        (*simulated, *_LEFT_OUT) if networks or not own else (), (*simulated, *_OWN_LEFT_OUT) if own else (),
+    )  # fmt: skip
 
 
 def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
@@ -66,16 +77,15 @@ def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
 
 
 def own_steps(results: Results) -> Iterator[TimedStep]:
-    """The steps of the program that ``--shapes`` names, where its convolutions agree on a batch. Their mean
-    may lie outside of p10 and p90: then it ends the range."""
+    """The steps of the program that ``--shapes`` names, where the samples of one can be told. Their mean may
+    lie outside of p10 and p90: then it ends the range."""
     shapes = shapes_of(results)
     recorded = shapes.problems if shapes else ()
-    computed = [parse_problem(each.problem) for each in recorded if any(each.step_counts.values())]
-    batches = {problem.batch for problem in computed}
-    if len(batches) != 1:
+    computed = [each for each in recorded if any(each.step_counts.values())]
+    batch = _samples(computed)
+    if batch is None:
         return
-    batch = batches.pop()
-    dtype = " and ".join(sorted({problem.dtype for problem in computed}))
+    dtype = " and ".join(sorted({parse_problem(each.problem).dtype for each in computed}))
     for each in results.step_times:
         low, mean, high = each.seconds_p10, each.seconds, each.seconds_p90
         if each.per == "step" and low and mean and high:
@@ -83,6 +93,15 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
                 "your model", each.device, each.setting, dtype, "as recorded", batch,
                 min(low, mean), mean, max(mean, high), own=True,
             )  # fmt: skip
+
+
+def _samples(computed: Sequence[Recorded]) -> Optional[int]:
+    """How many samples a step goes through: the batch, as often as gradients are accumulated. That divides
+    every count of the step, and the first layer, which has no gradient to its input, has counts that share
+    nothing else. None where the convolutions differ in their batch."""
+    batches = {parse_problem(each.problem).batch for each in computed}
+    counts = (count for each in computed for count in each.step_counts.values())
+    return batches.pop() * math.gcd(*counts) if len(batches) == 1 else None
 
 
 def model_steps(outcomes: Iterable[Outcome]) -> Iterator[TimedStep]:

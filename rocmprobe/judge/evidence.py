@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Optional
+from typing import Any, Optional
 
 from rocmprobe.cases import CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
 from rocmprobe.judge.comparison import time_of
@@ -204,8 +204,9 @@ def times(
 
     Where a run asks about the convolutions of a program, what all of them take together, each as often as it
     was computed; for inference the forward ones alone. Else the geometric mean of forward with backward, for
-    inference of forward. ``quantile`` "" takes the medians, "_p10" and "_p90" the deciles. Settings without
-    timings are left out; empty where no problem is common to those that have some.
+    inference of forward. ``quantile`` "" takes the medians, and of what is added up the means, since a sum of
+    medians is no median of sums; "_p10" and "_p90" the deciles. Settings without timings are left out; empty
+    where no problem is common to those that have some.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
@@ -216,7 +217,7 @@ def times(
         if (on, outcome.dtype) != (device, dtype) or setting not in wanted:
             continue
         seconds = (
-            computed_seconds(outcome, counts.get(problem, {}), directions, quantile)
+            computed_seconds(outcome, counts.get(problem, {}), directions, quantile or "_mean")
             if counts
             else time_of(outcome.timings.get(key))
         )
@@ -230,17 +231,36 @@ def times(
 
 
 def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
-    """The outcomes that timed a problem, by device, setting, and problem as the other settings have it."""
+    """The outcomes that timed a problem, by device, setting, and problem as the run was given it."""
+    timed = (
+        outcome
+        for outcome in results.outcomes
+        if outcome.check == "throughput" and outcome.problem and outcome.state in WORKING_STATES
+    )
+    return {
+        (outcome.device, outcome.setting, problem): outcome
+        for problem, outcome in by_given_problem(results, timed)
+    }
+
+
+def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
+    """Each outcome that is about a problem, with the problem as the run was given it. A setting that changes
+    the memory format asks about packed and channels-last operands at once: of a program that has both, its
+    outcome stands for two problems."""
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
-    found = {}
-    for outcome in results.outcomes:
-        if outcome.check == "throughput" and outcome.problem and outcome.state in WORKING_STATES:
-            problem = str(outcome.problem)
-            if outcome.setting in channels_last:
-                # The same problem as under the other settings, in the memory format of this one.
-                problem = problem.rpartition("-nhwc")[0]
-            found[outcome.device, outcome.setting, problem] = outcome
-    return found
+    asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
+    recorded = {row["problem"] for row in _recorded(results)}
+    for outcome in outcomes:
+        problem = outcome.problem
+        if problem is None:
+            continue
+        if outcome.setting not in channels_last:
+            yield problem, outcome
+            continue
+        packed = problem.removesuffix("-nhwc")
+        forms = [form for form in (packed, problem) if form in recorded or (outcome.check, form) in asked]
+        for form in forms or [packed]:
+            yield form, outcome
 
 
 def computed_seconds(
@@ -260,9 +280,15 @@ def computed_seconds(
 def _counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
     """How often the program of the run computes each problem; empty where there is none, or where it did not
     come to compute any."""
-    recorded = (results.options.get("shapes") or {}).get("problems", ())
-    counts = {row["problem"]: row["counts"] for row in recorded}
+    counts = {row["problem"]: row["counts"] for row in _recorded(results)}
     return counts if any(sum(each.values()) for each in counts.values()) else {}
+
+
+def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
+    """The problems of the program that the run is about, as its options have them."""
+    shapes = results.options.get("shapes")
+    found: Sequence[Mapping[str, Any]] = shapes["problems"] if shapes else ()
+    return found
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:

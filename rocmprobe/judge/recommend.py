@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Optional
@@ -23,7 +24,9 @@ from rocmprobe.judge.evidence import (
     standing,
     times,
 )
+from rocmprobe.judge.step_time import shapes_of
 from rocmprobe.model import VERDICTS, Configuration, Recommendation, Results, Setting
+from rocmprobe.problems import parse_problem
 
 #: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
 #: the worst (p90) of a change.
@@ -31,12 +34,13 @@ WORTH_A_CHANGE = 1.5
 
 
 def recommend(results: Results) -> Optional[Recommendation]:
-    """The ranked answer for the run's purpose and float32, with those for every dtype and purpose."""
+    """The ranked answer for the run's purpose and one dtype, with those for every dtype and purpose: for
+    float32, or the dtype in which a program that the run is about computes the most."""
     if not results.outcomes:
         return None
     results = of_driver(results)
     purpose = "inference" if results.options.get("purpose") == "inference" else "training"
-    asked = dtypes(results) or ("float32",)
+    asked = _by_weight(results, dtypes(results)) or ("float32",)
     ranked = _ranked(results, asked[0], purpose)
     best = next((each for each in ranked if each.right), None)
     seconds = _times(results, ranked, asked[0], purpose)
@@ -49,10 +53,19 @@ def recommend(results: Results) -> Optional[Recommendation]:
         configuration=configuration(results, best) if best else Configuration(),
         per=per,
         alternatives=tuple(_alternative(each, seconds) for each in ranked if each is not best),
-        cost=_cost(results, best, seconds, _spreads(results, ranked, asked[0], purpose)),
+        cost=_cost(results, best, asked[0], seconds, _spreads(results, ranked, asked[0], purpose)),
         confidence=_confidence(results, best),
         verify=f"rocmprobe run --verify {shlex.quote(_path(results))}" if best else "",
     )
+
+
+def _by_weight(results: Results, found: tuple[str, ...]) -> tuple[str, ...]:
+    """The dtypes by the arithmetic that the user's program has in them, the most first."""
+    shapes = shapes_of(results)
+    flops: Counter[str] = Counter()
+    for each in shapes.problems if shapes else ():
+        flops[parse_problem(each.problem).dtype] += each.flops
+    return tuple(sorted(found, key=lambda dtype: -flops[dtype]))
 
 
 def _path(results: Results) -> str:
@@ -250,6 +263,7 @@ def _objection(each: Standing) -> str:
 def _cost(
     results: Results,
     best: Optional[Standing],
+    dtype: str,
     seconds: Mapping[str, float],
     spreads: Mapping[str, Seconds],
 ) -> str:
@@ -272,7 +286,8 @@ def _cost(
         else:
             compared.append(f"{seconds[own] / seconds[other]:.2f} times that of {verdict}")
     where = " on the CPU that stands in for the GPU" if results.simulated else ""
-    over = "the convolutions of your program" if results.options.get("shapes") else "the throughput problems"
+    program = f"the {dtype} convolutions of your program"
+    over = program if results.options.get("shapes") else "the throughput problems"
     time = f"its time over {over}{where} is {', '.join(compared)}" if compared else ""
     return "; ".join(filter(None, [best.setting.cost, time]))
 

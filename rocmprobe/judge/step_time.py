@@ -25,6 +25,14 @@ def shapes_of(results: Results) -> Optional[Shapes]:
     return from_json(Shapes, shapes) if shapes else None
 
 
+def counted(results: Results, shapes: Shapes) -> Counts:
+    """How often each direction of each problem counts: in a training step, in the whole program where none
+    was recorded, and where the run is about inference, forward in the whole program."""
+    if results.options.get("purpose") == "inference":
+        return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}
+    return {each.problem: each.step_counts if shapes.steps else each.counts for each in shapes.problems}
+
+
 def step_times(results: Results) -> tuple[StepTime, ...]:
     """One for each device and setting that was timed: of a training step. Where none was recorded, of all
     that the program convolves, and where the run is about inference, of what it convolves forward."""
@@ -33,9 +41,7 @@ def step_times(results: Results) -> tuple[StepTime, ...]:
         return ()
     inference = results.options.get("purpose") == "inference"
     steps = None if inference else shapes.steps
-    counts = {each.problem: each.step_counts if steps else each.counts for each in shapes.problems}
-    if inference:
-        counts = {problem: {"fwd": its.get("fwd", 0)} for problem, its in counts.items()}
+    counts = counted(results, shapes)
     untold = "the run is about inference" if inference else "no training step was recorded"
     timed: dict[tuple[str, str], dict[str, Outcome]] = {}
     for (device, setting, problem), outcome in timed_problems(results).items():
@@ -91,9 +97,12 @@ def _unknown_rest(device: str, steps: Steps) -> str:
     """Why the rest of a step on ``device`` is not known, "" where it is."""
     here = device.partition(":")[0]
     if steps.device is None:
-        return "a step convolves nothing"
+        return "the recorded training steps compute no convolution"
     if steps.device != here:
-        return f"steps were recorded on {steps.device}, and this is {here}: their rest is not known here"
-    if steps.rest_seconds is None:
-        return "how much of a step is no convolution cannot be told where they ran: not on a GPU, nor at once"
-    return ""
+        where = "several devices" if steps.device == "several" else steps.device
+        return f"steps were recorded on {where}, and this is {here}: what else is in them is not known here"
+    if steps.rest_seconds is not None:
+        return ""
+    if here == "cpu":
+        return "the program convolves in several threads at once: what else is in a step cannot be told"
+    return "on a GPU the convolutions of a step cannot be timed while the program runs"

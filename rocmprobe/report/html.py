@@ -89,9 +89,8 @@ def _longrepr(outcome: Outcome) -> str:
 
 
 def _seconds(outcome: Outcome) -> float:
-    """What the outcome took: its attempts, or where none was timed, the measured times."""
-    tried = sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
-    return tried or max((text.numeric(value) or 0 for value in outcome.timings.values()), default=0)
+    """What the outcome took: all of its attempts."""
+    return sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
 
 
 def _replay(folder: Path) -> None:

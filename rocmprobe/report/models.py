@@ -27,6 +27,7 @@ class Models:
     answer: str = ""
     times: Optional[Table] = None
     left_out: tuple[str, ...] = ()
+    own_left_out: tuple[str, ...] = ()
 
 
 def models(results: Results) -> Optional[Models]:
@@ -46,22 +47,28 @@ def models(results: Results) -> Optional[Models]:
     if asked is None:
         return Models(caption, trained)
     return Models(
-        caption, trained, f"Time of {_training(asked)}", line(results), _times(asked.times), asked.left_out
-    )
+        caption, trained, f"Time of {_training(asked)}", line(results), _times(asked.times),
+        asked.left_out, asked.own_left_out,
+    )  # fmt: skip
 
 
 def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
     numerics = outcome.numerics
-    losses = numerics.get("losses") or ()
-    fell = " → ".join(text.show(losses[place]) for place in (0, -1)) if losses else ""
     devices = {each.device for each in all_of_them}
     setting = outcome.setting if len(devices) == 1 else f"{outcome.setting} ({outcome.device})"
     rate = next((f"{text.show(numerics[key])} {unit}" for key, unit in _RATES.items() if key in numerics), "")
     return (
         outcome.check[len("train-") :], setting, outcome.dtype,
-        f"{LOOKS[outcome.state].symbol} {outcome.state}", fell,
+        f"{LOOKS[outcome.state].symbol} {outcome.state}", _fell(numerics),
         *(_against(numerics, name) for name in _ERRORS), _spread(outcome.timings, "step"), rate,
     )  # fmt: skip
+
+
+def _fell(numerics: Any) -> str:
+    """The first and the last loss; "" where there are none, as in results from elsewhere."""
+    losses = numerics.get("losses")
+    known = [text.numeric(loss) for loss in losses] if isinstance(losses, (list, tuple)) else []
+    return " → ".join(text.show(known[place]) for place in (0, -1)) if known else ""
 
 
 def _against(numerics: Any, name: str) -> str:
@@ -76,8 +83,11 @@ def _spread(timings: Any, name: str) -> str:
 
 
 def _training(asked: Estimate) -> str:
-    batch = f" in batches of {asked.batch}" if asked.batch else ""
-    return f"{text.count(asked.epochs, 'epoch')} of {text.count(asked.images, 'image')}{batch}"
+    """The training in words. A network of the user's has the batch that it was recorded with."""
+    own = [each.batch for each in asked.times if each.own]
+    batch = own[0] if own else asked.batch
+    batches = f" in batches of {batch}" if batch else ""
+    return f"{text.count(asked.epochs, 'epoch')} of {text.count(asked.images, 'image')}{batches}"
 
 
 def _times(times: Sequence[TrainingTime]) -> Table:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.evidence import computed_seconds, timed_problems
-from rocmprobe.judge.step_time import shapes_of
-from rocmprobe.model import DIRECTIONS, Results, StepTime
+from rocmprobe.judge.evidence import by_given_problem, computed_seconds, timed_problems
+from rocmprobe.judge.step_time import counted, shapes_of
+from rocmprobe.model import DIRECTIONS, Outcome, Results, StepTime
 from rocmprobe.report import text
 from rocmprobe.report.measures import Table
 from rocmprobe.report.states import worst
-from rocmprobe.shapes import Recorded, Shapes, Steps
+from rocmprobe.shapes import Shapes, Steps
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,15 @@ def sentence(results: Results) -> str:
     )
 
 
+def _inference(results: Results) -> bool:
+    return results.options.get("purpose") == "inference"
+
+
 def _caption(results: Results, shapes: Shapes) -> str:
     told = "No training step of the program was recorded: times are of all that it convolves."
-    if shapes.steps:
+    if _inference(results):
+        told = "The run is about inference: times are of all that the program convolves forward."
+    elif shapes.steps:
         told = _recorded(shapes.steps)
     here = results.machine.value("torch.version")
     others = [each for each in shapes.torch if here and each != here]
@@ -116,7 +123,11 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
         for (device, name, problem), outcome in reversed(timed_problems(results).items())
         if name == setting
     }
-    counts = {each.problem: _counts(shapes, each) for each in shapes.problems}
+    counts = counted(results, shapes)
+    asked: dict[str, list[Outcome]] = defaultdict(list)
+    for problem, outcome in by_given_problem(results, results.outcomes):
+        if outcome.setting == setting:
+            asked[problem].append(outcome)
     took = {
         problem: computed_seconds(timed[problem], its, DIRECTIONS, "_mean")
         for problem, its in counts.items()
@@ -128,28 +139,19 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
         seconds = took.get(problem)
         return "" if seconds is None or not total else f"{100 * seconds / total:.0f} %"
 
+    in_step = shapes.steps and not _inference(results)
     rows = sorted(shapes.problems, key=lambda each: -(took.get(each.problem) or 0.0))
     return Table(
-        ("problem", "in a step" if shapes.steps else "in all", "in the program", "state", "time", "share"),
+        ("problem", "in a step" if in_step else "in all", "in the program", "state", "time", "share"),
         tuple(
             (each.problem, _written(counts[each.problem]), _written(each.counts),
-             _state(results, setting, each.problem),
+             worst(asked[each.problem]).state if asked[each.problem] else "not run",
              text.seconds(took.get(each.problem)) if each.problem in timed else "", share(each.problem))
             for each in rows
         ),
     )  # fmt: skip
 
 
-def _counts(shapes: Shapes, each: Recorded) -> Mapping[str, int]:
-    return each.step_counts if shapes.steps else each.counts
-
-
 def _written(counts: Mapping[str, int]) -> str:
     """Forward, backward to the input, backward to the weight."""
     return " / ".join(str(counts.get(direction, 0)) for direction in DIRECTIONS)
-
-
-def _state(results: Results, setting: str, problem: str) -> str:
-    """The worst that happened to it under ``setting``, in any direction."""
-    mine = [each for each in results.outcomes if (each.setting, each.problem) == (setting, problem)]
-    return worst(mine).state if mine else "not run"

@@ -69,6 +69,7 @@ def numeric(value: Any) -> Optional[float]:
 
 
 def seconds(value: Optional[float]) -> str:
+    value = numeric(value)
     if value is None:
         return "unknown"
     if value <= 0:

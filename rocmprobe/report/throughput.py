@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from rocmprobe.judge.comparison import Seconds, drift, ratio, seconds
-from rocmprobe.judge.evidence import NATIVE, broken, standing
-from rocmprobe.model import BadInput, Outcome, Results, Setting
+from rocmprobe.judge.evidence import NATIVE, broken, by_given_problem, standing
+from rocmprobe.model import BadInput, Outcome, Results
 from rocmprobe.problems import parse_problem
 from rocmprobe.report import plots, text
 from rocmprobe.report.measures import Table
@@ -65,12 +65,18 @@ def throughput(results: Results) -> Optional[Throughput]:
     by_default = all(any(outcome.setting == "default" for outcome in group) for group in groups.values())
     against = "setting “default”" if by_default else "the fastest setting, where “default” did not run"
     several = len({device for device, _ in groups}) > 1
+    of_cpu = frozenset(setting.name for setting in results.settings if setting.verdict == "cpu")
+    asked = {(device, outcome.dtype) for (device, _), outcomes in groups.items() for outcome in outcomes}
+    native = {pair: _working_natively(results, *pair) for pair in asked}
     drawn, figures = [], []
     for (device, name), outcomes in groups.items():
         label = f"{name} ({device})" if several else name
         timed = [each for outcome in outcomes for each in _timed(outcome, "", outcome.setting)]
-        rivals = _rivals(results, outcomes, timed)
-        drawn.append((label, _bars(timed, rivals)))
+        of_dtypes = [native[device, outcome.dtype] for outcome in outcomes]
+        rivals = _rivals(timed, outcomes, of_cpu, frozenset.intersection(*of_dtypes))
+        bars = _bars(timed, rivals)
+        if bars:
+            drawn.append((label, bars))
         figures.append(Figures(label, _rates(timed, rivals), _compared(timed, rivals)))
     note = "; speeds of the simulating CPU" if results.simulated else ""
     return Throughput(
@@ -87,13 +93,10 @@ def throughput(results: Results) -> Optional[Throughput]:
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
     """The outcomes with times, by device and problem; a setting that changes the memory format stands beside
     those that it is compared with."""
-    channels_last = {setting.name for setting in results.settings if setting.channels_last}
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for outcome in results.outcomes:
+    for problem, outcome in by_given_problem(results, results.outcomes):
         if outcome.check == "throughput" and _timed(outcome, "", ""):
-            name = outcome.problem or outcome.id
-            same = name.removesuffix("-nhwc") if outcome.setting in channels_last else name
-            groups[outcome.device, same].append(outcome)
+            groups[outcome.device, problem].append(outcome)
     return groups
 
 
@@ -129,9 +132,10 @@ class _Rivals:
         return f"{text.number(found.value)}×" if found.told in ("shorter", "longer") else found.told  # noqa: RUF001
 
 
-def _rivals(results: Results, outcomes: Sequence[Outcome], timed: Sequence[_Timed]) -> _Rivals:
-    of_cpu = {setting.name for setting in results.settings if setting.verdict == "cpu"}
-    working = {setting.name for setting in results.settings if _works_natively(results, setting, outcomes)}
+def _rivals(
+    timed: Sequence[_Timed], outcomes: Sequence[Outcome], of_cpu: frozenset[str], working: frozenset[str]
+) -> _Rivals:
+    """``working`` are the settings that go through the vendor library and hold."""
     naive = [each for outcome in outcomes for each in _timed(outcome, "naive_", _NAIVE)]
     on_device = [each for each in timed if each.name not in of_cpu] or timed
     columns = {
@@ -141,16 +145,19 @@ def _rivals(results: Results, outcomes: Sequence[Outcome], timed: Sequence[_Time
         _NAIVE: _shortest(naive),
         "CPU": _shortest(each for each in timed if each.name in of_cpu),
     }
-    return _Rivals(columns, {**_shortest(on_device), **columns["default"]}, frozenset(of_cpu))
+    return _Rivals(columns, {**_shortest(on_device), **columns["default"]}, of_cpu)
 
 
-def _works_natively(results: Results, setting: Setting, outcomes: Sequence[Outcome]) -> bool:
-    """Whether a setting goes through the vendor library, and no convolution failed under it."""
-    if setting.verdict not in NATIVE:
-        return False
+def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
+    """The settings that go through the vendor library, and under which no convolution of ``dtype`` failed on
+    ``device``."""
+    here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
     purpose = "inference" if results.options.get("purpose") == "inference" else "training"
-    dtypes = {outcome.dtype for outcome in outcomes}
-    return not any(broken(standing(results, setting, dtype, purpose)) for dtype in dtypes)
+    return frozenset(
+        setting.name
+        for setting in results.settings
+        if setting.verdict in NATIVE and not broken(standing(here, setting, dtype, purpose))
+    )
 
 
 def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rocmprobe.cases import MODELS, Case
+from rocmprobe.cases import MODELS, OWN_PROCESS, Case
 from rocmprobe.model import DIRECTIONS, Setting
 from rocmprobe.problem_matrix import problem_matrix
 from rocmprobe.problems import LEVELS, Problem, parse_problem, problems
@@ -74,7 +74,8 @@ def _under(
     if setting.solver:
         yield from _sweep(question, form, target, setting, options)
         return
-    for problem in _problems(question.problems, options, setting) if question.problems else (None,):
+    few = question.check in OWN_PROCESS
+    for problem in _problems(question.problems, options, setting, few) if question.problems else (None,):
         for dtype in (problem.dtype,) if problem else question.dtypes:
             for direction in _question_directions(question, options):
                 text = problem.text if problem else None
@@ -138,13 +139,13 @@ def _question_directions(question: Question, options: RunOptions) -> tuple[Optio
     return (None,)
 
 
-def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
+def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
     """The user's own problems where they are given, else those of the level; as ``setting`` has them. Own
-    problems leave nothing to the matrix: the native suite asks about them under every setting already. Starts
-    take many processes each, so of what a program convolves the heaviest are started, as many as else."""
+    problems leave nothing to the matrix: the native suite asks about them under every setting already.
+    ``few``: of what a program convolves the heaviest alone, as many as are asked about without it."""
     if purpose == "matrix":
         asked = () if options.problems else problem_matrix(options.level)
-    elif options.shapes and purpose == "start-up":
+    elif options.shapes and few:
         most = len(problems(options.level, purpose))
         asked = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
     elif options.problems and purpose not in ("gradients", "gradient-flow", "kinds"):
@@ -153,12 +154,14 @@ def _problems(purpose: str, options: RunOptions, setting: Setting) -> tuple[Prob
         asked = problems(options.level, purpose)
     if not setting.changes_problems:
         return asked
-    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting) for problem in asked))))
+    own = bool(options.problems)
+    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting, own) for problem in asked))))
 
 
-def _changed(problem: Problem, setting: Setting) -> Optional[Problem]:
-    """``problem`` in the dtype and memory format of ``setting``; None where it has those already, which
-    ``default`` asks about, or cannot have them."""
+def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
+    """``problem`` in the dtype and memory format of ``setting``; None where it cannot have them, or has them
+    already, which ``default`` asks about. ``own``: a problem of the user's that is channels-last already is
+    asked all the same, since a program is judged by all that it convolves."""
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
     changed = replace(
@@ -166,4 +169,5 @@ def _changed(problem: Problem, setting: Setting) -> Optional[Problem]:
         dtype=setting.dtype or problem.dtype,
         channels_last=setting.channels_last or problem.channels_last,
     )
-    return None if changed == problem else changed
+    as_it_is = own and setting.channels_last
+    return changed if changed != problem or as_it_is else None

@@ -80,6 +80,12 @@ class _Live:
     oom_kills: dict[str, int] = field(default_factory=ending.oom_kills)
 
 
+def kernel_threads(recorded: int, device: str) -> int:
+    """How many threads the kernels of a child get, 0 for as many as torch takes: the ``recorded`` ones of a
+    program where the child computes on the CPU, but never more than the cores that this process may use."""
+    return min(recorded, len(os.sched_getaffinity(0))) if device == "cpu" else 0
+
+
 class Trials:
     """Holds at most one child; the cases of a trial that come one after another share it."""
 
@@ -93,7 +99,7 @@ class Trials:
         batch: Optional[int] = None,
         threads: int = 0,
     ) -> None:
-        """``threads`` is how many the kernels of the CPU get, 0 for as many as torch takes."""
+        """``threads`` is how many a program had for its kernels on the CPU, 0 where that is not known."""
         self._threads = threads
         self._targets = targets
         self._settings = settings
@@ -216,11 +222,12 @@ class Trials:
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
         self._live = _Live(child, trial_id, case.trial_key, case)
         self._last_id = trial_id
+        threads = kernel_threads(self._threads, setting.device or case.device)
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
                 "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb, "batch": self._batch,
-                "simulated": self._simulated, "environ": environ, "threads": self._threads,
+                "simulated": self._simulated, "environ": environ, "threads": threads,
                 "first": to_json(case), "place": to_json(place) if place else None,
             }
         )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any, Optional
 import pytest
 import synthetic
 
-from rocmprobe.judge import judged, recommend, step_times
-from rocmprobe.model import Outcome, Results, StepTime, to_json
+from rocmprobe.judge import evidence, judged, recommend, step_times
+from rocmprobe.model import Outcome, Results, Setting, StepTime, to_json
 from rocmprobe.report.shapes_table import program, sentence
 from rocmprobe.shapes import Recorded, Shapes, Steps
 
@@ -88,13 +88,15 @@ def test_what_was_not_timed_leaves_no_sum() -> None:
     ("steps", "words"),
     [
         (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "recorded on cuda, and this is cpu"),
-        (dataclasses.replace(STEPS, device="several", rest_seconds=None), "recorded on several"),
-        (dataclasses.replace(STEPS, rest_seconds=None), "cannot be told"),
-        (dataclasses.replace(STEPS, device=None), "convolves nothing"),
+        (dataclasses.replace(STEPS, device="several", rest_seconds=None), "recorded on several devices"),
+        (dataclasses.replace(STEPS, rest_seconds=None), "in several threads at once"),
+        (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "while the program runs"),
+        (dataclasses.replace(STEPS, device=None), "compute no convolution"),
     ],
 )
 def test_without_its_rest_a_step_is_not_predicted(steps: Steps, words: str) -> None:
-    results = timed({"default": BOTH}, shapes(steps))
+    backend = "miopen" if "program runs" in words else "onednn"
+    results = timed({"default": BOTH}, shapes(steps), backend=backend)
     found = told(results)["default"]
     assert (found.seconds, found.convolution_seconds) == (None, 2 * 10.25)
     assert words in found.reason
@@ -111,6 +113,38 @@ def test_a_program_without_steps_and_inference() -> None:
     forward = told(timed({"default": BOTH}, shapes(), purpose="inference"))["default"]
     assert (forward.per, forward.convolution_seconds) == ("program", 2 * (20 * 1.0 + 2 * 0.25))
     assert forward.reason == "the run is about inference"
+
+
+CHANNELS_LAST = Setting("channels-last", "the memory format", "native-with-settings", channels_last=True)
+
+
+def under_channels_last(results: Results) -> Results:
+    return dataclasses.replace(results, settings=(*results.settings, CHANNELS_LAST))
+
+
+def test_what_is_recorded_in_channels_last_counts_under_that_setting() -> None:
+    """A program that has one problem in both formats and another in channels-last alone."""
+    first, second = f"{FIRST}-nhwc", f"{SECOND}-nhwc"
+    whole = {name: 10 * count for name, count in TRAINED.items()}
+    of = Shapes((Recorded(FIRST, whole, TRAINED), Recorded(first, whole, TRAINED),
+                 Recorded(second, TRAINED, {"fwd": 1})), STEPS)  # fmt: skip
+    quick = {first: times(0.5, 1.0, 1.5), second: times(0.125, 1.0, 1.0)}
+    results = under_channels_last(
+        timed({"default": {**BOTH, first: BOTH[FIRST], second: BOTH[SECOND]}, "channels-last": quick}, of)
+    )
+    found = told(results)
+    assert found["default"].convolution_seconds == 2 * (10.0 + 10.0 + 0.25)
+    assert found["channels-last"].convolution_seconds == 2 * (5.0 + 5.0 + 0.125)
+    ranked = evidence.times(results, ["default", "channels-last"], "float32", "training")
+    assert ranked["default"] == 2 * (2 * 100 + 2 * 0.25 + 9 + 2 * 9)
+    assert ranked["channels-last"] == 2 * (2 * 50 + 2 * 0.125 + 1 + 2 * 1)
+
+
+def test_where_no_program_has_both_a_format_is_that_of_the_setting() -> None:
+    quick = {f"{FIRST}-nhwc": times(0.5, 1.0, 1.5)}
+    results = under_channels_last(timed({"default": BOTH, "channels-last": quick}, shapes()))
+    assert ("cpu", "channels-last", FIRST) in evidence.timed_problems(results)
+    assert len(evidence.timed_problems(results)) == 3
 
 
 def test_a_run_without_shapes_predicts_nothing() -> None:
@@ -149,7 +183,26 @@ def test_counts_weigh_in_the_recommendation(weighted: bool, setting: str) -> Non
     found = recommend(dataclasses.replace(results, outcomes=dead))
     assert found is not None
     assert found.configuration.setting == setting
-    assert ("convolutions of your program" in found.cost) == weighted
+    assert ("the float32 convolutions of your program" in found.cost) == weighted
+
+
+def test_settings_are_ranked_by_means_of_a_sum() -> None:
+    """Two that differ in their means alone: one is spared most of the time."""
+    spiky = {key: 20 * value if key.endswith("_mean") else value for key, value in FAST_OFTEN[FIRST].items()}
+    results = timed({"vendor-off": {FIRST: FAST_OFTEN[FIRST]}, "bypass": {FIRST: spiky}}, shapes())
+    found = evidence.times(results, ["vendor-off", "bypass"], "float32", "training")
+    assert found["bypass"] == 20 * found["vendor-off"] == 20 * 2 * 50
+
+
+def test_the_dtype_that_a_program_computes_most_in_comes_first() -> None:
+    half = FIRST.replace("fp32", "fp16")
+    results = timed({"default": BOTH}, shapes())
+    assert next(iter(recommend(results).per)) == "float32/training"  # type: ignore[union-attr]
+    heavy = Shapes((*shapes().problems, Recorded(half, dict.fromkeys(TRAINED, 1000), TRAINED)), STEPS)
+    found = recommend(timed({"default": BOTH}, heavy))
+    assert found is not None
+    assert next(iter(found.per)) == "float16/training"
+    assert "all float16 problems" in found.sentence
 
 
 def test_what_a_program_died_in_weighs_as_any_other() -> None:
@@ -186,6 +239,41 @@ def test_a_step_of_the_program_is_the_estimate_that_counts() -> None:
     # 251 batches of 4; a mean of 5 + 20.5 seconds, and p10 and p90 as above.
     assert (time.epoch, time.epoch_low, time.epoch_high) == (251 * 25.5, 251 * 10.125, 251 * 46.0)
     assert time.training == 3 * time.epoch
+
+
+ONE = Shapes((Recorded(FIRST, TRAINED, TRAINED),), STEPS)
+
+
+@pytest.mark.parametrize(
+    ("counts", "samples"),
+    [
+        (TRAINED, 4),
+        # Gradients of eight batches in a step.
+        ({name: 8 * count for name, count in TRAINED.items()}, 32),
+        # Eight layers that are alike, the first of which has no gradient to its input.
+        ({"fwd": 8, "bwd-data": 7, "bwd-weights": 8}, 4),
+    ],
+)
+def test_the_samples_of_a_step_are_those_of_all_its_batches(counts: Mapping[str, int], samples: int) -> None:
+    of = Shapes((Recorded(FIRST, counts, counts),), STEPS)
+    found = judged(timed({"default": BOTH}, of, estimate="images=1000 epochs=1 batch=7")).estimate
+    assert found is not None
+    assert [(time.own, time.batch) for time in found.times] == [(True, samples)]
+    assert found.times[0].epoch == -(-1000 // samples) * found.times[0].step
+    assert found.left_out == ()
+    assert any("as recorded" in line for line in found.own_left_out)
+
+
+def test_for_inference_the_page_shows_forward_alone_and_states_of_channels_last() -> None:
+    forward = {"fwd": 1.0, "fwd_mean": 2.0, "fwd_p10": 1.0, "fwd_p90": 3.0}
+    by_setting = {"channels-last": {f"{FIRST}-nhwc": forward}}
+    results = under_channels_last(timed(by_setting, ONE, purpose="inference"))
+    found = program(dataclasses.replace(results, step_times=step_times(results)))
+    assert found is not None
+    assert found.setting == "channels-last"
+    assert "convolves forward" in found.caption
+    assert found.problems.header[1] == "in all"
+    assert found.problems.rows == ((FIRST, "2 / 0 / 0", "2 / 1 / 2", "pass", "4 s", "100 %"),)
 
 
 def test_a_program_without_one_batch_has_no_estimate() -> None:

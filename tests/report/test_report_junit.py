@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import sample
-from rendering import Rendered
+from rendering import Rendered, render
 
 
 def suite(rendered: Rendered) -> ET.Element:
@@ -40,6 +42,17 @@ def test_cases_carry_state_and_evidence(rdna1: Rendered) -> None:
     assert skipped.attrib["message"].startswith("blocked: ")
     states = {each.attrib["value"] for each in failed.findall("properties/property[@name='state']")}
     assert states == {"error"}
+
+
+def test_seconds_of_a_case_are_those_of_its_attempts(tmp_path: Path) -> None:
+    """What a yardstick does, in ``timings`` as well, is no time."""
+    timings = {"fwd": 1.0, "gemm_flops": 1e10, "copy_bytes": 1e9}
+    outcomes = [
+        sample.outcome("default", "throughput", "conv", "pass", timings=timings, seconds=seconds)
+        for seconds in (0.0, 0.25)
+    ]
+    root = suite(render(dataclasses.replace(sample.healthy_cpu(), outcomes=tuple(outcomes)), tmp_path))
+    assert [float(case.attrib["time"]) for case in root.findall("testcase")] == [0.0, 0.25]
 
 
 def test_hostile_text_leaves_it_well_formed(hostile: Rendered) -> None:

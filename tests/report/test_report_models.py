@@ -72,6 +72,28 @@ def test_the_line_of_the_users_own_network_counts(healthy: Results) -> None:
     assert "resnet" not in line
 
 
+def test_it_names_the_batch_that_it_was_computed_with(healthy: Results) -> None:
+    """``--estimate`` asks for another than the program was recorded with."""
+    results = with_models(healthy, time("your model", own=True))
+    assert results.estimate is not None
+    asked = dataclasses.replace(results.estimate, batch=8, own_left_out=("Validation.",))
+    found = models.models(dataclasses.replace(results, estimate=asked))
+    assert found is not None
+    assert "in batches of 4 with your network" in found.answer
+    assert found.question == "Time of 10 epochs of 12000 images in batches of 4"
+    page = html.assemble(
+        "<html><head></head><body></body></html>", dataclasses.replace(results, estimate=asked)
+    )
+    assert page.index("times of your network") < page.index("Validation.") < page.index("Loading the data.")
+
+
+@pytest.mark.parametrize("losses", [{}, {"a": 1}, "text", 7, [], [None], ["a"], [float("nan")], [10**400]])
+def test_losses_that_are_none_do_no_harm(healthy: Results, losses: Any) -> None:
+    found = models.models(dataclasses.replace(healthy, outcomes=(trained(losses=losses),)))
+    assert found is not None
+    assert found.trained.rows[0][4] in ("", "unknown → unknown")
+
+
 def test_a_run_without_networks_has_no_section(healthy: Results) -> None:
     assert models.models(dataclasses.replace(healthy, outcomes=(), estimate=None)) is None
     assert models.line(dataclasses.replace(healthy, estimate=None)) == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html as stdlib_html
+import io
 import json
 import platform
 import re
@@ -16,9 +17,21 @@ from pathlib import Path
 import pytest
 import sample
 from rendering import Rendered, render
+from rich.console import Console
 
-from rocmprobe.model import BadInput, Fact, Machine, Outcome, Results
+from rocmprobe.model import (
+    BadInput,
+    Estimate,
+    Fact,
+    Machine,
+    Outcome,
+    Results,
+    StepTime,
+    TrainingTime,
+    read_results,
+)  # fmt: skip
 from rocmprobe.report import html
+from rocmprobe.report.terminal import render_run
 
 
 class Outline(HTMLParser):
@@ -215,6 +228,34 @@ def test_odd_numbers_do_no_harm(tmp_path: Path) -> None:
     )  # fmt: skip
     page = render(dataclasses.replace(sample.healthy_cpu(), outcomes=outcomes), tmp_path).html
     assert 'id="h-validation"' in page
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -1, 0, 1e-320, 1e308, 10**400])
+def test_odd_times_of_a_program_do_no_harm(tmp_path: Path, odd: float) -> None:
+    problem = sample.PROBLEMS[0].text
+    counts = {"fwd": 1, "bwd-data": 1, "bwd-weights": 1}
+    steps = dict.fromkeys(("seconds", "seconds_p10", "seconds_p90", "rest_seconds"), odd)
+    steps.update(made=9, alike=9, device="cpu", threads=1)
+    recorded = {"problem": problem, "counts": counts, "step_counts": counts}
+    step = StepTime("cpu", "default", "step", 3, 3, odd, odd, odd, odd, odd, odd)
+    training = TrainingTime("your model", "cpu", "default", "float32", "", 4, *[odd] * 9, own=True)
+    alone = sample.outcome(
+        "default", "throughput", "conv", "pass", problem=sample.PROBLEMS[0],
+        timings={"bwd_data": 1.0, **dict.fromkeys(("bwd_data_mean", "bwd_weights", "bwd_weights_mean"), odd)},
+    )  # fmt: skip
+    trained = sample.outcome(
+        "default", "train-resnet", "train", "pass", numerics={"losses": {"0": odd}}, timings={"step": odd}
+    )
+    results = dataclasses.replace(
+        sample.healthy_cpu(), outcomes=(alone, trained), step_times=(step,),
+        estimate=Estimate(9, 9, None, (training,)),
+        options={"shapes": {"problems": [recorded], "steps": steps}},
+    )  # fmt: skip
+    console = Console(file=io.StringIO(), width=200)
+    rendered = render(results, tmp_path)
+    render_run(read_results(rendered.results), {}, console)
+    assert 'id="h-program"' in rendered.html
+    assert 'id="h-models"' in rendered.html
 
 
 def test_gpu_without_known_values_is_said_to_be_unknown(tmp_path: Path) -> None:

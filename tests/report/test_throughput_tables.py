@@ -85,6 +85,33 @@ def test_a_native_setting_under_which_a_convolution_failed_is_not_the_best():
     assert compared(shown, "default")["best native"] == "itself"
 
 
+def test_each_gpu_has_a_best_of_its_own():
+    """A convolution failed on the second one alone."""
+    outcomes = [
+        dataclasses.replace(
+            sample.outcome(name, check, "conv", state, problem=PROBLEM, timings=timings), device=device
+        )
+        for device in ("cuda:0", "cuda:1")
+        for name in ("default", "gemm-only")
+        for check, state, timings in (
+            ("convolution", "wrong" if (device, name) == ("cuda:1", "gemm-only") else "pass", {}),
+            ("throughput", "pass", sample.throughput(TOOK[name])),
+        )
+    ]
+    results = dataclasses.replace(sample.rdna1(), settings=SETTINGS, outcomes=tuple(outcomes))
+    first, second = throughput(results).figures
+    best = [figures.compared.rows[0][-1] for figures in (first, second)]
+    assert first.compared.header[-1] == "best native"
+    assert [cell.replace("\u00d7", "x") for cell in best] == ["2.5x", "itself"]
+
+
+def test_a_problem_without_a_bar_has_its_numbers_and_no_plot():
+    gone = dict.fromkeys(("fwd", "fwd_bwd"))
+    shown = timed({"default": gone}, took={"default": 1e-3})
+    assert shown.plots == ()
+    assert {row[1] for row in shown.figures[0].rates.rows} >= {"bwd-data"}
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
