@@ -9,6 +9,9 @@ from typing import Any, Optional
 from rocmprobe.numerics import CancellingFill, ExactFill
 from rocmprobe.problems import Problem
 
+#: Multiplications and additions of a reference that more than one thread computes.
+_WORTH_THREADS = 500_000_000
+
 
 @dataclass
 class Tensors:
@@ -134,6 +137,19 @@ def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generato
     magnitude = torch.randint(1, largest + 1, shape, generator=generator).to(torch.float64)
     sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
     return magnitude * sign * (torch.rand(shape, generator=generator) < density)
+
+
+def reference(problem: Problem, direction: str, operands: Tensors) -> dict[str, Any]:
+    """``run`` of operands in fp64 on the CPU; what is small, on one thread. PyTorch's kernels take many small
+    steps there, and threads wait for each other after every one: on a busy machine, most of the time."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads if problem.flops > _WORTH_THREADS else 1)
+    try:
+        return run(problem, direction, operands)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def run(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:

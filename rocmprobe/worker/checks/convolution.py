@@ -28,6 +28,7 @@ from rocmprobe.worker.tensors import (
     integers,
     leave_poison,
     magnitudes,
+    reference,
     run,
     uniform,
 )
@@ -41,23 +42,23 @@ def convolution(ask: Ask) -> Answer:
     (``numerics.SUMS`` and what follows it). Where two runs differ, both are judged."""
     problem, direction = ask.the_problem, ask.direction or "fwd"
     operands = uniform(problem, ask.dtype, ask.seed())
-    reference = run(problem, direction, operands)
+    expected = reference(problem, direction, operands)
     placed = _placed(ask, operands)
-    _leave_poison(ask, reference)
+    _leave_poison(ask, expected)
     result, first_seconds = ask.first_call(lambda: run(problem, direction, placed))
-    _leave_poison(ask, reference)
+    _leave_poison(ask, expected)
     again, steady_seconds = ask.steady_call(lambda: run(problem, direction, placed))
     answer = Answer(timings={"first_call": first_seconds, "steady": steady_seconds})
-    for name, expected in reference.items():
-        if result[name].shape != expected.shape:
+    for name, right in expected.items():
+        if result[name].shape != right.shape:
             answer.state = "wrong"
-            answer.message = f"{name}: shape {tuple(result[name].shape)} instead of {tuple(expected.shape)}"
+            answer.message = f"{name}: shape {tuple(result[name].shape)} instead of {tuple(right.shape)}"
             return answer
     with ask.tested():
-        repeatable = all(_same(result[name], again[name]) for name in reference)
-    sums = None if _owed(ask) == TRANSFORMS else run(problem, direction, magnitudes(operands))
+        repeatable = all(_same(result[name], again[name]) for name in expected)
+    sums = None if _owed(ask) == TRANSFORMS else reference(problem, direction, magnitudes(operands))
     for found in (result,) if repeatable else (result, again):
-        _float_tier(ask, direction, found, reference, sums, answer)
+        _float_tier(ask, direction, found, expected, sums, answer)
     answer.numerics.update(owed=_owed(ask), repeatable=repeatable)
     _exact_tier(ask, direction, answer)
     return answer
@@ -102,31 +103,31 @@ def _float_tier(
     ask: Ask,
     direction: str,
     result: Results,
-    reference: Results,
+    expected: Results,
     sums: Optional[Results],
     answer: Answer,
     words: str = "",
 ) -> None:
     """Hold each result against the limits and, where ``sums`` of magnitudes are given, its bound. The numbers
     are those of the first result, or of the first that is wrong, which ``words`` introduce."""
-    for name, expected in reference.items():
+    for name, right in expected.items():
         terms = _terms(ask, direction, name)
         parts, bound = _parts(ask, direction), None
         of_sums, of_reference, least = error_bound(ask.dtype_name, terms, parts)
         if sums is not None and math.isfinite(of_sums):
-            bound = of_sums * sums[name] + of_reference * expected.abs() + least
-        measured = errors(result[name], expected, bound)
-        right, numbers, why = judge_float(measured, ask.dtype_name, terms, _owed(ask), parts)
+            bound = of_sums * sums[name] + of_reference * right.abs() + least
+        measured = errors(result[name], right, bound)
+        holds, numbers, why = judge_float(measured, ask.dtype_name, terms, _owed(ask), parts)
         rule = miopen_rule(measured, ask.dtype_name, direction, ask.the_problem.transposed)
-        if answer.state == "pass" and (not right or not answer.numerics):
+        if answer.state == "pass" and (not holds or not answer.numerics):
             answer.numerics.update({"of": name, **numbers, "miopen_rule": rule})
-        if not right and answer.state == "pass":
+        if not holds and answer.state == "pass":
             allowed = limit("max_ratio", ask.dtype_name, terms, _owed(ask), parts) * measured.max_reference
-            error = (result[name].detach().to("cpu", expected.dtype) - expected).abs()
+            error = (result[name].detach().to("cpu", right.dtype) - right).abs()
             # Written so that what is not a number is bad.
             bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
             also = "" if rule is None else f"; by MIOpen's own rule it {rule}"
-            _wrong(answer, f"{words}{name}: {why}{also}", name, result[name], expected, bad)
+            _wrong(answer, f"{words}{name}: {why}{also}", name, result[name], right, bad)
 
 
 def _exact_tier(ask: Ask, direction: str, answer: Answer) -> None:
@@ -145,23 +146,21 @@ def _equal_integers(ask: Ask, direction: str, fill: str, operands: Tensors, answ
     """Note whether every element is equal under ``fill`` ("exact", "cancelling"), and judge what is owed:
     equality; of transforms the nearest integer."""
     problem = ask.the_problem
-    reference = run(problem, direction, operands)
+    expected = reference(problem, direction, operands)
     placed = _placed(ask, operands)
-    _leave_poison(ask, reference)
+    _leave_poison(ask, expected)
     result, _ = ask.steady_call(lambda: run(problem, direction, placed))
-    answer.numerics[fill] = not any(
-        bool(differing(result[name], reference[name]).any()) for name in reference
-    )
+    answer.numerics[fill] = not any(bool(differing(result[name], expected[name]).any()) for name in expected)
     owed = _owed(ask)
     if owed == TRANSFORMS:
         # Other operands than before: what a kernel left from its last call is no answer to them.
-        _float_tier(ask, direction, result, reference, None, answer, f"{ON_INTEGERS}, ")
-    for name, expected in reference.items():
-        bad = differing(result[name], expected, nearest=owed == TRANSFORMS)
+        _float_tier(ask, direction, result, expected, None, answer, f"{ON_INTEGERS}, ")
+    for name, right in expected.items():
+        bad = differing(result[name], right, nearest=owed == TRANSFORMS)
         if answer.state == "pass" and bool(bad.any()):
             tier = "exact tier" if fill == "exact" else f"exact tier, {CANCELLING}"
             why = f"{int(bad.sum())} elements of {name} differ where sums of integers are exact"
-            _wrong(answer, f"{tier}: {why}", name, result[name], expected, bad)
+            _wrong(answer, f"{tier}: {why}", name, result[name], right, bad)
 
 
 def _wrong(answer: Answer, message: str, name: str, result: Any, reference: Any, bad: Any) -> None:
