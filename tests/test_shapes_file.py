@@ -63,8 +63,11 @@ def test_kernels_get_the_threads_of_the_program_where_there_are_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
-    assert [kernel_threads(recorded, "cpu") for recorded in (0, 2, 64)] == [0, 2, 3]
-    assert kernel_threads(2, "cuda:0") == 0
+    assert [kernel_threads(recorded, True, 1) for recorded in (0, 2, 64)] == [0, 2, 3]
+    assert kernel_threads(2, False, 1) == 0
+    # Processes that ask at once share the cores.
+    assert [kernel_threads(recorded, True, 2) for recorded in (0, 2, 64)] == [1, 1, 1]
+    assert kernel_threads(0, True, 8) == 1
 
 
 def test_a_file_of_before_there_were_steps(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Iterable
@@ -57,6 +58,8 @@ class Session:
             self.journal,
             parse_workload(self.options.estimate).batch if self.options.estimate else None,
             self.options.shapes.cpu_threads if self.options.shapes else 0,
+            # xdist tells its workers how many they are.
+            int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
         )
 
     def plan(self, cases: Iterable[Case], alone: bool) -> None:

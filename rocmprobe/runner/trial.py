@@ -80,10 +80,15 @@ class _Live:
     oom_kills: dict[str, int] = field(default_factory=ending.oom_kills)
 
 
-def kernel_threads(recorded: int, device: str) -> int:
-    """How many threads the kernels of a child get, 0 for as many as torch takes: the ``recorded`` ones of a
-    program where the child computes on the CPU, but never more than the cores that this process may use."""
-    return min(recorded, len(os.sched_getaffinity(0))) if device == "cpu" else 0
+def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
+    """How many threads the kernels of a child get, 0 for as many as torch takes: where it computes on the
+    CPU, the ``recorded`` ones of a program, but never more than the cores that this process may use, divided
+    among the processes that are ``sharing`` them: threads without a core keep each other waiting."""
+    if not on_cpu:
+        return 0
+    cores = len(os.sched_getaffinity(0))
+    own = max(1, cores // sharing)
+    return min(recorded, own) if recorded else own if sharing > 1 else 0
 
 
 class Trials:
@@ -98,9 +103,12 @@ class Trials:
         journal: Journal,
         batch: Optional[int] = None,
         threads: int = 0,
+        sharing: int = 1,
     ) -> None:
-        """``threads`` is how many a program had for its kernels on the CPU, 0 where that is not known."""
+        """``threads`` is how many a program had for its kernels on the CPU, 0 where that is not known;
+        ``sharing`` is how many processes ask at once."""
         self._threads = threads
+        self._sharing = sharing
         self._targets = targets
         self._settings = settings
         self._derived: dict[tuple[str, str, str], Setting] = {}
@@ -222,7 +230,9 @@ class Trials:
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
         self._live = _Live(child, trial_id, case.trial_key, case)
         self._last_id = trial_id
-        threads = kernel_threads(self._threads, setting.device or case.device)
+        on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
+        # A measurement has the cores for itself.
+        threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
