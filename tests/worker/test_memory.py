@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -188,6 +189,17 @@ class TestSweep:
         # the limit may serve, too.
         assert found.memory["largest_batch"] * (4 * 128 << 10) <= (24 + 64) * MIB
         assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+    def test_a_library_without_memory_for_its_own_code_ends_the_search(self) -> None:
+        """Of this problem oneDNN refuses a batch by not creating a primitive, and creates none any more."""
+        sour = "conv2d-fp32-n4-c96-i16x16-k96-f3x3-p1"
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            # In a thread of its own, so that the others of this process can go on.
+            found = pool.submit(
+                ANSWERED_BY["memory-sweep"], ask(sour, "default", sweep_bytes=64 * MIB)
+            ).result()
+        assert (found.state, found.memory["ended_by"]) == ("pass", "memory")
+        assert 0 < found.memory["largest_batch"] < found.memory["refused_batch"]
 
     def test_a_batch_that_a_library_refuses_by_a_name_of_its_own(self) -> None:
         """Where oneDNN gets no memory it says something else; the same batch works without the limit."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 from rocmprobe.model import DIRECTIONS
 from rocmprobe.problems import Problem
@@ -26,6 +27,7 @@ _SECONDS = 10
 _PRECISION = 1 / 8
 
 Limit = Callable[[], AbstractContextManager[None]]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,10 @@ class Found:
     ended_by: str
 
 
-def search(first: int, fits: Callable[[int], bool], in_time: Callable[[], bool], most: int = MOST) -> Found:
-    """The largest batch that ``fits``, from ``first`` on, as long as one is ``in_time``."""
+def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool], most: int = MOST) -> Found:
+    """The largest batch that ``fits``, from ``first`` on, as long as one ``may_go_on``."""
     largest, refused, batch = 0, None, min(first, most)
-    while in_time():
+    while may_go_on():
         if fits(batch):
             largest = batch
         else:
@@ -62,31 +64,41 @@ def memory_sweep(ask: Ask) -> Answer:
     the process has after a first call.
 
     Afterwards the problem itself must still come out right: who runs out of memory half way must leave
-    nothing behind.
+    nothing behind. The search is for a process of its own: see ``_in_a_new_thread``.
     """
     ask.first_call(lambda: _forward_and_backward(replace(ask.the_problem, batch=1), ask))
     bound = ask.backend.fillable_bytes(ask.device, ask.sweep_bytes)
     fits = Fits(ask, ask.backend.memory_limit(ask.device, bound))
-    found = search(ask.the_problem.batch, fits, fits.in_time)
-    answer = held(_afterwards(ask), Answer(), LAYER_LIMITS[ask.dtype_name], TINY)
+    found = search(ask.the_problem.batch, fits, fits.may_go_on)
+    answer = _in_a_new_thread(lambda: held(_afterwards(ask), Answer(), LAYER_LIMITS[ask.dtype_name], TINY))
     if answer.state == "wrong":
         answer.message = f"after the search for the largest batch: {answer.message}"
-    answer.memory.update(bound_bytes=bound, largest_batch=found.largest, ended_by=found.ended_by)
+    ended_by = "memory" if fits.soured else found.ended_by
+    answer.memory.update(bound_bytes=bound, largest_batch=found.largest, ended_by=ended_by)
     if found.refused is not None:
         answer.memory["refused_batch"] = found.refused
     return answer
 
 
+def _in_a_new_thread(call: Callable[[], Result]) -> Result:
+    """Where oneDNN had no memory for the code that it makes, it makes none in that thread any more: Xbyak
+    keeps its error for each thread until somebody clears it."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(call).result()
+
+
 class Fits:
-    """Whether a batch fits under ``limit``, and whether there is time to try."""
+    """Whether a batch fits under ``limit``, and whether to try more: as long as there is time, and oneDNN
+    has not ``soured``."""
 
     def __init__(self, ask: Ask, limit: Limit) -> None:
         self._ask = ask
         self._limit = limit
         self._ends = time.perf_counter() + _SECONDS * ask.seconds
+        self.soured = False
 
-    def in_time(self) -> bool:
-        return time.perf_counter() < self._ends
+    def may_go_on(self) -> bool:
+        return not self.soured and time.perf_counter() < self._ends
 
     def __call__(self, batch: int) -> bool:
         try:
@@ -114,9 +126,10 @@ class Fits:
         if self._ask.backend.device_type != "cpu":
             return False
         try:
-            self._try(batch, nullcontext)
+            _in_a_new_thread(lambda: self._try(batch, nullcontext))
         except DeviceFailure:
             return False
+        self.soured = True
         return True
 
 
