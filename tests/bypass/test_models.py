@@ -1,8 +1,7 @@
-import gc
-
 """The bypass for one model, and for one call."""
 
 import copy
+import gc
 import pickle
 import threading
 
