@@ -103,7 +103,9 @@ def die_with_parent(parent: Optional[int] = None) -> None:
 
 
 def import_torch() -> None:
-    """Import torch. That it finds no NumPy is nothing to a worker, which never uses it."""
+    """Import torch, where it is not there yet. That it finds no NumPy is nothing to a worker."""
+    if "torch" in sys.modules:
+        return
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     # All of it stays. To look for garbage in it takes a tenth of the import's time, again at the end of the
     # process, and in a fork copies the memory that it would share with the server.

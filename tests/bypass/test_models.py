@@ -208,8 +208,9 @@ def test_a_model_that_cannot_be_patched_stays_as_it_was():
 
 
 def test_a_dropped_model_leaves_nothing_that_acts():
-    # What other tests have dropped, in cycles, is not the subject.
+    # What other tests left, in cycles or alive, is not the subject.
     gc.collect()
+    before = bypass.shim._devices["cpu"].layers
     model = nn.Conv2d(3, 4, 3).double()
     bypass.patch(model)
     del model
@@ -218,7 +219,7 @@ def test_a_dropped_model_leaves_nothing_that_acts():
     other(INPUT).sum().backward()
     assert bypass.status() == {"calls": {}, "native": {}}
     bypass.unpatch(other)
-    assert bypass.shim._devices["cpu"].layers == ()
+    assert set(bypass.shim._devices["cpu"].layers) <= set(before)
 
 
 def test_patching_again_replaces_the_arguments_and_parts_can_be_unpatched(model):
