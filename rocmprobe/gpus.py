@@ -39,6 +39,8 @@ class Target:
     rocm: str = ""
     rocm_source: str = ""
     wheels: str = ""
+    wheel_torch: str = ""
+    wheel_rocm: str = ""
     amd_wheels: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -163,6 +165,27 @@ def in_official_wheels(gfx: Optional[str]) -> bool:
     """
     row = target(gfx)
     return bool(row and row.wheels)
+
+
+def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
+    """Whether an official wheel of these versions holds code for a target; None where that cannot be told.
+
+    ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), None where unknown.
+    """
+    # Imported late: it costs more than the rest of this module.
+    from packaging.specifiers import SpecifierSet
+
+    row = target(gfx)
+    if row is None:
+        return None
+    if not row.wheels:
+        return False
+    told = [
+        SpecifierSet(allowed).contains(version, prereleases=True)
+        for allowed, version in ((row.wheel_torch, torch), (row.wheel_rocm, rocm))
+        if allowed and version
+    ]
+    return all(told) if told else None
 
 
 def isa_name(gfx_target_version: int) -> str:

@@ -1,0 +1,182 @@
+"""How well causes are told on a corpus of labelled reports: ``python -m rocmprobe.judge.score FILE``.
+
+FILE holds one JSON object a line: ``log``, ``cause``, ``log_quality`` (the tier), ``url`` (the thread), and any
+of the facts that ``rocmprobe explain --facts`` takes. How a program ended is not given to the engine, since who
+pastes a log does not give it either. ``--fit`` looks for the calibration under which the right causes are the
+most likely.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rocmprobe.judge.explain import scores, weigh
+from rocmprobe.judge.log_facts import facts_in, facts_of, together
+from rocmprobe.judge.signatures import Calibration, calibration
+from rocmprobe.log import of_text
+from rocmprobe.model import BadInput
+
+TIERS = ("decisive", "needs-facts", "partial", "indirect")
+#: Where the reliability table parts scores.
+_BINS = (0.0, 0.3, 0.5, 0.7, 0.9, 1.01)
+#: What a fit tries.
+_SHARPNESS = [0.4 + 0.2 * step for step in range(8)]
+_UNKNOWN = [0.4 * step for step in range(9)]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A labelled report with the points that its log and facts gave to each cause."""
+
+    name: str
+    thread: str
+    tier: str
+    cause: str
+    points: Mapping[str, float]
+
+
+def read(path: Path) -> list[Record]:
+    """The records of a corpus. Raises BadInput, naming the line, for one that cannot be read."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}); name a corpus of labelled reports") from error
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            label, tier, printed = row["cause"], row["log_quality"], row["log"]
+            text = printed if isinstance(printed, str) else "\n".join(printed)
+            given = facts_of({key: value for key, value in row.items() if key != "exit"})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadInput(f"{path}: line {number}: {error!r}; a record has log, cause and log_quality") from error
+        log = of_text(text)
+        points = weigh(log, together(given, facts_in(log))).points
+        records.append(Record(str(row.get("id", number)), str(row.get("url", number)), tier, label, points))
+    return records
+
+
+def ranking(record: Record, by: Calibration) -> list[tuple[str, float]]:
+    """The causes of a record with their scores, the best first; ``unknown`` where there is nothing else."""
+    return scores(record.points, by)
+
+
+def fitted(records: Sequence[Record]) -> Calibration:
+    """The calibration under which the labels are the most likely, of those tried.
+
+    Of a label without points the right answer would have been ``unknown``.
+    """
+
+    def surprise(by: Calibration) -> float:
+        total = 0.0
+        for record in records:
+            shares = dict(ranking(record, by))
+            total -= math.log(shares.get(record.cause, shares["unknown"]))
+        return total
+
+    tried = [Calibration(sharpness, unknown) for sharpness in _SHARPNESS for unknown in _UNKNOWN]
+    return min(tried, key=surprise)
+
+
+def rank_of_label(record: Record, by: Calibration) -> int:
+    """The place of the right cause, from 1; 0 where it is not there."""
+    names = [name for name, _ in ranking(record, by)]
+    return names.index(record.cause) + 1 if record.cause in names else 0
+
+
+def _tier_table(records: Sequence[Record], left_out: Mapping[str, Calibration], by: Calibration) -> Iterable[str]:
+    yield f"{'tier':<12} {'records':>7} {'top-1':>12} {'top-3':>12} {'leave-one-out top-1':>20}"
+    for tier in TIERS:
+        of_tier = [record for record in records if record.tier == tier]
+        if not of_tier:
+            continue
+        first = sum(rank_of_label(record, by) == 1 for record in of_tier)
+        third = sum(1 <= rank_of_label(record, by) <= 3 for record in of_tier)
+        without = sum(rank_of_label(record, left_out[record.thread]) == 1 for record in of_tier)
+        yield (
+            f"{tier:<12} {len(of_tier):>7} {_share(first, len(of_tier)):>12} {_share(third, len(of_tier)):>12} "
+            f"{_share(without, len(of_tier)):>20}"
+        )
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count} ({100 * count / total:.1f} %)"
+
+
+def _reliability(records: Sequence[Record], by: Calibration) -> Iterable[str]:
+    """Of the causes that were named with a score from .. to: how many were right."""
+    best = [(record, *ranking(record, by)[0]) for record in records]
+    yield f"{'score':<20} " + " ".join(f"{tier:>12}" for tier in (*TIERS, "all"))
+    for low, high in zip(_BINS, _BINS[1:]):
+        inside = [each for each in best if each[1] != "unknown" and low <= each[2] < high]
+        yield f"{low:.1f} to {min(high, 1.0):.1f}           " + " ".join(
+            f"{sum(record.cause == name for record, name, _ in part):>5} of {len(part):>3}"
+            for part in _by_tier(inside)
+        )
+    silent = [each for each in best if each[1] == "unknown"]
+    yield "not enough evidence  " + " ".join(f"{len(part):>12}" for part in _by_tier(silent))
+
+
+def _by_tier(best: Sequence[tuple[Record, str, float]]) -> list[list[tuple[Record, str, float]]]:
+    return [[each for each in best if tier in (each[0].tier, "all")] for tier in (*TIERS, "all")]
+
+
+def _confusions(records: Sequence[Record], by: Calibration) -> Iterable[str]:
+    wrong: Counter[tuple[str, str, str]] = Counter()
+    names: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for record in records:
+        name, score = ranking(record, by)[0]
+        if name != record.cause:
+            key = (record.tier, record.cause, name)
+            wrong[key] += 1
+            names[key].append(f"{record.name} {score:.2f}")
+    for (tier, label, told), count in sorted(wrong.items(), key=lambda item: (TIERS.index(item[0][0]), item[0])):
+        yield f"{tier:<12} {label} told as {told}: {count} ({', '.join(names[tier, label, told])})"
+
+
+def report(records: Sequence[Record]) -> Iterable[str]:
+    """The lines that the program prints."""
+    by = calibration()
+    threads = {record.thread for record in records}
+    left_out = {
+        thread: fitted([record for record in records if record.thread != thread]) for thread in threads
+    }
+    yield from _tier_table(records, left_out, by)
+    benign = [record for record in records if record.cause == "benign-warning" and record.tier == "decisive"]
+    failures = sum(ranking(record, by)[0][0] not in ("benign-warning", "unknown") for record in benign)
+    yield f"\nbenign warnings called a failure: {failures} of {len(benign)}"
+    yield "\nbest causes by score, right of all"
+    yield from _reliability(records, by)
+    yield "\nconfusions (best cause, its score)"
+    yield from _confusions(records, by)
+
+
+@click.command()
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option("--fit", is_flag=True, help="Print the calibration that fits this corpus, and nothing else.")
+def main(corpus: Path, fit: bool) -> None:
+    """Score the diagnosis on labelled reports."""
+    try:
+        records = read(corpus)
+    except BadInput as error:
+        click.echo(f"rocmprobe: {error}", err=True)
+        sys.exit(2)
+    if fit:
+        found = fitted(records)
+        click.echo(f"sharpness = {found.sharpness:.1f}\nunknown = {found.unknown:.1f}")
+        return
+    for line in report(records):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()

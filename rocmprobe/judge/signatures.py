@@ -1,0 +1,106 @@
+"""What lines of a log say about the cause of a failure: the rows of ``data/signatures.toml``, which explains them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Optional
+
+from rocmprobe._toml import tomllib
+from rocmprobe.log import Line
+
+KINDS = ("fatal", "ending", "remark", "context")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A text that libraries print, and by how much it speaks for a cause (``points``)."""
+
+    name: str
+    pattern: str
+    kind: str
+    says: str
+    source: str
+    points: Mapping[str, float] = field(default_factory=dict)
+    layer: Optional[str] = None
+
+    @property
+    def regex(self) -> re.Pattern[str]:
+        return _compiled(self.pattern)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What signatures and situations say together, where every word of ``when`` holds ("not-" negates)."""
+
+    when: tuple[str, ...]
+    points: Mapping[str, float]
+    says: str
+    source: str
+
+    def holds(self, words: frozenset[str]) -> bool:
+        return all(
+            word[4:] not in words if word.startswith("not-") else word in words
+            for word in self.when
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How points become scores: ``exp(sharpness * points)``, with as many points as ``unknown`` for that."""
+
+    sharpness: float
+    unknown: float
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A signature and the lines in which it was found, in their order."""
+
+    signature: Signature
+    lines: tuple[Line, ...]
+
+
+@lru_cache(maxsize=None)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, Any]:
+    text = resources.files("rocmprobe").joinpath("data/signatures.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+@lru_cache(maxsize=1)
+def signatures() -> tuple[Signature, ...]:
+    """Every signature, in the order of the table."""
+    return tuple(Signature(**row) for row in _tables()["signature"])
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """Every rule, in the order of the table."""
+    return tuple(Rule(**{**row, "when": tuple(row["when"])}) for row in _tables()["rule"])
+
+
+@lru_cache(maxsize=1)
+def calibration() -> Calibration:
+    """The calibration on which the scores of a release rest; how it was found stands beside it."""
+    row = _tables()["calibration"]
+    return Calibration(row["sharpness"], row["unknown"])
+
+
+def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
+    """The signatures that are in ``lines``, in the order of the table."""
+    kept = list(lines)
+    hits = []
+    for signature in signatures():
+        search = signature.regex.search
+        told = tuple(line for line in kept if search(line.text))
+        if told:
+            hits.append(Hit(signature, told))
+    return tuple(hits)

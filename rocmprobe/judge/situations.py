@@ -1,0 +1,184 @@
+"""What is known about a machine and a failure, in the words that rules and advice are written with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import Optional
+
+from rocmprobe import gpus
+from rocmprobe.judge.log_facts import Facts
+from rocmprobe.log import Log
+
+#: (silicon, what it pretends to be, first ROCm): pairs of which the tables of instructions say nothing, and which
+#: fail all the same. https://github.com/ROCm/ROCm/issues/3054, https://github.com/ROCm/ROCm/issues/4051
+_KNOWN_TO_FAIL = (("gfx1102", "gfx1100", 6), ("gfx1103", "gfx1100", 6), ("gfx115?", "gfx1100", 6))
+_FAMILIES = {
+    "RDNA1": "rdna1", "RDNA2": "rdna2", "RDNA3": "rdna3", "RDNA3.5": "rdna3.5", "RDNA4": "rdna4",
+    "Vega": "vega", "GCN": "gcn", "CDNA": "cdna",
+}  # fmt: skip
+_VERSION = re.compile(r"(?<![0-9.])([0-9]{1,2})\.([0-9]{1,2}|x)(?![0-9])")
+_ROCM = re.compile(r"rocm[ _-]?v?([0-9]{1,2}(?:\.(?:[0-9]{1,2}|x))*)", re.IGNORECASE)
+_OTHER_BUILDS = (
+    ("torch-cuda", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
+    ("torch-cpu", re.compile(r"\+cpu|\bcpu\b", re.IGNORECASE)),
+)
+_ABOUT = {
+    "tensorflow": r"tensorflow|stream_executor",
+    "jax": r"\bjax\b|jaxlib|\bXLA\b",
+    "llama": r"llama[ ._-]|\bggml|ollama",
+    "onnx": r"onnxruntime|migraphx",
+    "windows": r"\b[Ww]indows\b|\b[A-Z]:[\\/]|0xc000[0-9a-f]{4}",
+    "wsl": r"\bWSL|microsoft-standard|/dev/dxg",
+    "container": r"docker|container|podman|singularity|apptainer|kubernetes|\bLXC\b|rocm/(pytorch|tensorflow)",
+    "cluster": r"slurm|\bsrun\b|/gpfs/|/lustre/|\bNFS\b|cluster|supercomputer|\bHPC\b|shared file ?system",
+    "virtual": r"VMware|VirtualBox|SVGA II|QEMU Virtual|Hyper-V",
+    "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)",
+}
+_IN_LOG = {
+    "miopen": r"MIOpen|miopen",
+    "jit": r"/comgr-|comgr|hiprtc|HIPRTC|miopen-tmp|hip_build_utils|\[Build(Hip|Ocl|Asm)\]",
+    "build": r"ninja|cmake|CMake|setup\.py|make\[",
+    "kernel-log": r"kernel: |\[drm[:\]]|amdgpu [0-9a-f]{4}:",
+    "training": r"[Ee]poch|loss",
+}
+#: Where a process names the ISA that it believes in, of the device it runs on.
+_NAMED = re.compile(r"(?:Raw device name: |generated when compiling for |for GPU arch : |gcnArchName\W+)(gfx[0-9a-f]+)")
+_OFF = re.compile(r"0|off|no|false|disabled?", re.IGNORECASE)
+_SWITCHES = re.compile(
+    r"MIOPEN_DEBUG_(CONV_\w+|AMD_\w*WINOGRAD\w*|GCN_ASM_KERNELS|HIP_KERNELS|OPENCL_CONVOLUTIONS)$"
+)
+
+
+def situations(facts: Facts, log: Log) -> frozenset[str]:
+    """Every word of data/signatures.toml and data/causes.toml that holds, apart from signatures and kinds."""
+    told = " ".join(filter(None, (facts.gpu, facts.rocm, facts.torch and f"torch {facts.torch}", facts.os)))
+    text = "\n".join(line.text for line in log.lines)
+    about = {word for word, pattern in _ABOUT.items() if _in(pattern, told) or _in(pattern, text)}
+    return frozenset(
+        {
+            *_chip(facts),
+            *_override(facts, text),
+            *about,
+            *_versions(facts, "torch" in about),
+            *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
+            *(["find-restricted"] if _find_restricted(facts) else []),
+            *([{"none": "exit-none"}.get(facts.exit, facts.exit)] if facts.exit else []),
+        }
+    )
+
+
+def _in(pattern: str, text: str) -> bool:
+    return re.search(pattern, text) is not None
+
+
+def _chip(facts: Facts) -> Iterable[str]:
+    gfx = facts.true_gfx or facts.effective_gfx
+    row = gpus.target(gfx)
+    family = row.family if row else _family_of_pattern(gfx)
+    for name, word in _FAMILIES.items():
+        if family and family.startswith(name) and (name != "RDNA3" or family == name):
+            yield word
+    if row and (row.apu is True):
+        yield "apu"
+    if row and row.rocm:
+        yield "rocm-lists"
+
+
+def _family_of_pattern(gfx: Optional[str]) -> Optional[str]:
+    """The family of a name like "gfx103x", where all that it may stand for have the same."""
+    if not gfx or "x" not in gfx[3:]:
+        return None
+    pattern = "gfx" + gfx[3:].replace("x", "?")
+    families = {row.family for row in gpus.all_targets() if fnmatchcase(row.gfx, pattern)}
+    return families.pop() if len(families) == 1 else None
+
+
+def effective(facts: Facts) -> Optional[str]:
+    """What the runtime believes: after an override, else the silicon."""
+    return facts.effective_gfx or facts.true_gfx
+
+
+def overridden(facts: Facts) -> bool:
+    """Whether an override of the ISA is known."""
+    if any(name.startswith("HSA_OVERRIDE_GFX_VERSION") for name in facts.env):
+        return True
+    return bool(facts.true_gfx and facts.effective_gfx and facts.true_gfx != facts.effective_gfx)
+
+
+def lacking(facts: Facts) -> bool:
+    """Whether the silicon cannot be expected to run what was built for the effective ISA."""
+    native, pretended = facts.true_gfx, facts.effective_gfx
+    if not native or not pretended or native == pretended:
+        return False
+    rocm = version(facts.rocm) or version_of_wheel(facts)
+    return bool(gpus.missing_features(native, pretended)) or any(
+        fnmatchcase(native, chip) and pretended == other and (rocm is None or rocm[0] >= first)
+        for chip, other, first in _KNOWN_TO_FAIL
+    )
+
+
+def _override(facts: Facts, text: str) -> Iterable[str]:
+    known = gpus.target(facts.true_gfx) and gpus.target(facts.effective_gfx)
+    if not overridden(facts):
+        if facts.true_gfx:
+            yield "no-override"
+        return
+    yield "override"
+    if lacking(facts):
+        yield "override-lacks"
+    elif known and facts.true_gfx != facts.effective_gfx:
+        yield "override-covers"
+    named = set(_NAMED.findall(text))
+    if named and facts.effective_gfx not in named and facts.true_gfx in named:
+        yield "override-ignored"
+
+
+def version(text: Optional[str]) -> Optional[tuple[int, int]]:
+    """The first version that a text names, as (major, minor); None if it names none. "5.x" is (5, 0)."""
+    match = _VERSION.search(text or "")
+    return (int(match[1]), 0 if match[2] == "x" else int(match[2])) if match else None
+
+
+def version_of_wheel(facts: Facts) -> Optional[tuple[int, int]]:
+    """The ROCm that torch was built for, as its version tells ("1.13.1+rocm5.2")."""
+    match = _ROCM.search(facts.torch or "")
+    return version(match[1]) if match else None
+
+
+def _torch_version(facts: Facts) -> Optional[tuple[int, int]]:
+    return version(_ROCM.sub("", facts.torch or ""))
+
+
+def _versions(facts: Facts, of_torch: bool) -> Iterable[str]:
+    torch = _torch_version(facts) if of_torch else None
+    rocm = version_of_wheel(facts) or version(facts.rocm)
+    if torch:
+        yield "torch-2" if torch >= (2, 0) else "torch-1"
+    if rocm:
+        yield "rocm-4" if rocm[0] <= 4 else f"rocm-{rocm[0]}" if rocm[0] == 5 else "rocm-6"
+        if rocm >= (5, 3):
+            yield "rocm-after-5.2"
+    for word, pattern in _OTHER_BUILDS:
+        if pattern.search(facts.torch or ""):
+            yield word
+    held = gpus.in_wheel(effective(facts), _dotted(torch), _dotted(rocm)) if of_torch else None
+    if held is not None:
+        yield "wheel-holds" if held else "wheel-lacks"
+    row = gpus.target(facts.true_gfx)
+    listed = version(row.rocm) if row and row.rocm.endswith("newer") else None
+    if rocm and listed and rocm < listed:
+        yield "rocm-before-gpu"
+
+
+def _dotted(number: Optional[tuple[int, int]]) -> Optional[str]:
+    return f"{number[0]}.{number[1]}" if number else None
+
+
+def _find_restricted(facts: Facts) -> bool:
+    restricts: Callable[[str, str], bool] = lambda name, value: (  # noqa: E731
+        name in ("MIOPEN_DEBUG_FIND_ONLY_SOLVER", "MIOPEN_DEVICE_ARCH", "MIOPEN_DEVICE_CU")
+        or bool(_SWITCHES.match(name) and _OFF.fullmatch(str(value).strip()))
+    )
+    return any(restricts(name, value) for name, value in facts.env.items())
