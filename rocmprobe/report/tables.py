@@ -110,7 +110,18 @@ def _solvers() -> Table:
 
 
 def _causes() -> Table:
-    return _table(("cause", "layer", "what it means"), ((row.name, row.layer, row.title) for row in causes()))
+    # One column, with the name on a line of its own: what decides for a cause is a whole sentence.
+    table = Table("cause", box=None, pad_edge=False, header_style="bold")
+    for row in causes():
+        details = f"{row.layer}: {row.title}\n{row.sentence}\n{row.confirm}"
+        table.add_row(
+            Group(
+                Text(row.name, overflow="fold"),
+                Padding(Text(details, overflow="fold"), (0, 0, 0, 2)),
+                Padding(Text(row.links[0], "dim", overflow="fold"), (0, 0, 0, 2)),
+            )
+        )
+    return table
 
 
 def _gpus() -> Table:
