@@ -1,0 +1,365 @@
+"""What is known besides a log: told by its owner, or printed by the log itself.
+
+Read is what these print: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``, ``uname``, ``lspci``, MIOpen
+(``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp, ollama, and a shell's command
+line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm program prints is the effective ISA,
+since all of them see the GPU through the runtime, which HSA_OVERRIDE_GFX_VERSION deceives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, Optional
+
+from rocmprobe import gpus
+from rocmprobe.judge.log_variables import variables_in
+from rocmprobe.log import Log
+from rocmprobe.model import BadInput
+
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+EXITS = ("exception", "segv", "abort", "hang", "none")
+#: Keys of a recorded report that are no facts; a file of facts may have them.
+_OF_A_REPORT = frozenset((
+    "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
+    "log_quality", "known",
+))  # fmt: skip
+#: Targets that other chips are told to be, so that a runtime that names one need not sit on that chip.
+_PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known besides the log; None or empty where it is not.
+
+    As people write them: "5.2.3 wheel", "2.0.x+rocm5.4.2", "gfx103x". ``exit`` is one of ``EXITS``.
+    """
+
+    gpu: Optional[str] = None
+    true_gfx: Optional[str] = None
+    effective_gfx: Optional[str] = None
+    rocm: Optional[str] = None
+    torch: Optional[str] = None
+    os: Optional[str] = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    exit: Optional[str] = None
+
+
+_NAMES = tuple(field.name for field in fields(Facts))
+
+
+def known(facts: Facts) -> dict[str, Any]:
+    """The facts that are known, by name."""
+    return {name: value for name in _NAMES if (value := getattr(facts, name))}
+
+
+class _Print(NamedTuple):
+    """How programs print a fact: ``pattern`` has it as group "it"; ``trigger`` stands, in lower case, in
+    every line that has it."""
+
+    trigger: str
+    pattern: re.Pattern[str]
+
+
+def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
+    return tuple(_Print(trigger, re.compile(f"(?i){pattern}")) for trigger, pattern in rows)
+
+
+_VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
+_TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
+#: Best first in each: a program that was asked for the fact, then one that tells it by the way.
+_TORCH_PRINTS = _prints(
+    ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
+    ("torch", rf"(?<![\w-])torch(?:\.__version__)?(?: version)?\s*(?:==|=|:)\s*{_TORCH}"),
+    ("torch ", rf"^torch\s+{_TORCH}(?:\s|$)"),
+    ("pytorch", rf"(?<![\w/-])pytorch(?: version)?\s*[:=]*\s*{_TORCH}"),
+    ("torch-", rf"(?<![\w-])torch-{_TORCH[:-1].replace('[.+-]', '[.+]')})(?:-cp|\.dist-info)"),
+    ("pytorch_", r"rocm/pytorch\S*pytorch_(?:release[_-])?(?P<it>\d\.\d{1,2}(?:\.\d)?)"),
+    ("tensorflow-rocm", r"(?P<it>tensorflow-rocm(?:\s+|==)\d\.\d{1,2}(?:\.\d+)*)"),
+)
+_ROCM_PRINTS = _prints(
+    ("rocm", rf"(?<![\w+/-])rocm(?:[ _-]?version)?\s*[:=]\s*[`\"']?{_VERSION})"),
+    ("opt/rocm-", rf"/opt/rocm-{_VERSION})"),
+    ("rocm-core", rf"rocm-core(?:/\S*)?\s+(?:amd64\s+)?{_VERSION})"),
+    ("rocm/", rf"rocm/[\w-]+:(?:latest-)?(?:rocm-?)?{_VERSION})"),
+    ("rocm_sdk", rf"rocm[_-]sdk[_-]?\w*(?:==|-|\s+){_VERSION}\w*)"),
+    ("hip runtime version", rf"hip runtime version\s*[:=]\s*{_VERSION})"),
+    ("hip version", rf"hip version\s*[:=]?\s*{_VERSION})"),
+    ("hipcc version", rf"hipcc version\s*{_VERSION})"),
+    ("rocm used to build pytorch", rf"rocm used to build pytorch\s*:\s*{_VERSION})"),
+    ("+rocm", rf"\+rocm{_VERSION}\w*)"),
+    ("whl/", rf"whl/(?:nightly/|test/)?rocm{_VERSION})"),
+)
+_OS_PRINTS = _prints(
+    ("wsl", r"(?P<it>\d\.\d[\w.-]*microsoft-standard-WSL2)"),
+    ("os:", r"^os\s*:\s*(?P<it>[A-Z][^|]{2,60})"),
+    ("pretty_name", r"pretty_name=\"?(?P<it>[^\"]{3,60})"),
+    ("operating system", r"operating system\s*:\s*(?P<it>[A-Z][^|]{2,60})"),
+    ("description:", r"^description:\s*(?P<it>[A-Z][\w /.()]{3,60})"),
+    ("linux version", r"\blinux version (?P<it>\d+\.\d[\w.+-]*)"),
+    ("linux", r"^linux \S{1,64} (?P<it>\d+\.\d[\w.+-]*)"),
+    (":\\", r"\b[C-Z](?P<it>:\\{1,2}\w[^\s:]{0,200}\\)"),
+    (":/", r"(?:^|[\s\"'(])[C-Z](?P<it>:/\w)"),
+)
+_CARD = (
+    r"(?P<it>(?:AMD )?(?:Radeon|Instinct|FirePro)(?: ?\(TM\)|™)?"
+    r"(?: (?:Instinct|Pro|RX|AI|VII|Vega|Graphics|XTXH?|XT|GRE|R[579]|HD|Frontier|Edition|OEM|ME|WX|Duo"
+    r"|[WV]?\d{2,4}[A-Z]{0,3}|R9700|MI\d{1,3}[A-Z]?)(?![\w]))+)"
+)
+_GPU_PRINTS = _prints(
+    ("marketing name", rf"marketing name\s*:\s*{_CARD}"),
+    ("gpu models and configuration", rf"gpu models and configuration\s*:\s*{_CARD}"),
+    ("device", rf"device\b.{{0,40}}?{_CARD}"),
+    ("[amd/ati]", r"\[AMD/ATI\]\s*(?P<it>[A-Z][\w ]{1,24}\[[^\]]{1,80}\])"),
+    ("radeon", r"\bname: (?P<it>\w[\w ]{1,24}\[Radeon [^\]]{1,80}\])"),
+    ("radeon", _CARD),
+    ("instinct", _CARD),
+    ("firepro", _CARD),
+    ("rx ", r"(?P<it>\bRX \d{3,4}[SM]?(?: (?:XTX?|GRE|M)\b)?)"),
+)
+_GFX = r"(?P<it>gfx[0-9]{1,3}[0-9a-f]{2}|gfx[0-9]{3,4})(?![0-9a-wyz])"
+_EFFECTIVE_PRINTS = _prints(
+    ("name:", rf"^name:\s+{_GFX}"),
+    ("amdhsa--gfx", rf"amdhsa--{_GFX}"),
+    ("raw device name", rf"raw device name:\s*{_GFX}"),
+    ("gcnarchname", rf"gcnarchname\W{{1,4}}{_GFX}"),
+    ("gpu arch", rf"gpu arch\s*:\s*{_GFX}"),
+    ("device", rf"device \d{{1,2}}\s*:.{{3,60}}{_GFX}"),
+    ("compute=gfx", rf"compute={_GFX}"),
+    ("gpu_type", rf"gpu_type=\"?{_GFX}"),
+    ("models and configuration", rf"gpu models and configuration.{{1,60}}{_GFX}"),
+    ("compiling for gfx", rf"generated when compiling for {_GFX}"),
+    ("-mcpu=gfx", rf"-mcpu={_GFX}"),
+    (
+        "db",
+        r"\b(?P<it>gfx(?:9[0-9][0-9a-f]|1[0-9]{2}[0-9a-f]|803))[0-9a-f_]{0,4}\.(?:HIP\.|OpenCL\.)?(?:kdb|\w?fdb|u?db)\b",
+    ),
+    ("major/minor/stepping", r"gfx major/minor/stepping:\s*(?P<it>\d+/\d+/\d+)"),
+)
+_TRUE_PRINTS = _prints(
+    ("kfd", rf"kfd.{{0,60}}{_GFX}"),
+    ("asic family", rf"asic family.{{0,20}}{_GFX}"),
+)
+#: The graver one counts where there are several: a traceback stands above many an abort.
+_EXIT_PRINTS = (
+    ("segv", re.compile(
+        r"(?i)segmentation fault|SIGSEGV|0xc0000005|access violation|exit ?code:? -11\b"
+        r"|exit(?:ed with)? (?:code|status):? (?:139|-11)\b|signal 11\b")),
+    ("abort", re.compile(
+        r"(?i)\baborted\b|SIGABRT|IOT instruction|terminate called|0xc0000409"
+        r"|exit ?code:? -6\b|exit(?:ed with)? (?:code|status):? (?:134|-6)\b|signal:? 6\b|aborting with error"
+        r"|HW Exception by GPU|Memory access fault by GPU|rocBLAS error: Cannot read"
+        r"|hipErrorNoBinaryForGpu: (?:Unable|Coudn)")),
+    ("hang", re.compile(r"GPU reset begin|MES failed to respon|is hung!|ring \w[\w.]* timeout")),
+    ("exception", re.compile(r"^Traceback \(most recent call|^(?:\w+\.)*(?:Runtime|OutOfMemory|Assertion)Error: ")),
+)  # fmt: skip
+
+
+def facts_in(log: Log) -> Facts:
+    """The facts that a log prints about the machine that it is from."""
+    texts = [(line.text, line.text.lower()) for line in log.lines]
+    effective = _chip(_all(texts, _EFFECTIVE_PRINTS))
+    rocm = _first(texts, _ROCM_PRINTS)
+    return Facts(
+        gpu=_tidy(_card(_all(texts, _GPU_PRINTS))),
+        true_gfx=_chip(_all(texts, _TRUE_PRINTS)),
+        effective_gfx=effective,
+        rocm=rocm,
+        torch=_tidy(_first(texts, _TORCH_PRINTS) or _pip_show(log)),
+        os=_system(texts),
+        env=variables_in(text for text, _ in texts),
+        exit=_exit(text for text, _ in texts),
+    )
+
+
+def facts_of(given: Mapping[str, Any]) -> Facts:
+    """The facts that somebody gives, with the keys of ``Facts`` (those of a recorded report are passed over).
+
+    Raises BadInput for any other key, and for a value of the wrong type.
+    """
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _OF_A_REPORT:
+            continue
+        if name not in _NAMES:
+            raise BadInput(f"{name!r:.80} is no fact; the facts are {', '.join(_NAMES)}")
+        values[name] = _variables(value) if name == "env" else _word(name, value)
+    return Facts(**values)
+
+
+def _word(name: str, value: Any) -> Optional[str]:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, type(None))):
+        raise BadInput(f"{name} is {value!r:.80}; it has to be a text or null")
+    word = "" if value is None else str(value).strip()
+    if not word or word.lower().startswith("unknown"):
+        return None
+    if name == "exit" and word not in EXITS:
+        raise BadInput(f"exit is {word!r:.80}; it has to be one of {', '.join(EXITS)}")
+    return word
+
+
+def _variables(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise BadInput(f"env is {value!r:.80}; it has to be an object of names and values")
+    for name, setting in value.items():
+        if isinstance(setting, bool) or not isinstance(setting, (str, int, float)):
+            raise BadInput(f"env: {name!r:.80} is {setting!r:.80}; it has to be a text")
+    return {str(name): str(setting) for name, setting in value.items()}
+
+
+def together(given: Facts, found: Facts) -> Facts:
+    """What was given and what was found, the former first, with what follows from both.
+
+    The override in ``env`` tells the effective ISA, and the name of the card the true one, if only one chip
+    is sold under it. Where neither is known, a target that the log names is the chip, unless it is one that
+    others are often told to be.
+    """
+    env = {**found.env, **given.env}
+    facts = Facts(**{name: getattr(given, name) or getattr(found, name) for name in _NAMES})
+    override = env.get(OVERRIDE) or env.get(f"{OVERRIDE}_0") or env.get(f"{OVERRIDE}_1") or ""
+    effective = given.effective_gfx or gpus.isa_of_override(override) or found.effective_gfx
+    true = given.true_gfx or gfx_of_card(given.gpu) or found.true_gfx or gfx_of_card(found.gpu)
+    if true is None and not override and effective and effective not in _PRETENDED:
+        true = effective
+    rocm = facts.rocm
+    if rocm is None and facts.torch and (wheel := re.search(r"rocm-?(\d+\.\d+(?:\.\d+)?)", facts.torch)):
+        rocm = wheel[1]
+    return replace(facts, env=env, true_gfx=true, effective_gfx=effective, rocm=rocm)
+
+
+def gfx_of_card(name: Optional[str]) -> Optional[str]:
+    """The target of a card ("RX 5700 XT", "Navi 10 [Radeon RX 5700]"), None where several have that name."""
+    if not name:
+        return None
+    written = re.search(r"\bgfx[0-9]{3,4}[a-f]?\b|\bgfx[0-9]{2,3}[0-9a-f]\b", name)
+    if written:
+        return written[0]
+    chip, _, rest = name.partition("[")
+    targets = _chips().get(chip.strip().lower()) if rest else None
+    words = _model(name).split()
+    if not targets and words:
+        targets = _of_model(" ".join(words))
+    while not targets and (len(words) > 2 or any(map(str.isdigit, "".join(words[:-1])))):
+        words.pop()
+        targets = _of_model(" ".join(words))
+    return next(iter(targets)) if targets and len(targets) == 1 else None
+
+
+def _of_model(model: str) -> frozenset[str]:
+    """The targets of the cards that are called so, or else of those whose names begin so."""
+    begun = (targets for name, targets in _cards().items() if name.startswith(f"{model} "))
+    return _cards().get(model) or frozenset().union(*begun)
+
+
+def _model(name: str) -> str:
+    """What tells a card apart from others: "AMD Radeon(TM) RX 5700 XT Graphics" is "rx 5700 xt"."""
+    name = re.sub(
+        r"\(.*?\)|™|®|\[.*|\b(?:amd|radeon|instinct|graphics|gpu|ati|series|class|like)\b", " ", name.lower()
+    )
+    return " ".join(re.sub(r"\b(rx|pro|r[579])(?=\d)", r"\1 ", name).split())
+
+
+@lru_cache(maxsize=1)
+def _cards() -> Mapping[str, frozenset[str]]:
+    """Targets by the name of a card."""
+    found: dict[str, frozenset[str]] = {}
+    for target in gpus.all_targets():
+        for names in target.names.values():
+            for name in names.split(" / "):
+                model = _model(name)
+                found[model] = found.get(model, frozenset()) | {target.gfx}
+    return found
+
+
+@lru_cache(maxsize=1)
+def _chips() -> Mapping[str, frozenset[str]]:
+    """Targets by the code name of a chip."""
+    found: dict[str, frozenset[str]] = {}
+    for target in gpus.all_targets():
+        for chip in re.split(r"[,/] ?", target.chip.lower()):
+            found[chip] = found.get(chip, frozenset()) | {target.gfx}
+    return found
+
+
+_Texts = Iterable[tuple[str, str]]
+
+
+def _all(texts: _Texts, prints: Iterable[_Print]) -> list[str]:
+    """Every value that is printed, those of the best print first."""
+    found: list[list[str]] = []
+    for trigger, pattern in prints:
+        found.append([])
+        for text, lowered in texts:
+            if trigger in lowered and (match := pattern.search(text)):
+                found[-1].append(match["it"])
+    return [value for values in found for value in values]
+
+
+def _first(texts: _Texts, prints: Iterable[_Print]) -> Optional[str]:
+    for trigger, pattern in prints:
+        for text, lowered in texts:
+            if trigger in lowered and (match := pattern.search(text)):
+                return match["it"].rstrip(".,)")
+    return None
+
+
+def _tidy(text: Optional[str]) -> Optional[str]:
+    return " ".join(text.split()).rstrip("`\"'.,") if text else None
+
+
+def _pip_show(log: Log) -> Optional[str]:
+    """The version that ``pip show torch`` prints, below the name."""
+    for line, after in zip(log.lines, log.lines[1:]):
+        if line.text == "Name: torch" and after.text.startswith("Version: "):
+            return after.text[len("Version: ") :]
+    return None
+
+
+def _chip(names: Iterable[str]) -> Optional[str]:
+    """The target that counts: that of a card, where a processor has one, too."""
+    targets = [_target(name) for name in names]
+    for name in targets:
+        row = gpus.target(name)
+        if row is not None and row.apu is not True:
+            return name
+    return targets[0] if targets else None
+
+
+def _target(name: str) -> str:
+    if "/" in name:
+        major, minor, stepping = map(int, name.split("/"))
+        return f"gfx{major}{minor:x}{stepping:x}"
+    return name.lower()
+
+
+def _card(names: Iterable[str]) -> Optional[str]:
+    """The first card whose target is known, or else the first name of any."""
+    listed = list(names)
+    for name in listed:
+        row = gpus.target(gfx_of_card(name))
+        if row is not None and row.apu is not True:
+            return name
+    return listed[0] if listed else None
+
+
+def _system(texts: list[tuple[str, str]]) -> Optional[str]:
+    found = _first(texts, _OS_PRINTS)
+    if found is None:
+        return None
+    if found.startswith(":"):
+        return "Windows"
+    if "microsoft" in found:
+        return f"WSL2 ({found})"
+    return f"Linux {found}" if found[0].isdigit() else " ".join(found.split())
+
+
+def _exit(texts: Iterable[str]) -> Optional[str]:
+    listed = list(texts)
+    for name, pattern in _EXIT_PRINTS:
+        if any(map(pattern.search, listed)):
+            return name
+    return None
