@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from importlib import resources
 from typing import Optional
 
-from rocmprobe._toml import tomllib
 from rocmprobe.judge.evidence import driver_of
+from rocmprobe.judge.explain import scores, weigh
+from rocmprobe.judge.log_facts import Facts
+from rocmprobe.judge.signatures import calibration
+from rocmprobe.log import of_text
 from rocmprobe.model import Outcome, Results
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
@@ -34,21 +34,14 @@ def library(results: Results) -> str:
     return _NAMES.get(str(backend), "oneDNN")
 
 
-@lru_cache(maxsize=1)
-def _signatures() -> tuple[tuple[re.Pattern[str], str, Optional[str]], ...]:
-    text = resources.files("rocmprobe").joinpath("data/signatures.toml").read_text("utf-8")
-    rows = tomllib.loads(text)["signature"]
-    return tuple((re.compile(row["pattern"]), row["cause"], row.get("layer")) for row in rows)
-
-
 def signature(outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
     """(cause, layer) that the evidence of failed outcomes names, or None where it names none. The layer
     is None for a failure that any layer's kernels can meet."""
-    text = "\n".join(line for outcome in outcomes for line in outcome.evidence)
-    for pattern, cause, layer in _signatures():
-        if pattern.search(text):
-            return cause, layer
-    return None
+    every = tuple(outcomes)
+    facts = Facts(true_gfx=every[0].native_isa, effective_gfx=every[0].effective_isa) if every else Facts()
+    weighed = weigh(of_text("\n".join(line for outcome in every for line in outcome.evidence)), facts)
+    best = scores(weighed.points, calibration())[0][0]
+    return None if best == "unknown" else (best, weighed.layers.get(best))
 
 
 def blamed(outcomes: tuple[Outcome, ...], layer: str, cured: bool = False) -> tuple[str, str]:

@@ -62,7 +62,10 @@ def explain(log: Log, facts: Facts) -> Explanation:
     """Why what ``log`` tells of failed, on a machine of which ``facts`` are known."""
     weighed = weigh(log, facts)
     shares = scores(weighed.points, calibration())
-    ranked = tuple(_ranked(name, share, weighed) for name, share in shares if name != "unknown" or len(shares) > 1)
+    named = [
+        pair for place, pair in enumerate(shares) if pair[0] != "unknown" or (place == 0 and len(shares) > 1)
+    ]
+    ranked = tuple(_ranked(name, share, weighed) for name, share in named)
     return Explanation(ranked, facts, _decide(ranked), _note(ranked))
 
 
@@ -101,14 +104,14 @@ def _quoted(hit: Hit) -> str:
 
 
 def _layers(hits: Iterable[Hit]) -> dict[str, str]:
-    """The layer of each cause by the signature that speaks for it the most."""
-    strongest: dict[str, tuple[float, str]] = {}
-    for hit in hits:
-        for cause, weight in hit.signature.points.items():
-            layer = hit.signature.layer or causes.cause(cause).layer
-            if weight > 0 and max(hit.signature.points.values()) == weight > strongest.get(cause, (0.0, ""))[0]:
-                strongest[cause] = weight, layer
-    return {cause: layer for cause, (_, layer) in strongest.items()}
+    """The layer in which causes sit here, where the signature that speaks for one the most names it."""
+    strongest: dict[str, tuple[float, Optional[str]]] = {}
+    for signature in (hit.signature for hit in hits):
+        most = max(signature.points.values(), default=0.0)
+        for cause, weight in signature.points.items():
+            if weight == most > strongest.get(cause, (0.0, None))[0]:
+                strongest[cause] = weight, signature.layer
+    return {cause: layer for cause, (_, layer) in strongest.items() if layer}
 
 
 def _ranked(cause: str, score: float, weighed: Weighed) -> RankedCause:

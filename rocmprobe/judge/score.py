@@ -49,7 +49,9 @@ def read(path: Path) -> list[Record]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}); name a corpus of labelled reports") from error
+        raise BadInput(
+            f"{path}: cannot be read ({error.strerror}); name a corpus of labelled reports"
+        ) from error
     records = []
     for number, line in enumerate(lines, 1):
         try:
@@ -58,7 +60,9 @@ def read(path: Path) -> list[Record]:
             text = printed if isinstance(printed, str) else "\n".join(printed)
             given = facts_of({key: value for key, value in row.items() if key != "exit"})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadInput(f"{path}: line {number}: {error!r}; a record has log, cause and log_quality") from error
+            raise BadInput(
+                f"{path}: line {number}: {error!r}; a record has log, cause and log_quality"
+            ) from error
         log = of_text(text)
         points = weigh(log, together(given, facts_in(log))).points
         records.append(Record(str(row.get("id", number)), str(row.get("url", number)), tier, label, points))
@@ -93,7 +97,9 @@ def rank_of_label(record: Record, by: Calibration) -> int:
     return names.index(record.cause) + 1 if record.cause in names else 0
 
 
-def _tier_table(records: Sequence[Record], left_out: Mapping[str, Calibration], by: Calibration) -> Iterable[str]:
+def _tier_table(
+    records: Sequence[Record], left_out: Mapping[str, Calibration], by: Calibration
+) -> Iterable[str]:
     yield f"{'tier':<12} {'records':>7} {'top-1':>12} {'top-3':>12} {'leave-one-out top-1':>20}"
     for tier in TIERS:
         of_tier = [record for record in records if record.tier == tier]
@@ -139,7 +145,9 @@ def _confusions(records: Sequence[Record], by: Calibration) -> Iterable[str]:
             key = (record.tier, record.cause, name)
             wrong[key] += 1
             names[key].append(f"{record.name} {score:.2f}")
-    for (tier, label, told), count in sorted(wrong.items(), key=lambda item: (TIERS.index(item[0][0]), item[0])):
+    for (tier, label, told), count in sorted(
+        wrong.items(), key=lambda item: (TIERS.index(item[0][0]), item[0])
+    ):
         yield f"{tier:<12} {label} told as {told}: {count} ({', '.join(names[tier, label, told])})"
 
 

@@ -42,10 +42,7 @@ class Rule:
     source: str
 
     def holds(self, words: frozenset[str]) -> bool:
-        return all(
-            word[4:] not in words if word.startswith("not-") else word in words
-            for word in self.when
-        )
+        return all(word[4:] not in words if word.startswith("not-") else word in words for word in self.when)
 
 
 @dataclass(frozen=True)

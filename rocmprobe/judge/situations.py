@@ -44,11 +44,23 @@ _IN_LOG = {
     "training": r"[Ee]poch|loss",
 }
 #: Where a process names the ISA that it believes in, of the device it runs on.
-_NAMED = re.compile(r"(?:Raw device name: |generated when compiling for |for GPU arch : |gcnArchName\W+)(gfx[0-9a-f]+)")
+_NAMED = re.compile(
+    r"(?:Raw device name: |generated when compiling for |for GPU arch : |gcnArchName\W+)(gfx[0-9a-f]+)"
+)
 _OFF = re.compile(r"0|off|no|false|disabled?", re.IGNORECASE)
 _SWITCHES = re.compile(
     r"MIOPEN_DEBUG_(CONV_\w+|AMD_\w*WINOGRAD\w*|GCN_ASM_KERNELS|HIP_KERNELS|OPENCL_CONVOLUTIONS)$"
 )
+
+#: Every word that ``situations`` may give.
+KNOWN_WORDS = frozenset(
+    {
+        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS),
+        "apu", "rocm-lists", "no-override", "override", "override-lacks", "override-covers", "override-ignored",
+        "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-after-5.2", "wheel-holds", "wheel-lacks",
+        "rocm-before-gpu", "find-restricted", "segv", "abort", "hang", "exception", "exit-none",
+    }
+)  # fmt: skip
 
 
 def situations(facts: Facts, log: Log) -> frozenset[str]:

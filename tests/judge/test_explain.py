@@ -1,0 +1,222 @@
+"""Causes ranked from logs and facts: look-alikes, by-standers, what decides, and the labelled corpus."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocmprobe.causes import causes, layers
+from rocmprobe.judge.explain import Explanation, explain
+from rocmprobe.judge.log_facts import Facts, facts_in, together
+from rocmprobe.judge.signatures import KINDS, calibration, rules, signatures
+from rocmprobe.judge.situations import KNOWN_WORDS
+from rocmprobe.log import of_text
+
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "train.jsonl"
+
+NAVI10 = Facts(true_gfx="gfx1010", torch="1.13.1+rocm5.2", rocm="5.2")
+AS_GFX1030 = Facts(
+    true_gfx="gfx1010",
+    effective_gfx="gfx1030",
+    torch="2.0.1+rocm5.4.2",
+    env={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
+)
+NAVI21 = Facts(true_gfx="gfx1030", torch="2.0.1+rocm5.4.2")
+MI100 = Facts(true_gfx="gfx908")
+
+APERTURE = (
+    ":0:rocdevice.cpp :2673: 1 us: 2: [tid:0x7f] Device::callbackQueue aborting with error : "
+    "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest legal address."
+)
+NO_FUNCTION = "RuntimeError: HIP error: invalid device function"
+NO_SOLVER = (
+    "MIOpen Error: src/ocl/convolutionocl.cpp:275: No suitable algorithm was found to execute the convolution"
+)
+KDB = (
+    "MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx1030_18.kdb Performance may degrade."
+)
+WORKSPACE = (
+    "MIOpen(HIP): Warning [IsEnoughWorkspace] [EvaluateInvokers] Solver <GemmFwdRest>, workspace required: 1228800, "
+    "provided ptr: 0 size: 0"
+)
+NO_HEADER = "/tmp/comgr-1f/include/data_type.hpp:14:10: fatal error: 'limits' file not found"
+
+
+def answer(text: str, facts: Facts = Facts()) -> Explanation:
+    log = of_text(text)
+    return explain(log, together(facts, facts_in(log)))
+
+
+def best(text: str, facts: Facts = Facts()) -> str:
+    found = answer(text, facts).causes
+    return found[0].cause if found else "nothing"
+
+
+class TestTheSameTextHasOtherCauses:
+    @pytest.mark.parametrize(
+        ("text", "facts", "cause"),
+        [
+            (NO_FUNCTION, NAVI10, "arch-not-in-wheel"),
+            (NO_FUNCTION, NAVI21, "arch-not-in-rocm-lib"),
+            (f"{NO_FUNCTION}\nin librccl.so", MI100, "arch-not-in-rocm-lib"),
+            (APERTURE, AS_GFX1030, "override-isa-mismatch"),
+            ("Memory access fault by GPU node-1 on address 0x7f00. Reason: Unknown.", NAVI21,
+             "gpu-memory-fault-unexplained"),
+            ("Memory access fault by GPU node-1 on address (nil). Reason: Unknown.", AS_GFX1030,
+             "override-isa-mismatch"),
+            (NO_SOLVER, NAVI21, "miopen-no-solver"),
+            (f"{WORKSPACE}\n{NO_SOLVER}", NAVI21, "workspace-too-small"),
+            (NO_SOLVER, Facts(env={"MIOPEN_DEBUG_CONV_DIRECT": "0"}), "miopen-solver-disabled-by-env"),
+            (NO_SOLVER, Facts(env={"MIOPEN_DEBUG_CONV_DIRECT": "1"}), "miopen-no-solver"),
+            ("/MIOpen/src/sqlite_db.cpp:108: open memvfs: unable to open database file\n"
+             "MIOpen Error: Forward Convolution cannot be executed due to incorrect params", NAVI21,
+             "miopen-db-unusable"),
+            ("Unable to open /dev/kfd read-write: Permission denied", Facts(), "kfd-permission"),
+            ("Unable to open /dev/kfd read-write: Operation not permitted", Facts(), "kernel-driver-mismatch"),
+            ("Unable to open /dev/kfd read-write: No such file or directory", Facts(), "kfd-missing"),
+            ("Unable to open /dev/kfd read-write: Cannot allocate memory", Facts(), "gpu-unsupported-by-kfd"),
+            ("ROCk module is NOT loaded, possibly no GPU devices", Facts(os="Ubuntu 22.04 on WSL2"),
+             "unsupported-platform"),
+            ("Segmentation fault (core dumped)", NAVI10, "arch-not-in-wheel"),
+            ("Segmentation fault (core dumped)", AS_GFX1030, "override-isa-mismatch"),
+            (NO_HEADER, Facts(), "jit-missing-host-headers"),
+            ("src/main.cpp:14:10: fatal error: 'limits' file not found\nninja: build stopped.", Facts(),
+             "source-build-failure"),
+        ],
+    )  # fmt: skip
+    def test_facts_and_neighbours_decide(self, text, facts, cause):
+        assert best(text, facts) == cause
+
+    def test_an_aperture_violation_without_an_override_is_not_blamed_on_one(self):
+        assert best(APERTURE, MI100) != "override-isa-mismatch"
+
+
+class TestByStanders:
+    @pytest.mark.parametrize(
+        "remark", [KDB, WORKSPACE, "/opt/amdgpu/share/libdrm/amdgpu.ids: No such file or directory"]
+    )
+    def test_a_remark_alone_is_harmless(self, remark):
+        assert best(remark) == "benign-warning"
+
+    @given(
+        st.lists(st.sampled_from([KDB, WORKSPACE.replace("<GemmFwdRest>", "<Other>")]), max_size=4),
+        st.sampled_from(
+            ["torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate 80.00 MiB", NO_FUNCTION, NO_HEADER,
+             "rocBLAS error: Cannot read /x/rocblas/library/TensileLibrary.dat: No such file or directory"]
+        ),
+        st.booleans(),
+    )  # fmt: skip
+    def test_remarks_never_win_over_the_fatal_line(self, remarks, fatal, first):
+        lines = [fatal, *remarks] if first else [*remarks, fatal]
+        assert best("\n".join(lines), NAVI10) == best(fatal, NAVI10)
+
+    def test_a_skipped_solver_s_compile_error_is_no_failure(self):
+        text = (
+            "<stdin>:1251:2: error: instruction not supported on this GPU\n"
+            "MIOpen(HIP): Warning [FindConvBwdWeightsAlgorithm] Find Winograd WrW failed: Assembly error(1)"
+        )
+        assert best(text) == "benign-warning"
+        assert best(f"{text}\nMIOpen Error: Code object build failed") == "miopen-kernel-compile-failure"
+
+
+class TestWhatIsSaid:
+    def test_scores_are_shares_and_sorted(self):
+        found = answer(NO_SOLVER, AS_GFX1030).causes
+        assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+        assert 0 < sum(each.score for each in found) <= 1.001
+
+    def test_evidence_names_the_line_and_what_it_says(self):
+        first = answer(f"{KDB}\n{NO_SOLVER}", NAVI10).causes[0]
+        assert first.evidence[0].startswith("line 2: MIOpen Error")
+
+    def test_what_speaks_against_is_told(self):
+        found = answer(NO_FUNCTION, NAVI21).causes
+        assert any("official wheels hold code" in each for cause in found for each in cause.against)
+
+    def test_two_close_causes_come_with_what_would_decide(self):
+        found = answer("RuntimeError: miopenStatusUnknownError", NAVI21)
+        assert found.causes[0].score < 0.9 and found.decide
+
+    def test_nothing_in_the_log_is_not_enough_evidence(self):
+        found = answer("epoch 1 of 300, loss 0.31")
+        assert not found.causes and found.note.startswith("Not enough evidence")
+
+    def test_every_cause_named_has_advice_and_a_way_to_verify(self):
+        for cause in answer(APERTURE, AS_GFX1030).causes:
+            assert cause.advice and cause.verify
+
+
+class TestTheTables:
+    def test_words_are_known(self):
+        names = {row.name for row in signatures()}
+        assert len(names) == len(signatures())
+        words = names | set(KINDS) | KNOWN_WORDS
+        for rule in rules():
+            assert {re.sub("^not-", "", word) for word in rule.when} <= words, rule
+
+    def test_causes_and_layers_are_of_the_vocabulary(self):
+        vocabulary = {row.name for row in causes()}
+        for row in (*signatures(), *rules()):
+            assert set(row.points) <= vocabulary and row.says and row.source, row
+        for signature in signatures():
+            assert signature.kind in KINDS
+            assert signature.layer in {None, *(row.name for row in layers())}
+            assert (signature.kind != "remark") or not signature.points
+
+    def test_every_cause_that_a_log_can_tell_has_a_signature_or_a_rule(self):
+        told = {
+            cause for row in (*signatures(), *rules()) for cause, points in row.points.items() if points > 0
+        }
+        # Told by comparing kernels, firmware or whole runs; and what is no cause.
+        assert {row.name for row in causes()} - told <= {"kernel-driver-regression", "unknown"}
+
+
+@pytest.mark.skipif(not CORPUS.is_file(), reason="the corpus of labelled reports is not there")
+class TestTheCorpus:
+    @pytest.fixture(scope="class")
+    def printed(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "rocmprobe.judge.score", str(CORPUS)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @pytest.mark.parametrize(("tier", "least"), [("decisive", 95), ("needs-facts", 85)])
+    def test_the_right_cause_is_named_first(self, printed, tier, least):
+        row = next(line for line in printed.splitlines() if line.startswith(tier))
+        shares = [float(share) for share in re.findall(r"\(([0-9.]+) %\)", row)]
+        assert shares[0] >= least and shares[2] >= least
+
+    def test_no_benign_warning_is_called_a_failure(self, printed):
+        assert "benign warnings called a failure: 0 of" in printed
+
+    def test_the_calibration_is_the_one_that_fits(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "rocmprobe.judge.score", "--fit", str(CORPUS)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        found = dict(line.split(" = ") for line in done.stdout.splitlines())
+        assert float(found["sharpness"]) == calibration().sharpness
+        assert float(found["unknown"]) == calibration().unknown
+
+
+def test_a_damaged_corpus_is_one_clear_line(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"log": "x"}\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "rocmprobe.judge.score", str(tmp_path / "corpus.jsonl")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "line 1" in done.stderr
