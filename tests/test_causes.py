@@ -69,7 +69,7 @@ class TestEachCause:
 class TestNothingIsInvented:
     def test_variables_are_in_the_catalogue(self):
         known = [row.name for row in variables.variables()]
-        prefixes = tuple(name[:-1] for name in known if name.endswith("*")) + ("HSA_STATUS_",)
+        prefixes = ("HSA_STATUS_", *(name[:-1] for name in known if name.endswith("*")))
         named = {name for text in ALL_TEXTS for name in VARIABLE.findall(text)}
         assert "HSA_OVERRIDE_GFX_VERSION" in named
         whole = {name for name in named if not name.endswith("_") and not name.startswith(prefixes)}
