@@ -1,4 +1,4 @@
-"""The closed vocabulary of findings: why something fails (causes), where (layers), and what to do about it."""
+"""The closed vocabulary of findings: why something fails (causes), where (layers), and what to do then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rocmprobe._toml import tomllib
 SITUATIONS = frozenset(
     {
         "rdna1", "rdna2", "rdna3", "rdna3.5", "rdna4", "gcn", "vega", "cdna", "apu",
-        "override", "no-override", "override-lacks", "override-covers", "wheel-holds", "wheel-lacks", "rocm-lists",
+        "override", "no-override", "override-lacks", "override-covers",
+        "wheel-holds", "wheel-lacks", "rocm-lists",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "torch-cpu", "torch-cuda",
         "tensorflow", "jax", "llama", "onnx", "windows", "wsl", "container", "cluster", "find-restricted",
         "segv", "abort", "hang", "exception", "exit-none",
@@ -50,8 +51,8 @@ class Advice:
 class Cause:
     """A reason, the layer in which it usually sits, and what a user needs to know of it.
 
-    ``verify`` shows that it is cured, ``confirm`` decides for it against others. ``advice`` is in the order in
-    which it is considered, and the last one always holds.
+    ``verify`` shows that it is cured, ``confirm`` decides for it against others. ``advice`` is in the order
+    in which it is considered, and the last one always holds.
     """
 
     name: str
