@@ -1,4 +1,4 @@
-"""From a log and facts to ranked causes: the evidence of each line and fact is added up, then made a score."""
+"""From a log and facts to ranked causes: what each line and fact says is added up, then made a score."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What is known besides a log: told by its owner, or printed by the log itself.
 
-Read is what these print: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``, ``uname``, ``lspci``, MIOpen
-(``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp, ollama, and a shell's command
-line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm program prints is the effective ISA,
-since all of them see the GPU through the runtime, which HSA_OVERRIDE_GFX_VERSION deceives.
+Read is what these print: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``, ``uname``, ``lspci``,
+MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp, ollama, and a shell's
+command line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm program prints is the
+effective ISA, since all of them see the GPU through the runtime, which HSA_OVERRIDE_GFX_VERSION deceives.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How well causes are told on a corpus of labelled reports: ``python -m rocmprobe.judge.score FILE``.
 
-FILE holds one JSON object a line: ``log``, ``cause``, ``log_quality`` (the tier), ``url`` (the thread), and any
-of the facts that ``rocmprobe explain --facts`` takes. How a program ended is not given to the engine, since who
-pastes a log does not give it either. ``--fit`` looks for the calibration under which the right causes are the
-most likely.
+FILE holds one JSON object a line: ``log``, ``cause``, ``log_quality`` (the tier), ``url`` (the thread), and
+any of the facts that ``rocmprobe explain --facts`` takes. How a program ended is not given, since who pastes
+a log does not give it either. ``--fit`` looks for the calibration under which the right causes are the most
+likely.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -109,8 +108,8 @@ def _tier_table(
         third = sum(1 <= rank_of_label(record, by) <= 3 for record in of_tier)
         without = sum(rank_of_label(record, left_out[record.thread]) == 1 for record in of_tier)
         yield (
-            f"{tier:<12} {len(of_tier):>7} {_share(first, len(of_tier)):>12} {_share(third, len(of_tier)):>12} "
-            f"{_share(without, len(of_tier)):>20}"
+            f"{tier:<12} {len(of_tier):>7} {_share(first, len(of_tier)):>12} "
+            f"{_share(third, len(of_tier)):>12} {_share(without, len(of_tier)):>20}"
         )
 
 

@@ -1,11 +1,11 @@
-"""What lines of a log say about the cause of a failure: the rows of ``data/signatures.toml``, which explains them."""
+"""What lines of a log say about causes: the rows of ``data/signatures.toml``, which explains them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Optional
 
@@ -61,7 +61,7 @@ class Hit:
     lines: tuple[Line, ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 

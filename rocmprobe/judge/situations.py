@@ -11,8 +11,8 @@ from rocmprobe import gpus
 from rocmprobe.judge.log_facts import Facts
 from rocmprobe.log import Log
 
-#: (silicon, what it pretends to be, first ROCm): pairs of which the tables of instructions say nothing, and which
-#: fail all the same. https://github.com/ROCm/ROCm/issues/3054, https://github.com/ROCm/ROCm/issues/4051
+#: (silicon, what it pretends to be, first ROCm): pairs of which the tables of instructions say nothing, and
+#: which fail all the same. https://github.com/ROCm/ROCm/issues/3054, https://github.com/ROCm/ROCm/issues/4051
 _KNOWN_TO_FAIL = (("gfx1102", "gfx1100", 6), ("gfx1103", "gfx1100", 6), ("gfx115?", "gfx1100", 6))
 _FAMILIES = {
     "RDNA1": "rdna1", "RDNA2": "rdna2", "RDNA3": "rdna3", "RDNA3.5": "rdna3.5", "RDNA4": "rdna4",
@@ -31,7 +31,7 @@ _ABOUT = {
     "onnx": r"onnxruntime|migraphx",
     "windows": r"\b[Ww]indows\b|\b[A-Z]:[\\/]|0xc000[0-9a-f]{4}",
     "wsl": r"\bWSL|microsoft-standard|/dev/dxg",
-    "container": r"docker|container|podman|singularity|apptainer|kubernetes|\bLXC\b|rocm/(pytorch|tensorflow)",
+    "container": r"docker|container|podman|singularity|apptainer|kubernetes|\bLXC\b|rocm/(py)?t",
     "cluster": r"slurm|\bsrun\b|/gpfs/|/lustre/|\bNFS\b|cluster|supercomputer|\bHPC\b|shared file ?system",
     "virtual": r"VMware|VirtualBox|SVGA II|QEMU Virtual|Hyper-V",
     "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)",
@@ -55,8 +55,8 @@ _SWITCHES = re.compile(
 #: Every word that ``situations`` may give.
 KNOWN_WORDS = frozenset(
     {
-        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS),
-        "apu", "rocm-lists", "no-override", "override", "override-lacks", "override-covers", "override-ignored",
+        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS), "apu", "rocm-lists",
+        "no-override", "override", "override-lacks", "override-covers", "override-ignored",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-after-5.2", "wheel-holds", "wheel-lacks",
         "rocm-before-gpu", "find-restricted", "segv", "abort", "hang", "exception", "exit-none",
     }

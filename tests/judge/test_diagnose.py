@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib import resources
 
 import pytest
 from synthetic import FP16, FP32, KINDS, STATUS, blocked_by_convolution, card, natively, run
 
-from rocmprobe._toml import tomllib
 from rocmprobe.causes import causes, layers
 from rocmprobe.judge import diagnose, recommend
 from rocmprobe.judge.blame import blamed, signature

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.causes import causes, layers
+from rocmprobe.causes import SITUATIONS, causes, layers
 from rocmprobe.judge.explain import Explanation, explain
 from rocmprobe.judge.log_facts import Facts, facts_in, together
 from rocmprobe.judge.signatures import KINDS, calibration, rules, signatures
@@ -20,6 +20,7 @@ from rocmprobe.log import of_text
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "train.jsonl"
 
+NOTHING = Facts()
 NAVI10 = Facts(true_gfx="gfx1010", torch="1.13.1+rocm5.2", rocm="5.2")
 AS_GFX1030 = Facts(
     true_gfx="gfx1010",
@@ -32,28 +33,34 @@ MI100 = Facts(true_gfx="gfx908")
 
 APERTURE = (
     ":0:rocdevice.cpp :2673: 1 us: 2: [tid:0x7f] Device::callbackQueue aborting with error : "
-    "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest legal address."
+    "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest "
+    "legal address."
 )
 NO_FUNCTION = "RuntimeError: HIP error: invalid device function"
 NO_SOLVER = (
     "MIOpen Error: src/ocl/convolutionocl.cpp:275: No suitable algorithm was found to execute the convolution"
 )
 KDB = (
-    "MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx1030_18.kdb Performance may degrade."
+    "MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx1010_18.kdb Performance may degrade."
 )
 WORKSPACE = (
-    "MIOpen(HIP): Warning [IsEnoughWorkspace] [EvaluateInvokers] Solver <GemmFwdRest>, workspace required: 1228800, "
-    "provided ptr: 0 size: 0"
+    "MIOpen(HIP): Warning [IsEnoughWorkspace] [EvaluateInvokers] Solver <GemmFwdRest>, "
+    "workspace required: 1228800, provided ptr: 0 size: 0"
 )
 NO_HEADER = "/tmp/comgr-1f/include/data_type.hpp:14:10: fatal error: 'limits' file not found"
 
 
-def answer(text: str, facts: Facts = Facts()) -> Explanation:
+def answer(text: str, facts: Facts = NOTHING) -> Explanation:
     log = of_text(text)
     return explain(log, together(facts, facts_in(log)))
 
 
-def best(text: str, facts: Facts = Facts()) -> str:
+def score(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rocmprobe.judge.score", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def best(text: str, facts: Facts = NOTHING) -> str:
     found = answer(text, facts).causes
     return found[0].cause if found else "nothing"
 
@@ -77,16 +84,17 @@ class TestTheSameTextHasOtherCauses:
             ("/MIOpen/src/sqlite_db.cpp:108: open memvfs: unable to open database file\n"
              "MIOpen Error: Forward Convolution cannot be executed due to incorrect params", NAVI21,
              "miopen-db-unusable"),
-            ("Unable to open /dev/kfd read-write: Permission denied", Facts(), "kfd-permission"),
-            ("Unable to open /dev/kfd read-write: Operation not permitted", Facts(), "kernel-driver-mismatch"),
-            ("Unable to open /dev/kfd read-write: No such file or directory", Facts(), "kfd-missing"),
-            ("Unable to open /dev/kfd read-write: Cannot allocate memory", Facts(), "gpu-unsupported-by-kfd"),
+            ("Unable to open /dev/kfd read-write: Permission denied", NOTHING, "kfd-permission"),
+            ("Unable to open /dev/kfd read-write: Operation not permitted", NOTHING,
+             "kernel-driver-mismatch"),
+            ("Unable to open /dev/kfd read-write: No such file or directory", NOTHING, "kfd-missing"),
+            ("Unable to open /dev/kfd read-write: Cannot allocate memory", NOTHING, "gpu-unsupported-by-kfd"),
             ("ROCk module is NOT loaded, possibly no GPU devices", Facts(os="Ubuntu 22.04 on WSL2"),
              "unsupported-platform"),
             ("Segmentation fault (core dumped)", NAVI10, "arch-not-in-wheel"),
             ("Segmentation fault (core dumped)", AS_GFX1030, "override-isa-mismatch"),
-            (NO_HEADER, Facts(), "jit-missing-host-headers"),
-            ("src/main.cpp:14:10: fatal error: 'limits' file not found\nninja: build stopped.", Facts(),
+            (NO_HEADER, NOTHING, "jit-missing-host-headers"),
+            ("main.cpp:14:10: fatal error: 'limits' file not found\nninja: build stopped.", NOTHING,
              "source-build-failure"),
         ],
     )  # fmt: skip
@@ -107,7 +115,7 @@ class TestByStanders:
     @given(
         st.lists(st.sampled_from([KDB, WORKSPACE.replace("<GemmFwdRest>", "<Other>")]), max_size=4),
         st.sampled_from(
-            ["torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate 80.00 MiB", NO_FUNCTION, NO_HEADER,
+            ["torch.OutOfMemoryError: HIP out of memory. Tried to allocate 80 MiB", NO_FUNCTION, NO_HEADER,
              "rocBLAS error: Cannot read /x/rocblas/library/TensileLibrary.dat: No such file or directory"]
         ),
         st.booleans(),
@@ -141,15 +149,18 @@ class TestWhatIsSaid:
 
     def test_two_close_causes_come_with_what_would_decide(self):
         found = answer("RuntimeError: miopenStatusUnknownError", NAVI21)
-        assert found.causes[0].score < 0.9 and found.decide
+        assert found.causes[0].score < 0.9
+        assert found.decide
 
     def test_nothing_in_the_log_is_not_enough_evidence(self):
         found = answer("epoch 1 of 300, loss 0.31")
-        assert not found.causes and found.note.startswith("Not enough evidence")
+        assert not found.causes
+        assert found.note.startswith("Not enough evidence")
 
     def test_every_cause_named_has_advice_and_a_way_to_verify(self):
         for cause in answer(APERTURE, AS_GFX1030).causes:
-            assert cause.advice and cause.verify
+            assert cause.advice
+            assert cause.verify
 
 
 class TestTheTables:
@@ -157,13 +168,15 @@ class TestTheTables:
         names = {row.name for row in signatures()}
         assert len(names) == len(signatures())
         words = names | set(KINDS) | KNOWN_WORDS
+        assert SITUATIONS <= KNOWN_WORDS
         for rule in rules():
             assert {re.sub("^not-", "", word) for word in rule.when} <= words, rule
 
     def test_causes_and_layers_are_of_the_vocabulary(self):
         vocabulary = {row.name for row in causes()}
         for row in (*signatures(), *rules()):
-            assert set(row.points) <= vocabulary and row.says and row.source, row
+            assert set(row.points) <= vocabulary, row
+            assert row.says and row.source, row  # noqa: PT018
         for signature in signatures():
             assert signature.kind in KINDS
             assert signature.layer in {None, *(row.name for row in layers())}
@@ -177,35 +190,26 @@ class TestTheTables:
         assert {row.name for row in causes()} - told <= {"kernel-driver-regression", "unknown"}
 
 
+@pytest.fixture(scope="module")
+def printed():
+    done = score(str(CORPUS))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.skipif(not CORPUS.is_file(), reason="the corpus of labelled reports is not there")
 class TestTheCorpus:
-    @pytest.fixture(scope="class")
-    def printed(self):
-        done = subprocess.run(
-            [sys.executable, "-m", "rocmprobe.judge.score", str(CORPUS)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     @pytest.mark.parametrize(("tier", "least"), [("decisive", 95), ("needs-facts", 85)])
     def test_the_right_cause_is_named_first(self, printed, tier, least):
         row = next(line for line in printed.splitlines() if line.startswith(tier))
         shares = [float(share) for share in re.findall(r"\(([0-9.]+) %\)", row)]
-        assert shares[0] >= least and shares[2] >= least
+        assert min(shares[0], shares[2]) >= least
 
     def test_no_benign_warning_is_called_a_failure(self, printed):
         assert "benign warnings called a failure: 0 of" in printed
 
     def test_the_calibration_is_the_one_that_fits(self):
-        done = subprocess.run(
-            [sys.executable, "-m", "rocmprobe.judge.score", "--fit", str(CORPUS)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = score("--fit", str(CORPUS))
         found = dict(line.split(" = ") for line in done.stdout.splitlines())
         assert float(found["sharpness"]) == calibration().sharpness
         assert float(found["unknown"]) == calibration().unknown
@@ -213,10 +217,7 @@ class TestTheCorpus:
 
 def test_a_damaged_corpus_is_one_clear_line(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"log": "x"}\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "rocmprobe.judge.score", str(tmp_path / "corpus.jsonl")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "line 1" in done.stderr
+    done = score(str(tmp_path / "corpus.jsonl"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "line 1" in done.stderr
