@@ -66,7 +66,8 @@ _PREFIX = re.compile(
 _STARTS = re.compile(
     r"""(?x) \s* (?: MIOpen | Traceback | File[ ]" | :\d: | \[ | \w*(?:Error|Exception|Warning):
         | terminate[ ]called | what\(\) | Aborted | Segmentation | Memory[ ]access | HW[ ]Exception | rocBLAS
-        | HIP[ ]error | amdgpu | \#\d | \(gdb\) | [-*+|=~^#$%/] (?:\s|$) | \d+% | In[ ]file[ ]included | [\w./<>+-]+:\d+:
+        | HIP[ ]error | amdgpu | \#\d | \(gdb\) | [-*+|=~^#$%/] (?:\s|$) | \d+%
+        | In[ ]file[ ]included | [\w./<>+-]+:\d+:
         | [\w ]{1,40}:\s | export[ ] | \S+=\S )"""
 )
 
