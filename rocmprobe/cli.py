@@ -268,6 +268,43 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
     return OK if machine.amd_gpus else NOTHING
 
 
+@main.command("explain")
+@click.argument("log", required=False, metavar="[FILE|-]")
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/explain.md).")
+@click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
+              help="JSON with what is known besides, or what `rocmprobe detect --json` printed.")  # fmt: skip
+@click.option("--fact", "told", multiple=True, metavar="NAME=VALUE",
+              help="One such: gpu, true_gfx, effective_gfx, rocm, torch, os, exit, a variable.")  # fmt: skip
+@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
+@_answering
+def explain_command(
+    log: Optional[str], as_json: bool, facts: Optional[Path], told: tuple[str, ...], no_redact: bool
+) -> int:
+    """Say why a program failed, from the log that it printed, or from the results.json of a run.
+
+    \b
+    Examples:
+      python train.py 2>&1 | rocmprobe explain
+      rocmprobe explain log.txt --fact 'gpu=RX 5700 XT' --fact HSA_OVERRIDE_GFX_VERSION=10.3.0
+    """
+    from rocmprobe import explain_command as explain
+
+    answer = explain.explained(log, explain.given_facts(facts, told))
+    if not no_redact:
+        answer = explain.without_identifiers(answer)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(explain.as_data(answer), indent=1))
+    else:
+        from rich.console import Console
+
+        from rocmprobe.report.explanation import render_explanation
+
+        render_explanation(answer, Console())
+    return OK
+
+
 @main.command("report")
 @click.argument("results", type=click.Path(path_type=Path))
 @click.option(

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Optional
 
-from rocmprobe.log_lines import MOST_PARTS, cut, pieces, same, wrapped
+from rocmprobe.log_lines import MOST_PARTS, cut, levelled, pieces, same, wrapped
 
 #: How many distinct lines are kept of the start, of the end, and of those between that tell of a failure;
 #: and how many characters each of the three may take.
@@ -32,12 +32,6 @@ _GRAVE_WORDS = (
     "reset", "killed", "core dumped",
 )  # fmt: skip
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_]|[ -/]+[0-~])")
-_GFX = re.compile(r"gfx[0-9]+")
-_HEX = re.compile(r"0x[0-9a-fA-F]+")
-_DIGITS = re.compile(r"[0-9]+")
-_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
-#: Targets are no numbers: what fails on gfx1030 is not what fails on gfx1010.
-_SPELLED = str.maketrans("0123456789", "GHJKLMNPQR")
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ def read_log(stream: BinaryIO) -> Log:
     total = 0
     for block in _blocks(stream):
         lines = list(map(cut, block.split("\n")))
-        kept.add(lines, _levelled("\n".join(lines)).split("\n"), total + 1)
+        kept.add(lines, levelled("\n".join(lines)).split("\n"), total + 1)
         total += len(lines)
     return Log(_cleaned(kept.entries()), total, kept.left_out)
 
@@ -147,15 +141,6 @@ def _without_escapes(block: str, newline: str) -> str:
     if "\r" in block:
         block = block.replace("\r\n", "\n").rstrip("\r")
     return _ESCAPES.sub("", block) if "\x1b" in block else block
-
-
-def _levelled(block: str) -> str:
-    """The block without its numbers, by which lines are told apart at a first look."""
-    if "gfx" in block:
-        block = _GFX.sub(lambda match: match[0].translate(_SPELLED), block)
-    if "0x" in block:
-        block = _HEX.sub("", block)
-    return block.translate(_NO_DIGITS) if block.isascii() else _DIGITS.sub("", block)
 
 
 class _Kept:

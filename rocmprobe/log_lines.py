@@ -66,13 +66,20 @@ _PREFIX = re.compile(
 _STARTS = re.compile(
     r"""(?x) \s* (?: MIOpen | Traceback | File[ ]" | :\d: | \[ | \w*(?:Error|Exception|Warning):
         | terminate[ ]called | what\(\) | Aborted | Segmentation | Memory[ ]access | HW[ ]Exception | rocBLAS
-        | HIP[ ]error | amdgpu | \#\d | \(gdb\) | [-*+|=~^#$%/] (?:\s|$) | \d+% | In[ ]file[ ]included | [\w./<>+-]+:\d+:
+        | HIP[ ]error | amdgpu | \#\d | \(gdb\) | [-*+|=~^#$%/] (?:\s|$) | \d+%
+        | In[ ]file[ ]included | [\w./<>+-]+:\d+:
         | [\w ]{1,40}:\s | export[ ] | \S+=\S )"""
 )
 
 _LETTERS = re.compile(r"[^\W\d_]+")
-#: Numbers, addresses and what temporary files are called, but not the number of a GPU target.
-_SAME = re.compile(r"\b0x[0-9a-fA-F]+|\b(?=[a-f]*[0-9])[0-9a-f]{4,}\b|(?<![0-9])(?<!gfx)[0-9]+|\s+")
+_GFX = re.compile(r"gfx[0-9]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_DIGITS = re.compile(r"[0-9]+")
+_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
+#: Targets are no numbers: what fails on gfx1030 is not what fails on gfx1010.
+_SPELLED = str.maketrans("0123456789", "GHJKLMNPQR")
+#: What files and folders are called that exist for one call of a compiler.
+_TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 
 
 def cut(line: str) -> str:
@@ -82,9 +89,20 @@ def cut(line: str) -> str:
     return f"{line[:_SHOWN]} … {line[-(_SHOWN // 2 - 3) :]}"
 
 
+def levelled(text: str) -> str:
+    """The text without its numbers and addresses, by which lines are told apart."""
+    if "gfx" in text:
+        text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
+    if "0x" in text:
+        text = _HEX.sub("", text)
+    return text.translate(_NO_DIGITS) if text.isascii() else _DIGITS.sub("", text)
+
+
 def same(text: str) -> str:
-    """What a clean line has in common with those that count as the same: all but numbers and addresses."""
-    return _SAME.sub("", text)
+    """What a clean line has in common with those that count as the same: all but blanks and numbers."""
+    if "comgr" in text or "tmp" in text:
+        text = _TEMPORARY.sub("", text)
+    return levelled(text.replace(" ", ""))
 
 
 def wrapped(raw: str, before: str, width: int) -> bool:

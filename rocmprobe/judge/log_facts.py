@@ -9,12 +9,12 @@ effective ISA, since all of them see the GPU through the runtime, which HSA_OVER
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe import gpus
+from rocmprobe.judge.cards import gfx_of_card
 from rocmprobe.judge.log_variables import variables_in
 from rocmprobe.log import Log
 from rocmprobe.model import BadInput
@@ -143,34 +143,55 @@ _TRUE_PRINTS = _prints(
     ("asic family", rf"asic family.{{0,20}}{_GFX}"),
 )
 #: The graver one counts where there are several: a traceback stands above many an abort.
-_EXIT_PRINTS = (
-    ("segv", re.compile(
-        r"(?i)segmentation fault|SIGSEGV|0xc0000005|access violation|exit ?code:? -11\b"
-        r"|exit(?:ed with)? (?:code|status):? (?:139|-11)\b|signal 11\b")),
-    ("abort", re.compile(
-        r"(?i)\baborted\b|SIGABRT|IOT instruction|terminate called|0xc0000409"
-        r"|exit ?code:? -6\b|exit(?:ed with)? (?:code|status):? (?:134|-6)\b|signal:? 6\b|aborting with error"
-        r"|HW Exception by GPU|Memory access fault by GPU|rocBLAS error: Cannot read"
-        r"|hipErrorNoBinaryForGpu: (?:Unable|Coudn)")),
-    ("hang", re.compile(r"GPU reset begin|MES failed to respon|is hung!|ring \w[\w.]* timeout")),
-    ("exception", re.compile(r"^Traceback \(most recent call|^(?:\w+\.)*(?:Runtime|OutOfMemory|Assertion)Error: ")),
-)  # fmt: skip
+_EXIT_PRINTS = {
+    "segv": (
+        "segmentation fault", "sigsegv", "0xc0000005", "access violation", "signal 11", "exitcode: -11",
+        "exit code -11", "exit code 139", "exit code: 139", "exited with code 139", "exit status 139",
+    ),
+    "abort": (
+        "aborted", "sigabrt", "iot instruction", "terminate called", "0xc0000409", "signal 6", "signal: 6",
+        "exitcode: -6", "exit code -6", "exit code 134", "exit code: 134", "exited with code 134",
+        "exit status 134", "aborting with error", "hw exception by gpu", "memory access fault by gpu",
+        "rocblas error: cannot read", "hiperrornobinaryforgpu: unable", "hiperrornobinaryforgpu: coudn",
+    ),
+    "hang": ("gpu reset begin", "mes failed to respon", "is hung!", " timeout, signaled seq"),
+    "exception": ("traceback (most recent", "runtimeerror: ", "outofmemoryerror: ", "assertionerror: "),
+}  # fmt: skip
+
+
+class _Texts:
+    """The lines of a log to look for prints in."""
+
+    def __init__(self, log: Log) -> None:
+        self.lines = [(line.text, line.text.lower()) for line in log.lines]
+        self.whole = "\n".join(lowered for _, lowered in self.lines)
+
+    def all(self, prints: Iterable[_Print]) -> Iterator[str]:
+        """Every value that is printed, those of the best print first."""
+        for trigger, pattern in prints:
+            if trigger in self.whole:
+                for text, lowered in self.lines:
+                    if trigger in lowered and (match := pattern.search(text)):
+                        yield match["it"].rstrip(".,)")
+
+    def first(self, prints: Iterable[_Print]) -> Optional[str]:
+        return next(self.all(prints), None)
 
 
 def facts_in(log: Log) -> Facts:
     """The facts that a log prints about the machine that it is from."""
-    texts = [(line.text, line.text.lower()) for line in log.lines]
-    effective = _chip(_all(texts, _EFFECTIVE_PRINTS))
-    rocm = _first(texts, _ROCM_PRINTS)
+    texts = _Texts(log)
     return Facts(
-        gpu=_tidy(_card(_all(texts, _GPU_PRINTS))),
-        true_gfx=_chip(_all(texts, _TRUE_PRINTS)),
-        effective_gfx=effective,
-        rocm=rocm,
-        torch=_tidy(_first(texts, _TORCH_PRINTS) or _pip_show(log)),
-        os=_system(texts),
-        env=variables_in(text for text, _ in texts),
-        exit=_exit(text for text, _ in texts),
+        gpu=_tidy(_card(texts.all(_GPU_PRINTS))),
+        true_gfx=_chip(texts.all(_TRUE_PRINTS)),
+        effective_gfx=_chip(texts.all(_EFFECTIVE_PRINTS)),
+        rocm=texts.first(_ROCM_PRINTS),
+        torch=_tidy(texts.first(_TORCH_PRINTS) or _pip_show(log)),
+        os=_system(texts.first(_OS_PRINTS)),
+        env=variables_in(text for text, _ in texts.lines),
+        exit=next(
+            (name for name, words in _EXIT_PRINTS.items() if any(map(texts.whole.__contains__, words))), None
+        ),
     )
 
 
@@ -231,82 +252,6 @@ def together(given: Facts, found: Facts) -> Facts:
     return replace(facts, env=env, true_gfx=true, effective_gfx=effective, rocm=rocm)
 
 
-def gfx_of_card(name: Optional[str]) -> Optional[str]:
-    """The target of a card ("RX 5700 XT", "Navi 10 [Radeon RX 5700]"), None where several have that name."""
-    if not name:
-        return None
-    written = re.search(r"\bgfx[0-9]{3,4}[a-f]?\b|\bgfx[0-9]{2,3}[0-9a-f]\b", name)
-    if written:
-        return written[0]
-    chip, _, rest = name.partition("[")
-    targets = _chips().get(chip.strip().lower()) if rest else None
-    words = _model(name).split()
-    if not targets and words:
-        targets = _of_model(" ".join(words))
-    while not targets and (len(words) > 2 or any(map(str.isdigit, "".join(words[:-1])))):
-        words.pop()
-        targets = _of_model(" ".join(words))
-    return next(iter(targets)) if targets and len(targets) == 1 else None
-
-
-def _of_model(model: str) -> frozenset[str]:
-    """The targets of the cards that are called so, or else of those whose names begin so."""
-    begun = (targets for name, targets in _cards().items() if name.startswith(f"{model} "))
-    return _cards().get(model) or frozenset().union(*begun)
-
-
-def _model(name: str) -> str:
-    """What tells a card apart from others: "AMD Radeon(TM) RX 5700 XT Graphics" is "rx 5700 xt"."""
-    name = re.sub(
-        r"\(.*?\)|™|®|\[.*|\b(?:amd|radeon|instinct|graphics|gpu|ati|series|class|like)\b", " ", name.lower()
-    )
-    return " ".join(re.sub(r"\b(rx|pro|r[579])(?=\d)", r"\1 ", name).split())
-
-
-@lru_cache(maxsize=1)
-def _cards() -> Mapping[str, frozenset[str]]:
-    """Targets by the name of a card."""
-    found: dict[str, frozenset[str]] = {}
-    for target in gpus.all_targets():
-        for names in target.names.values():
-            for name in names.split(" / "):
-                model = _model(name)
-                found[model] = found.get(model, frozenset()) | {target.gfx}
-    return found
-
-
-@lru_cache(maxsize=1)
-def _chips() -> Mapping[str, frozenset[str]]:
-    """Targets by the code name of a chip."""
-    found: dict[str, frozenset[str]] = {}
-    for target in gpus.all_targets():
-        for chip in re.split(r"[,/] ?", target.chip.lower()):
-            found[chip] = found.get(chip, frozenset()) | {target.gfx}
-    return found
-
-
-_Texts = Iterable[tuple[str, str]]
-
-
-def _all(texts: _Texts, prints: Iterable[_Print]) -> list[str]:
-    """Every value that is printed, those of the best print first."""
-    found: list[list[str]] = []
-    for trigger, pattern in prints:
-        found.append([])
-        for text, lowered in texts:
-            if trigger in lowered and (match := pattern.search(text)):
-                found[-1].append(match["it"])
-    return [value for values in found for value in values]
-
-
-def _first(texts: _Texts, prints: Iterable[_Print]) -> Optional[str]:
-    for trigger, pattern in prints:
-        for text, lowered in texts:
-            if trigger in lowered and (match := pattern.search(text)):
-                return match["it"].rstrip(".,)")
-    return None
-
-
 def _tidy(text: Optional[str]) -> Optional[str]:
     return " ".join(text.split()).rstrip("`\"'.,") if text else None
 
@@ -346,8 +291,7 @@ def _card(names: Iterable[str]) -> Optional[str]:
     return listed[0] if listed else None
 
 
-def _system(texts: list[tuple[str, str]]) -> Optional[str]:
-    found = _first(texts, _OS_PRINTS)
+def _system(found: Optional[str]) -> Optional[str]:
     if found is None:
         return None
     if found.startswith(":"):
@@ -355,11 +299,3 @@ def _system(texts: list[tuple[str, str]]) -> Optional[str]:
     if "microsoft" in found:
         return f"WSL2 ({found})"
     return f"Linux {found}" if found[0].isdigit() else " ".join(found.split())
-
-
-def _exit(texts: Iterable[str]) -> Optional[str]:
-    listed = list(texts)
-    for name, pattern in _EXIT_PRINTS:
-        if any(map(pattern.search, listed)):
-            return name
-    return None
