@@ -33,8 +33,9 @@ _ABOUT = {
     "wsl": r"\bWSL|microsoft-standard|/dev/dxg",
     "container": r"docker|container|podman|singularity|apptainer|kubernetes|\bLXC\b|rocm/(py)?t",
     "cluster": r"slurm|\bsrun\b|/gpfs/|/lustre/|\bNFS\b|cluster|supercomputer|\bHPC\b|shared file ?system",
-    "virtual": r"VMware|VirtualBox|SVGA II|QEMU Virtual|Hyper-V",
-    "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)",
+    "emulated-display": r"VMware|VirtualBox|SVGA II|vmwgfx|bochs-drm",
+    "virtual": r"QEMU|Hyper-V|libvirt|\bVM\b|[Vv]irtual [Mm]achine",
+    "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)|RuntimeError: HIP error",
 }
 _IN_LOG = {
     "miopen": r"MIOpen|miopen",
@@ -56,7 +57,7 @@ _SWITCHES = re.compile(
 KNOWN_WORDS = frozenset(
     {
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS), "apu", "rocm-lists",
-        "no-override", "override", "override-lacks", "override-covers", "override-ignored",
+        "no-override", "override", "override-invalid", "override-lacks", "override-covers", "override-ignored",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-after-5.2", "wheel-holds", "wheel-lacks",
         "rocm-before-gpu", "find-restricted", "segv", "abort", "hang", "exception", "exit-none",
     }
@@ -138,6 +139,9 @@ def _override(facts: Facts, text: str) -> Iterable[str]:
             yield "no-override"
         return
     yield "override"
+    value = facts.env.get("HSA_OVERRIDE_GFX_VERSION")
+    if value and gpus.isa_of_override(value) is None:
+        yield "override-invalid"
     if lacking(facts):
         yield "override-lacks"
     elif known and facts.true_gfx != facts.effective_gfx:
