@@ -14,7 +14,7 @@ _PLATFORM = frozenset(
     {
         "kfd-permission", "kfd-missing", "gpu-unsupported-by-kfd", "pcie-atomics", "hsa-init-failed",
         "kernel-driver-mismatch", "kernel-driver-too-old", "kernel-driver-regression", "gpu-firmware-bug",
-        "gpu-hang-reset", "wrong-torch-build", "override-not-effective", "vram-oom",
+        "gpu-hang-reset", "wrong-torch-build", "override-not-effective",
     }
 )  # fmt: skip
 #: Causes that a build with code for the chip mends.
@@ -22,6 +22,13 @@ _BUILD = frozenset(
     {
         "arch-not-in-wheel", "arch-not-in-rocm-lib", "rocblas-missing-arch", "hipblaslt-missing-arch",
         "override-isa-mismatch",
+    }
+)  # fmt: skip
+#: Causes that lie in the user's own files, variables or batch sizes: no other build mends them.
+_OF_THE_USER = frozenset(
+    {
+        "miopen-db-unusable", "miopen-env-misparse", "miopen-solver-disabled-by-env", "vram-oom",
+        "workspace-too-small", "cold-compile-slow",
     }
 )  # fmt: skip
 
@@ -45,7 +52,10 @@ def _witness(finding: Finding) -> str:
 
 
 def _builds(results: Results) -> Iterator[Mapping[str, str]]:
-    """Of the GPU that the run is about, where something failed on it."""
+    """Of the GPU that the run is about, where something failed on it that another build may mend."""
+    failures = [each for each in results.findings if each.severity == "error" and each.cause not in _BUILD]
+    if failures and all(finding.cause in _OF_THE_USER for finding in failures):
+        return
     broken = failed(outcome for outcome in results.outcomes if outcome.device == device_of(results))
     gpu = _gpu(results, broken[0]) if broken else None
     if gpu is None:
@@ -53,8 +63,7 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
     machine = _installed(results, gpu)
     for row in known_to_break(machine):
         yield _row(row.title, row.text, f"{row.source} ({row.date})")
-    asked_for = any(finding.cause in _BUILD for finding in results.findings)
-    if not asked_for and machine.gfx == machine.effective:
+    if machine.gfx == machine.effective and not any(each.cause in _BUILD for each in results.findings):
         return
     for build in with_code_for(machine.gfx):
         if not build.torch or build.torch != machine.torch:

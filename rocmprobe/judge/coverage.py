@@ -15,9 +15,9 @@ LEVELS_OF_CONFIDENCE = ("low", "medium", "high")
 
 _DTYPES = ("float32", "float16", "bfloat16")
 _DIRECTIONS = {
-    "fwd": "forward",
+    "fwd": "the forward direction",
     "bwd-data": "the gradient of the input",
-    "bwd-weights": "that of the weights",
+    "bwd-weights": "the gradient of the weights",
 }
 #: States of an outcome that says nothing about its question.
 _UNANSWERED = frozenset({"n/a", "skipped", "blocked", "aborted", "probe-error", "xfail"})
