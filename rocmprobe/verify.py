@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
-from rocmprobe.judge.evidence import NATIVE, driver_of, dtypes, of_driver, standing
+from rocmprobe.judge.evidence import NATIVE, driver_of, of_driver, standing
+from rocmprobe.judge.recommend import dtypes_asked
 from rocmprobe.model import BadInput, Results, Setting, from_json
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.shapes import Shapes, read_shapes
@@ -86,7 +87,7 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
     asked = of_driver(results)
-    dtype, purpose = (dtypes(asked) or ("float32",))[0], str(results.options["purpose"])
+    dtype, purpose = dtypes_asked(asked)[0], str(results.options["purpose"])
     setting = next(each for each in results.settings if each.name == name)
     found = standing(asked, setting, dtype, purpose)
     if not found.right:

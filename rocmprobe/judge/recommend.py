@@ -39,7 +39,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
         return None
     results = of_driver(results)
     purpose = "inference" if results.options.get("purpose") == "inference" else "training"
-    asked = _by_weight(results, dtypes(results)) or ("float32",)
+    asked = dtypes_asked(results)
     order = ranked(results, asked[0], purpose)
     best = next((each for each in order if each.right), None)
     measured = _Measured(
@@ -65,13 +65,14 @@ def recommend(results: Results) -> Optional[Recommendation]:
     )
 
 
-def _by_weight(results: Results, found: tuple[str, ...]) -> tuple[str, ...]:
-    """The dtypes by the arithmetic that the user's program has in them, the most first."""
+def dtypes_asked(results: Results) -> tuple[str, ...]:
+    """The dtypes that were asked about, first the one that the recommendation is for: by the arithmetic that
+    the user's program has in them, the most first, else float32."""
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()
     for each in shapes.problems if shapes else ():
         flops[parse_problem(each.problem).dtype] += each.flops
-    return tuple(sorted(found, key=lambda dtype: -flops[dtype]))
+    return tuple(sorted(dtypes(results), key=lambda dtype: -flops[dtype])) or ("float32",)
 
 
 def _path(results: Results) -> str:

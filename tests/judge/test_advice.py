@@ -41,10 +41,11 @@ def test_each_has_a_text_and_a_source_and_stays_what_it_is_in_a_file():
 
 
 def test_what_the_user_s_own_files_break_no_build_mends():
-    databases = {
-        "state": "error", "cause": "miopen-status",
-        "evidence": ("MIOpen Error: Internal error while accessing SQLite database: readonly",),
-    }  # fmt: skip
+    line = (
+        "MIOpen Error: /MIOpen/src/sqlite_db.cpp:220: Internal error while accessing SQLite database: "
+        "unable to open database file"
+    )
+    databases = {"state": "error", "cause": "miopen-status", "evidence": (line,)}
     results = run({**DEAD, **natively(databases)})
     errors = {each.cause for each in judged(results).findings if each.severity == "error"}
     assert "miopen-db-unusable" in errors
