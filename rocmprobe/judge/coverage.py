@@ -107,7 +107,7 @@ def _directions(convolved: list[Outcome], dtype: str, purpose: str) -> Iterator[
 
 
 def _kinds(convolved: list[Outcome]) -> Iterator[str]:
-    problems = [parse_problem(outcome.problem) for outcome in convolved if outcome.problem]
+    problems = [parse_problem(text) for text in {outcome.problem for outcome in convolved} if text]
     kinds = {
         "1-d": any(problem.rank == 1 for problem in problems),
         "3-d": any(problem.rank == 3 for problem in problems),

@@ -75,8 +75,8 @@ def test_first_screen_stands_in_order_above_the_pytest_html_table(rdna1: Rendere
         "rocmprobe run --verify results.json", "medium: High: 15 of 15", "convolution in bfloat16",
         'id="h-identity"', 'id="h-findings"', 'id="h-advice"', "AMD&#39;s own wheels for gfx1010",
         'class="ladder"', 'class="matrix"', 'id="h-per"', 'id="h-throughput"', 'id="h-start-up"',
-        'id="h-validation"', 'id="h-memory"', 'id="h-alternatives"', 'id="h-unlearned"', 'id="h-evidence"', 'id="h-environment"',
-        'id="rocmprobe-results"', 'id="results-table"',
+        'id="h-validation"', 'id="h-memory"', 'id="h-alternatives"', 'id="h-unlearned"',
+        'id="h-evidence"', 'id="h-environment"', 'id="rocmprobe-results"', 'id="results-table"',
     ]  # fmt: skip
     body = page[page.index("<body>") :]
     places = [body.index(mark) for mark in marks]
