@@ -273,7 +273,9 @@ class Configuration:
 @dataclass(frozen=True)
 class Recommendation:
     """The ranked answer. ``per`` maps "dtype/purpose" to a verdict and setting; ``cost`` and
-    ``confidence`` are sentences, ``verify`` a command that exits 0 if and only if it holds."""
+    ``confidence`` are sentences, ``verify`` a command that exits 0 if and only if it holds.
+    ``confidence_level`` is "high", "medium" or "low", by what was covered; ``not_covered`` says what was
+    not. ``advice`` (each with ``title``, ``text``, ``source``) is what no setting can give."""
 
     verdict: str
     sentence: str
@@ -283,6 +285,9 @@ class Recommendation:
     cost: str = ""
     confidence: str = ""
     verify: str = ""
+    confidence_level: str = ""
+    not_covered: tuple[str, ...] = ()
+    advice: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

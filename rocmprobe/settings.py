@@ -74,7 +74,7 @@ def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
     """The flags of ``torch.backends`` that make PyTorch ``torch`` ask MIOpen for a solver in this way;
     None for a version stands for the newest. Empty where that version has no such way."""
     for each in reversed(searches()):
-        if each.name == search and (torch is None or _within(torch, each.torch_since, each.torch_until)):
+        if each.name == search and (torch is None or within(torch, each.torch_since, each.torch_until)):
             return dict(each.torch)
     return {}
 
@@ -139,9 +139,9 @@ def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
         (versions.library, versions.library_version, setting.since, setting.until),
         ("torch", versions.torch, setting.torch_since, setting.torch_until),
     ):
-        if version and since and not _within(version, since, ""):
+        if version and since and not within(version, since, ""):
             return f"{product} {version} does not know this; {since} is the first that does"
-        if version and until and not _within(version, "", until):
+        if version and until and not within(version, "", until):
             return f"{product} {version} does not know this any more; {until} was the last that did"
     if setting.search and versions.torch and not search_flags(setting.search, versions.torch):
         return f"torch {versions.torch} has no flags that make it ask MIOpen in this way ({setting.search})"
@@ -161,7 +161,7 @@ def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
     return f"{', '.join(labels)}: {unread[0].why}"
 
 
-def _within(version: str, since: str, until: str) -> bool:
+def within(version: str, since: str, until: str) -> bool:
     """Whether ``version`` lies between the two, both included; 2.6.1 is within 2.6."""
     found = version_numbers(version)
     last = version_numbers(until)

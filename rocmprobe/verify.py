@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
-from rocmprobe.judge.evidence import driver_of, dtypes, of_driver, standing
+from rocmprobe.judge.evidence import NATIVE, driver_of, of_driver, standing
+from rocmprobe.judge.recommend import dtypes_asked
 from rocmprobe.model import BadInput, Results, Setting, from_json
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.shapes import Shapes, read_shapes
@@ -19,6 +20,11 @@ _NOT_VERIFIED = tuple(
     if (check.exclusive and name not in CONVOLUTIONAL_MODELS)
     or check.rung in ("controls", "primitives", "multi-gpu")
     or name in ("solver", "batch-norm-eval")
+)
+#: What proves nothing of a setting outside of the vendor library where ``default`` is asked, as it always is:
+#: it may hang the GPU once more.
+_OF_THE_LIBRARY = tuple(
+    f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
 )
 
 
@@ -40,18 +46,23 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
         raise BadInput("--estimate: it rests on networks that PyTorch trains; leave out --driver capi")
     if expected is None:
         return asked
-    if texts or asked.estimate:
-        raise BadInput("--verify asks what its results were asked; leave out --shapes, --problem, --estimate")
-    setting = expected.recommendation.configuration.setting if expected.recommendation else None
-    if setting is None:
+    if texts or asked.estimate or asked.only or asked.skip:
+        raise BadInput(
+            "--verify asks what its results were asked; leave out --only, --skip, --shapes, "
+            "--problem, --estimate"
+        )
+    recommended = expected.recommendation
+    setting = recommended.configuration.setting if recommended else None
+    if recommended is None or setting is None:
         raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
+    outside = () if recommended.verdict in NATIVE else _OF_THE_LIBRARY
     ran = expected.options
     simulate = ran["simulate"] and ran["simulate"].replace("<home>", str(Path.home()))
     return RunOptions(
         # A comma makes it a list of names: "default" alone is the name of a set.
         ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
-        skip=_NOT_VERIFIED, simulate=simulate, redact=redact,
-        driver=driver_of(expected), libraries=options["libraries"],
+        only=tuple(ran.get("only") or ()), skip=(*_NOT_VERIFIED, *outside, *(ran.get("skip") or ())),
+        simulate=simulate, redact=redact, driver=driver_of(expected), libraries=options["libraries"],
         shapes=from_json(Shapes, ran["shapes"]) if ran.get("shapes") else None,
         estimate=str(ran.get("estimate") or ""),
     )  # fmt: skip
@@ -76,7 +87,7 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
     asked = of_driver(results)
-    dtype, purpose = (dtypes(asked) or ("float32",))[0], str(results.options["purpose"])
+    dtype, purpose = dtypes_asked(asked)[0], str(results.options["purpose"])
     setting = next(each for each in results.settings if each.name == name)
     found = standing(asked, setting, dtype, purpose)
     if not found.right:

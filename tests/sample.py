@@ -323,6 +323,15 @@ def rdna1() -> Results:
             "stands in for the GPU",
             confidence="High: 15 of 15 results within half of their limits, each tried twice.",
             verify="rocmprobe run --verify results.json",
+            confidence_level="medium",
+            not_covered=("convolution in bfloat16", "the GPU itself: the machine was simulated"),
+            advice=(
+                {
+                    "title": "AMD's own wheels for gfx1010",
+                    "text": "AMD's nightly index names a package for it.",
+                    "source": "https://github.com/ROCm/TheRock/blob/main/RELEASES.md (2026-06-18)",
+                },
+            ),
         ),
     )  # fmt: skip
 
@@ -396,7 +405,10 @@ HOSTILE = (
     "<a href=javascript:alert(3)>\u2028\u2029\u202e\x1b[31mred\x1b]0;title\x07\x00\ufffe\ud800&amp;"
     "[bold]rich[/bold]"
 )
-_CLOSED = ("state", "severity", "verdict", "rung", "direction", "check", "dtype", "schema_version")
+_CLOSED = (
+    "state", "severity", "verdict", "rung", "direction", "check", "dtype", "schema_version",
+    "confidence_level",
+)  # fmt: skip
 
 
 def hostile(results: Results) -> Any:

@@ -360,3 +360,5 @@ class TestMachines:
         recommendation = made.results.recommendation
         assert recommendation
         assert recommendation.configuration.setting == "vendor-off"
+        again = run_rocmprobe(tmp_path / "again", "--verify", made.folder / "results.json")
+        assert again.ended.returncode == 0, again.ended.stdout

@@ -1,12 +1,15 @@
-"""Every simulated machine that ships: the layer at fault, the cause, and what is recommended."""
+"""Every simulated machine that ships: the layer at fault, the cause, what is recommended, whether that is
+verified there, and what else would have changed it."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import mutations
 import pytest
 from runs import Run, run
 
@@ -134,6 +137,22 @@ def test_every_machine_that_ships_is_in_the_table() -> None:
     assert {expected.machine for expected in MACHINES} == set(machine_names()) - {ALL}
 
 
+@pytest.fixture(scope="module")
+def verified(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """What is recommended on each, asked again there by the command that the results give."""
+    folder = tmp_path_factory.mktemp("verified")
+
+    def verify(name: str) -> Run:
+        recommendation = runs[name].results.recommendation
+        assert recommendation is not None
+        program, command, *arguments = shlex.split(recommendation.verify)
+        assert (program, command) == ("rocmprobe", "run")
+        return run(folder / name, *arguments)
+
+    with ThreadPoolExecutor(3) as pool:
+        return dict(zip(runs, pool.map(verify, runs)))
+
+
 @pytest.mark.parametrize("expected", MACHINES, ids=lambda expected: expected.machine)
 class TestVerdicts:
     def results(self, expected: Expected, runs: dict[str, Run]) -> Results:
@@ -152,6 +171,21 @@ class TestVerdicts:
         recommendation = self.results(expected, runs).recommendation
         assert recommendation is not None
         assert recommendation.configuration.setting == expected.recommended
+
+    def test_the_recommendation_is_verified_on_the_same_machine(
+        self, expected: Expected, verified: dict[str, Run]
+    ) -> None:
+        made = verified[expected.machine]
+        assert made.ended.returncode == 0, made.ended.stdout + made.ended.stderr
+        assert f"{expected.recommended} holds: " in made.ended.stdout
+        library = [outcome for outcome in made.results.outcomes if outcome.rung in ("conv", "train")]
+        native = {each.name for each in made.results.settings if each.verdict.startswith("native")}
+        if expected.recommended not in native:
+            assert {outcome.setting for outcome in library} == {expected.recommended}
+
+    def test_it_changes_when_and_only_when_it_should(self, expected: Expected, runs: dict[str, Run]) -> None:
+        results = self.results(expected, runs)
+        assert sum(check(results) for check in mutations.CHECKS) > len(results.outcomes)
 
     def test_nothing_went_wrong_in_rocmprobe_itself(self, expected: Expected, runs: dict[str, Run]) -> None:
         results = self.results(expected, runs)

@@ -18,9 +18,5 @@ def judged(results: Results) -> Results:
     """``results`` with their findings and recommendation, what the user's program takes, and the estimate
     where one was asked for."""
     results = replace(results, step_times=step_times(results))
-    return replace(
-        results,
-        findings=diagnose(results),
-        recommendation=recommend(results),
-        estimate=estimate(results),
-    )
+    results = replace(results, findings=diagnose(results))
+    return replace(results, recommendation=recommend(results), estimate=estimate(results))

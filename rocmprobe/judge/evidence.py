@@ -45,6 +45,12 @@ class Standing:
         """Right on everything asked, something was asked, and nothing that fails elsewhere was left out."""
         return bool(self.counted) and not self.against and not self.unproven
 
+    @property
+    def stable(self) -> bool:
+        """No convolution came out different, to the bit, when it was run again. What is right now and wrong
+        then is flaky, which is a failure."""
+        return all(outcome.numerics.get("repeatable") is not False for outcome in self.counted)
+
 
 def driver_of(results: Results) -> str:
     """The driver that findings and recommendation rest on: torch where it was asked, since it is what
@@ -99,15 +105,20 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """The failures that ``setting`` may share, of checks that are asked under few settings and not under it:
-    ``default`` stands for the others that go through the vendor library, ``bypass`` for those with it."""
-    stands_for_it = "default" if setting.verdict in NATIVE else setting.verdict
+    """The failures that ``setting`` may share, of checks that are asked under few settings and not under
+    it."""
     asked = {outcome.check for outcome in results.outcomes if outcome.setting == setting.name}
     return failed(
         outcome
-        for outcome in _counted(results, stands_for_it, dtype, purpose)
+        for outcome in _counted(results, stands_for(setting), dtype, purpose)
         if outcome.check in _UNDER_FEW_SETTINGS and outcome.check not in asked
     )
+
+
+def stands_for(setting: Setting) -> str:
+    """The setting that answers for ``setting`` where few were asked: ``default`` for those that go through
+    the vendor library, ``bypass`` for those with it."""
+    return "default" if setting.verdict in NATIVE else setting.verdict
 
 
 def _under_autocast(outcome: Outcome) -> bool:

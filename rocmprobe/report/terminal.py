@@ -46,9 +46,16 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         if program:
             console.print(styled(("Your model: ", "dim"), (f"{program}.", "")))
         if recommendation.confidence:
-            console.print(styled(("Confidence: ", "dim"), (recommendation.confidence, "")))
+            told = ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))
+            console.print(styled(("Confidence: ", "dim"), (told, "")))
+        if recommendation.not_covered:
+            console.print(styled(("Not covered: ", "dim"), ("; ".join(recommendation.not_covered), "")))
         if recommendation.verify:
             console.print(styled(("Check it again: ", "dim"), (recommendation.verify, "")), soft_wrap=True)
+        for row in recommendation.advice:
+            console.print(
+                styled(("Besides: ", "dim"), (f"{row['title']}. {row['text']} ", ""), (row["source"], "dim"))
+            )
     if results.estimate:
         console.print(styled(("Estimate: ", "dim"), (models.line(results), "")))
     print_findings(results.findings, console)

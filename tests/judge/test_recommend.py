@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import pytest
 import synthetic
+from rich.console import Console
 from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
 
 from rocmprobe.judge import judged, recommend
-from rocmprobe.model import VERDICTS, Attempt, Fact, Machine
+from rocmprobe.model import DIRECTIONS, VERDICTS, Attempt, Fact, Machine
+from rocmprobe.verify import verified
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 ONLY_CPU = {**everywhere("error"), **everywhere("blocked", "training-step/*")}
@@ -402,3 +405,21 @@ class TestProblemMatrix:
         )
         assert found.layer == "miopen-exec"
         assert not [each for each in judged(run()).findings if each.id == "problem-matrix"]
+
+
+def test_what_is_verified_is_the_dtype_that_is_recommended():
+    """A program that computes in float16: there the setting must hold, and in float32 it need not."""
+    recorded = {"problem": synthetic.FP16, "counts": dict.fromkeys(DIRECTIONS, 1), "step_counts": {}}
+    shapes = {"problems": [recorded], "steps": None, "torch": []}
+    expected = run(purpose="training")
+    expected = dataclasses.replace(expected, options={**expected.options, "shapes": shapes})
+    expected = judged(expected)
+    assert expected.recommendation.configuration.setting == "default"
+
+    def holds(changes):
+        again = dataclasses.replace(run(changes), options=expected.options)
+        return verified(expected, again, Console(file=io.StringIO()))
+
+    assert holds({})
+    assert holds({f"default/convolution/{FP32}/*": "wrong"})
+    assert not holds({f"default/convolution/{synthetic.FP16}/*": "wrong"})

@@ -38,6 +38,8 @@ def test_run_tells_verdict_block_findings_counts_and_paths() -> None:
         "rocmprobe.bypass.install()", "✕ MIOpen cannot run any convolution", "31 error", "58 pass",
         "reports/one/report.html",
         "rocmprobe run --verify results.json", "times that of vendor-off on the CPU that",
+        "Confidence: medium: High", "Not covered: convolution in bfloat16; the GPU itself",
+        "Besides: AMD's own wheels for gfx1010. AMD's nightly index",
     ):  # fmt: skip
         assert part in text
 

@@ -1,0 +1,112 @@
+"""Which setting comes first: right, stable, fast, small in memory, and then little changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rocmprobe.judge.comparison import SAME_TIME, Seconds
+from rocmprobe.judge.evidence import NATIVE, Standing, standing, times
+from rocmprobe.judge.peaks import SAME_MEMORY, peaks
+from rocmprobe.model import VERDICTS, Results, Setting
+
+#: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
+#: the worst (p90) of a change.
+WORTH_A_CHANGE = 1.5
+
+
+def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
+    """Every setting that was asked: the best, the other right ones by speed, then those that fail."""
+    found = [standing(results, setting, dtype, purpose) for setting in results.settings]
+    found = [each for each in found if each.counted]
+    right = [each for each in found if each.right]
+    if not right:
+        return found
+    best = _best(results, right, dtype, purpose)
+    seconds = seconds_of(results, right, dtype, purpose)
+    others = sorted(
+        (each for each in right if each is not best),
+        key=lambda each: (
+            each.setting.verdict == "cpu", not each.stable, seconds.get(each.setting.name, math.inf),
+            _change(each),
+        ),
+    )  # fmt: skip
+    return [best, *others, *(each for each in found if not each.right)]
+
+
+def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> Standing:
+    """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Of two changes the stable one
+    comes first. Where some settings were timed and others could not be, one that was timed wins; of those
+    that are as fast, the ones that take as little memory as the least. On a simulated machine native speed
+    is another library's, so there a native setting that is right is not outrun."""
+    left = [each for each in right if each.setting.verdict != "cpu"] or right
+    unchanged = next((each for each in left if each.setting.verdict == "native"), None)
+    if unchanged and not _change_pays(results, unchanged, left, dtype, purpose):
+        return unchanged
+    left = [each for each in left if each.stable] or left
+    natives = [each for each in left if each.setting.verdict in NATIVE]
+    if results.simulated and natives:
+        left = natives
+    seconds = seconds_of(results, left, dtype, purpose)
+    left = [each for each in left if _among_least(each, seconds, SAME_TIME, math.inf)]
+    memory = peaks(results, [each.setting for each in left], dtype, purpose)
+    left = [each for each in left if _among_least(each, memory, SAME_MEMORY, 0.0)]
+    return min(left, key=_change)
+
+
+def _among_least(each: Standing, found: Mapping[str, float], alike: float, unknown: float) -> bool:
+    """Whether a setting is no more than ``alike`` times the least of ``found``; what is not in it counts as
+    ``unknown``."""
+    return not found or found.get(each.setting.name, unknown) <= alike * min(found.values())
+
+
+def _change_pays(
+    results: Results, unchanged: Standing, others: list[Standing], dtype: str, purpose: str
+) -> bool:
+    """Whether some other setting is so much faster that the spread of the times cannot explain it.
+
+    Never on a simulated machine: there native speed is that of another library on another device.
+    """
+    names = [each.setting.name for each in others if each.stable]
+    names.append(unchanged.setting.name)
+    own = times(results, names, dtype, purpose, "_p10").get(unchanged.setting.name)
+    theirs = times(results, names, dtype, purpose, "_p90")
+    if results.simulated or own is None:
+        return False
+    return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
+
+
+def seconds_of(
+    results: Results, found: list[Standing], dtype: str, purpose: str, quantile: str = ""
+) -> dict[str, float]:
+    """Seconds by setting, of those that are right. Where settings run the very same convolutions, what
+    their times differ by is noise, and the smallest stands for all."""
+    right = [each.setting for each in found if each.right]
+    seconds = times(results, [setting.name for setting in right], dtype, purpose, quantile)
+    alike = {setting.name: _alike(results, setting) for setting in right if setting.name in seconds}
+    return {
+        name: min(seconds[other] for other in alike if alike[other] == kind) for name, kind in alike.items()
+    }
+
+
+def spreads(results: Results, found: list[Standing], dtype: str, purpose: str) -> dict[str, Seconds]:
+    """The same with the spread, of those settings that have one."""
+    median, p10, p90 = (seconds_of(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
+    return {
+        name: Seconds(median[name], p10[name], p90[name]) for name in median if name in p10 and name in p90
+    }
+
+
+def _alike(results: Results, setting: Setting) -> str:
+    """What the convolutions of a setting share with those of another: the bypass is one code, and so is
+    the CPU's library that stands in for a simulated machine's."""
+    if setting.bypass:
+        return "bypass"
+    return "native" if results.simulated and setting.verdict in NATIVE else setting.name
+
+
+def _change(each: Standing) -> tuple[int, int]:
+    """How much a setting changes: what kind of change, then how many switches."""
+    setting = each.setting
+    switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)
+    return VERDICTS.index(setting.verdict), switches

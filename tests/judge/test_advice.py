@@ -1,0 +1,97 @@
+"""What no setting can give: it follows the findings and the facts, where the verdict asks for it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from synthetic import STATUS, blocked_by_convolution, card, natively, run
+
+from rocmprobe.judge import judged
+from rocmprobe.model import Fact, from_json, to_json
+from rocmprobe.model import Recommendation as Told
+
+DEAD = {**natively(STATUS), **blocked_by_convolution()}
+
+
+def advice(results):
+    return judged(results).recommendation.advice
+
+
+def titles(results):
+    return [row["title"] for row in advice(results)]
+
+
+def machine(**facts):
+    found = card()
+    return dataclasses.replace(
+        found, facts={**found.facts, **{name.replace("__", "."): fact for name, fact in facts.items()}}
+    )
+
+
+def test_none_where_convolution_works_as_it_comes():
+    assert advice(run()) == ()
+    assert advice(run(backend="cudnn")) == ()
+
+
+def test_each_has_a_text_and_a_source_and_stays_what_it_is_in_a_file():
+    found = judged(run(DEAD)).recommendation
+    assert found.advice
+    assert all(row["title"] and row["text"] and row["source"] for row in found.advice)
+    assert from_json(Told, to_json(found)) == found
+
+
+def test_what_the_user_s_own_files_break_no_build_mends():
+    line = (
+        "MIOpen Error: /MIOpen/src/sqlite_db.cpp:220: Internal error while accessing SQLite database: "
+        "unable to open database file"
+    )
+    databases = {"state": "error", "cause": "miopen-status", "evidence": (line,)}
+    results = run({**DEAD, **natively(databases)})
+    errors = {each.cause for each in judged(results).findings if each.severity == "error"}
+    assert "miopen-db-unusable" in errors
+    assert titles(results) == []
+
+
+def test_a_user_without_the_group_is_told_to_join_it():
+    gpu = card().gpus[0]
+    found = dataclasses.replace(
+        machine(kfd__device=Fact("no permission", "open(/dev/kfd)"), access__groups_needed=Fact(["render"])),
+        gpus=(dataclasses.replace(gpu, apu=Fact(False)),),
+    )
+    results = run(backend="onednn", machine=found)
+    (row,) = advice(results)
+    assert row["text"] == "sudo usermod -a -G render $USER, then log in again."
+    assert row["source"] == "/dev/kfd: no permission, from open(/dev/kfd)"
+
+
+def test_a_torch_for_another_kind_of_gpu_is_told():
+    found = machine(torch__kind=Fact("cpu", "torch/version.py"))
+    (row,) = advice(run(backend="onednn", machine=found))
+    assert "is a cpu build" in row["title"]
+    assert "https://download.pytorch.org/whl/" in row["text"]
+
+
+def test_a_slot_without_pcie_atomics_is_told():
+    gpu = dataclasses.replace(
+        card().gpus[0], address=Fact("0000:0b:00.0"), driver=Fact("amdgpu"), pci_id=Fact("0x731f"),
+        apu=Fact(False),
+    )  # fmt: skip
+    line = "kfd kfd: amdgpu: skipped device 1002:731f, PCI rejects atomics 730<0"
+    facts = {
+        "kfd__device": Fact("present"), "kfd__unlisted": Fact(["0000:0b:00.0"], "the nodes of KFD"),
+        "dmesg__events": Fact([{"kind": "kfd-rejects-atomics", "line": line, "count": 1}]),
+    }  # fmt: skip
+    results = run(backend="onednn", machine=dataclasses.replace(machine(**facts), gpus=(gpu,)))
+    assert "Put the card into a slot wired to the processor" in " ".join(
+        row["text"] for row in advice(results)
+    )
+
+
+def test_the_build_is_that_of_the_card_that_failed():
+    second = card("gfx1102", "gfx1102").gpus[0]
+    results = run(DEAD, machine=dataclasses.replace(card(), gpus=(second, card().gpus[0])))
+    isas = {"native_isa": "gfx1010", "effective_isa": "gfx1030"}
+    outcomes = tuple(dataclasses.replace(each, **isas) for each in results.outcomes)
+    told = " ".join(titles(dataclasses.replace(results, outcomes=outcomes)))
+    assert "gfx1010" in told
+    assert "gfx1102" not in told

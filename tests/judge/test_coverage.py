@@ -1,0 +1,109 @@
+"""What a recommendation rests on, and what it says that it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from synthetic import STATUS, natively, run
+
+from rocmprobe.judge import recommend
+
+
+def options(results, **more):
+    return dataclasses.replace(results, options={**results.options, **more})
+
+
+@pytest.mark.parametrize(
+    ("results", "level"),
+    [
+        pytest.param(options(run(), level="standard"), "high", id="whole, broad and real"),
+        pytest.param(run(), "medium", id="level quick"),
+        pytest.param(options(run(), shapes={"problems": []}), "high", id="a program's own problems"),
+        pytest.param(options(run(), level="long", only=["convolution"]), "medium", id="narrowed"),
+        pytest.param(options(run(), level="long", problems=["x"]), "medium", id="problems by hand"),
+        pytest.param(options(run(simulated="m"), level="standard"), "medium", id="simulated"),
+        pytest.param(run(simulated="m"), "low", id="simulated and quick"),
+        pytest.param(run(partial=True), "low", id="cut off and quick"),
+        pytest.param(run({"default/convolution/*": "probe-error"}), "low", id="unanswered and quick"),
+    ],
+)
+def test_the_word_for_it(results, level):
+    assert recommend(results).confidence_level == level
+
+
+def left_out(results):
+    return recommend(results).not_covered
+
+
+class TestNotCovered:
+    def test_dtypes(self):
+        assert "convolution in bfloat16" in left_out(run())
+        assert "convolution in float16 and bfloat16" in left_out(run({"*fp16*": "n/a"}))
+
+    def test_it_is_about_the_setting_that_is_recommended(self):
+        only = {**natively(STATUS), "vendor-off/convolution*/*fp16*": "blocked"}
+        assert recommend(run(only)).configuration.setting == "vendor-off"
+        assert "convolution in float16 and bfloat16" in left_out(run(only))
+
+    def test_directions(self):
+        assert not any("gradient" in words for words in left_out(run()))
+        forward = run({"*/bwd-*": "n/a"})
+        assert "of float32 convolution the gradient of the input and the gradient of the weights" in left_out(
+            forward
+        )
+        assert any(words.startswith("training:") for words in left_out(run(purpose="inference")))
+
+    def test_kinds(self):
+        assert "1-d convolution" in left_out(run())
+        plain = run({"*/convolution-kinds/*": "skipped", "*/problem-matrix/*": "skipped"})
+        assert "1-d, 3-d, transposed and depthwise convolution" in left_out(plain)
+
+    def test_what_stands_beside_convolution(self):
+        assert "batch norm and a training step" not in left_out(run())
+        without = run({"*/training-step/*": "n/a", "*/batch-norm/*": "n/a"})
+        assert "batch norm and a training step" in left_out(without)
+        assert "memory" in left_out(run())
+        assert "speed" in left_out(run({"*/throughput/*": "blocked"}))
+        assert "speed" not in left_out(run())
+
+    def test_levels(self):
+        assert (
+            "the problems of level standard and long, and those of your own program (--shapes)"
+            in left_out(run())
+        )
+        assert "the problems of level long, and those of your own program (--shapes)" in left_out(
+            options(run(), level="standard")
+        )
+        assert not any("level" in words for words in left_out(options(run(), level="long")))
+
+    def test_other_devices_a_cut_and_a_machine_that_is_not_there(self):
+        results = run(partial=True, simulated="m")
+        second = dataclasses.replace(results.outcomes[0], id="cuda:1/x", device="cuda:1")
+        results = dataclasses.replace(results, outcomes=(*results.outcomes, second))
+        assert left_out(results)[-3:] == (
+            "cuda:1: the recommendation is about cuda:0",
+            "what the run had not come to when it ended",
+            "the GPU itself: the machine was simulated",
+        )
+
+    def test_the_library_alone(self):
+        results = run()
+        alone = tuple(dataclasses.replace(each, driver="capi") for each in results.outcomes)
+        assert "PyTorch: the library was asked alone" in left_out(
+            dataclasses.replace(results, outcomes=alone)
+        )
+
+
+def test_where_nothing_is_safe_it_says_so_and_why():
+    told = recommend(run({"*/convolution/*": STATUS, "*/elementwise/float32": "crash"}))
+    assert told.verdict == "none"
+    assert told.sentence.startswith(
+        "No safe configuration was found: float32 convolution did not hold under any setting tried. "
+        "The lowest that fails is cuda:0/torch/default/elementwise/float32: crash."
+    )
+    assert "The CPU was not tried" not in told.sentence
+    without = run({"*/convolution/*": STATUS}, wanted="vendor-off")
+    assert "The CPU was not tried." in recommend(without).sentence
+    blocked = recommend(run({"*": "blocked"})).sentence
+    assert "Nothing could be asked." in blocked

@@ -1,0 +1,94 @@
+"""One outcome, fact, time or amount of memory is changed: the recommendation changes when, and only when, it
+should (the rule is in docs/recommendation.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import mutations
+import pytest
+import sample
+from synthetic import STATUS, blocked_by_convolution, everywhere, natively, run
+
+from rocmprobe.judge import judged
+from rocmprobe.model import Fact
+
+DEAD = {**natively(STATUS), **blocked_by_convolution()}
+FEW = {"wanted": "no-winograd,gemm-only,vendor-off,bypass,bypass+vendor-off,cpu"}
+WORLDS = {
+    "healthy": run(**FEW),
+    "native dead": run(DEAD, **FEW),
+    "native dead, for inference": run(DEAD, purpose="inference", **FEW),
+    "one switch cures": run({**everywhere("wrong"), "no-winograd/convolution/*": "pass"}, **FEW),
+    "only the CPU": run({**everywhere("error"), **everywhere("blocked", "training-step/*")}, **FEW),
+    "nothing": run({"*/convolution/*": "wrong"}, **FEW),
+    "half precision broken": run({"*/convolution/*fp16*": "wrong", "gemm-only/*": "pass"}, **FEW),
+    "simulated": run(DEAD, simulated="somewhere", **FEW),
+    "of the report's tests": sample.rdna1(),
+}
+
+
+@pytest.mark.parametrize("check", mutations.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("world", WORLDS)
+def test_it_changes_when_and_only_when_it_should(world, check):
+    assert check(WORLDS[world]) > 0
+
+
+def timed(results, setting, factor):
+    """The setting takes ``factor`` times as long."""
+    outcomes = tuple(
+        dataclasses.replace(each, timings={key: factor * value for key, value in each.timings.items()})
+        if (each.setting, each.check) == (setting, "throughput")
+        else each
+        for each in results.outcomes
+    )
+    return dataclasses.replace(results, outcomes=outcomes)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.05, 0.95, 3.0, 0.3])
+@pytest.mark.parametrize("setting", ["vendor-off", "bypass", "cpu", "no-winograd"])
+def test_a_time_matters_beyond_noise_and_of_right_settings_on_the_device(setting, factor):
+    found = mutations.answers(timed(WORLDS["native dead"], setting, factor))["float32/training"]
+    # The bypass has a second setting of the same speed, so that it cannot become slow by one of them.
+    slower, faster = setting == "vendor-off" and factor > 1.1, setting == "bypass" and factor < 0.9
+    assert found[0] == ("bypass" if slower or faster else "vendor-off")
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(0.9, "native"), (0.7, "native"), (0.3, "vendor-off")])
+def test_a_working_machine_is_changed_for_a_gain_that_no_noise_explains(factor, verdict):
+    assert mutations.answers(timed(WORLDS["healthy"], "vendor-off", factor))["float32/training"][0] == verdict
+
+
+class TestAdvice:
+    """It follows the facts, which the choice does not."""
+
+    def of(self, **facts):
+        results = WORLDS["native dead"]
+        machine = results.machine
+        torch = {"torch.version": Fact(facts.get("torch", "2.0.1+rocm5.4.2"), "torch")}
+        gpu = machine.gpus[0]
+        if "isa" in facts:
+            native, effective = facts["isa"]
+            gpu = dataclasses.replace(gpu, native_isa=Fact(native), effective_isa=Fact(effective))
+        machine = dataclasses.replace(machine, gpus=(gpu,), facts={**machine.facts, **torch})
+        isas = {"native_isa": gpu.native_isa.value, "effective_isa": gpu.effective_isa.value}
+        outcomes = tuple(dataclasses.replace(each, **isas) for each in results.outcomes)
+        found = judged(dataclasses.replace(results, machine=machine, outcomes=outcomes)).recommendation
+        assert (found.verdict, found.configuration.setting) == ("vendor-off", "vendor-off")
+        return [row["title"] for row in found.advice]
+
+    def test_of_a_version(self):
+        broken = "ROCm 5.3 and newer break RDNA1 cards that pretend to be gfx1030"
+        assert self.of()[0] == broken
+        assert broken not in self.of(torch="1.13.1+rocm5.2")
+        assert "torch 1.13.1+rocm5.2" in " ".join(self.of())
+        assert "torch 1.13.1+rocm5.2" not in " ".join(self.of(torch="1.13.1+rocm5.2"))
+
+    def test_of_an_isa(self):
+        assert "AMD's own wheels for gfx1010" in self.of()
+        assert self.of(isa=("gfx1102", "gfx1100"), torch="2.3.0+rocm6.0")[:2] == [
+            "ROCm 6.0 and newer break gfx1102 cards that pretend to be gfx1100",
+            "An official PyTorch wheel with code for gfx1102",
+        ]
+        assert self.of(isa=("gfx1100", "gfx1100"), torch="2.3.0+rocm6.0") == []
+        assert self.of(isa=(None, None)) == []

@@ -1,0 +1,118 @@
+"""Each rank of the recommendation alone: right, stable, fast, small in memory, little changed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from synthetic import STATUS, TIMED, blocked_by_convolution, natively, run
+
+from rocmprobe.judge import recommend
+from rocmprobe.model import Outcome
+
+DEAD = {**natively(STATUS), **blocked_by_convolution()}
+UNSTABLE = {"state": "pass", "numerics": {"repeatable": False}}
+FAST_OFF = {"vendor-off": (0.2, 0.2, 0.2)}
+MIB = 2**20
+
+
+def chosen(results):
+    return recommend(results).configuration.setting
+
+
+def with_memory(results, state="pass", dtype="float32", above=0, workspace=0, **peaks):
+    """``peaks``: bytes by setting; a setting's name with _ for -."""
+    asked = tuple(
+        Outcome(
+            f"cuda:0/torch/{name.replace('_', '-')}/memory/{TIMED}", "cuda:0", "torch",
+            name.replace("_", "-"), "memory", "conv", state, problem=TIMED, dtype=dtype,
+            memory={
+                "peak_bytes": peak, "above_output_bytes": above or peak,
+                "forward_workspace_bytes": workspace,
+            },
+        )
+        for name, peak in peaks.items()
+    )  # fmt: skip
+    return dataclasses.replace(results, outcomes=(*results.outcomes, *asked))
+
+
+class TestStable:
+    def test_a_change_whose_bits_differ_does_not_outrank_one_whose_bits_do_not(self):
+        assert chosen(run({**DEAD, "vendor-off/convolution/*": UNSTABLE})) == "bypass"
+        assert chosen(run({**DEAD, "vendor-off/convolution/*": UNSTABLE}, seconds=FAST_OFF)) == "bypass"
+
+    def test_a_faster_one_whose_bits_differ_changes_no_working_machine(self):
+        results = run({"vendor-off/convolution/*": UNSTABLE}, seconds=FAST_OFF)
+        assert chosen(results) == "default"
+        assert chosen(run(seconds=FAST_OFF)) == "vendor-off"
+
+    def test_where_all_differ_speed_decides(self):
+        results = run({**DEAD, "*off/convolution/*": UNSTABLE, "bypass*/convolution/*": UNSTABLE})
+        assert chosen(results) == "vendor-off"
+
+    def test_a_working_machine_is_left_as_it_is_and_it_is_told(self):
+        results = run({"default/convolution/*": UNSTABLE})
+        assert chosen(results) == "default"
+        assert "two runs of one convolution differed, both within the limits" in recommend(results).confidence
+        assert "two runs" not in recommend(run()).confidence
+
+    def test_the_cpu_does_not_come_before_a_device_whose_bits_differ(self):
+        only = {f"{name}/convolution/*": "wrong" for name in ("bypass", "bypass+vendor-off")}
+        assert chosen(run({**DEAD, **only, "vendor-off/convolution/*": UNSTABLE})) == "vendor-off"
+
+    def test_flaky_is_a_failure(self):
+        assert chosen(run({**DEAD, "vendor-off/convolution/*": "flaky"})) == "bypass"
+
+
+class TestMemory:
+    def test_of_two_that_are_as_fast_the_one_that_takes_less(self):
+        assert chosen(with_memory(run(DEAD), vendor_off=300 * MIB, bypass=100 * MIB)) == "bypass"
+        assert chosen(with_memory(run(DEAD), vendor_off=100 * MIB, bypass=300 * MIB)) == "vendor-off"
+
+    def test_a_fifth_more_is_no_difference(self):
+        assert chosen(with_memory(run(DEAD), vendor_off=119 * MIB, bypass=100 * MIB)) == "vendor-off"
+
+    def test_speed_comes_before_memory(self):
+        results = run(DEAD, seconds={"vendor-off": (0.2, 0.2, 0.2)})
+        assert chosen(with_memory(results, vendor_off=900 * MIB, bypass=MIB)) == "vendor-off"
+
+    def test_a_working_machine_is_not_changed_for_memory(self):
+        assert chosen(with_memory(run(), default=900 * MIB, vendor_off=MIB)) == "default"
+
+    def test_what_was_not_measured_is_no_reason(self):
+        assert chosen(with_memory(run(DEAD), bypass=MIB)) == "vendor-off"
+
+    def test_more_than_was_predicted_is_measured_as_well(self):
+        results = with_memory(run(DEAD), state="wrong", vendor_off=300 * MIB, bypass=100 * MIB)
+        assert chosen(results) == "bypass"
+
+    def test_of_another_dtype_says_nothing(self):
+        results = with_memory(run(DEAD), dtype="float16", vendor_off=300 * MIB, bypass=100 * MIB)
+        assert chosen(results) == "vendor-off"
+
+    def test_for_inference_the_forward_counts(self):
+        """The output is 100 MiB, and one of them takes 250 MiB more in the backward."""
+        output, more = 100 * MIB, 350 * MIB
+
+        def measured(purpose):
+            results = with_memory(run(DEAD, purpose=purpose), vendor_off=more, above=more - output)
+            return with_memory(results, bypass=2 * output, above=output, workspace=output)
+
+        assert chosen(measured("training")) == "bypass"
+        assert chosen(measured("inference")) == "vendor-off"
+
+    @pytest.mark.parametrize("nonsense", [None, True, "much", -1, float("nan"), float("inf")])
+    def test_what_is_no_amount_is_none(self, nonsense):
+        assert chosen(with_memory(run(DEAD), vendor_off=nonsense, bypass=MIB)) == "vendor-off"
+
+    def test_it_is_told_what_the_choice_costs(self):
+        found = recommend(with_memory(run(DEAD), vendor_off=300 * MIB, bypass=100 * MIB))
+        assert "its peak of memory over the memory problems is 0.33 times that of vendor-off" in found.cost
+        rows = {row["setting"]: row["peak_bytes"] for row in found.alternatives}
+        assert (rows["vendor-off"], rows["bypass+vendor-off"], rows["cpu"]) == (300 * MIB, 100 * MIB, None)
+
+
+def test_of_two_that_are_alike_the_smaller_change():
+    assert chosen(run(DEAD)) == "vendor-off"
+    only = {"vendor-off/convolution/*": "wrong"}
+    assert chosen(run({**DEAD, **only})) == "bypass"
