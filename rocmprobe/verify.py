@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
+from rocmprobe.expectations import observed
 from rocmprobe.judge.evidence import driver_of, dtypes, of_driver, standing
 from rocmprobe.model import BadInput, Results, Setting, from_json
 from rocmprobe.runner.options import RunOptions
@@ -75,7 +77,8 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     """Whether the recommended setting is right on all that it was recommended for."""
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
-    asked = of_driver(results)
+    came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
+    asked = of_driver(came)
     dtype, purpose = (dtypes(asked) or ("float32",))[0], str(results.options["purpose"])
     setting = next(each for each in results.settings if each.name == name)
     found = standing(asked, setting, dtype, purpose)

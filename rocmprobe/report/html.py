@@ -82,6 +82,11 @@ def _longrepr(outcome: Outcome) -> str:
     if look.pytest == "skipped":
         return text.plain(f"{outcome.state}: {why or look.meaning}")
     lines = [f"{outcome.state}: {why or look.meaning}", *outcome.evidence[1:]]
+    known = outcome.expected
+    if known:
+        lines.insert(
+            1, f"came to {known.state}; expected by {known.source}: {known.reason} {known.link}".rstrip()
+        )
     for number, attempt in enumerate(outcome.attempts, 1):
         took = text.seconds(attempt.seconds)
         lines.append(f"attempt {number}: {attempt.state}, {took} {attempt.message}".rstrip())
