@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.changes import BASELINE, Expected
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, BadInput, Machine, Outcome, Results
 
 
@@ -18,6 +19,11 @@ class Baseline:
     started: str
     rocmprobe: str
     states: Mapping[str, str]
+
+    def expected(self, outcome: Outcome) -> Expected:
+        """What to say of an outcome that failed here."""
+        reason = f"it came to {self.states[outcome.id]} in the baseline, a run of {self.started}"
+        return Expected(outcome.state, BASELINE, reason)
 
 
 def fails(state: Optional[str]) -> bool:

@@ -101,6 +101,7 @@ def _version(machine: Machine, of: str, driver: str) -> str:
     return numbers[0] if numbers else ""
 
 
+@lru_cache(maxsize=256)
 def _met(wanted: str, version: str) -> bool:
     """Whether ``version`` is one of the specifier ``wanted``; one that is not known is none."""
     try:
@@ -111,8 +112,8 @@ def _met(wanted: str, version: str) -> bool:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What is expected of the outcomes of one machine. What ``baseline`` tells of a question comes first:
-    it is of this very machine; the table speaks where the baseline learned nothing."""
+    """What is expected of the outcomes of one machine. What ``baseline`` tells of a question counts first,
+    for it is of this very machine: what worked there is expected to work, whatever the table says."""
 
     machine: Machine
     baseline: Optional[Baseline] = None
@@ -121,14 +122,24 @@ class Expectations:
     def marked(self, outcome: Outcome) -> Outcome:
         """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing."""
         plain = observed(outcome)
-        before = self.baseline.states.get(plain.id) if self.baseline else None
-        if fails(before) or works(before):
-            expected = _by_baseline(plain, str(before), self.baseline)
-        else:
-            expected = self._by_table(plain)
+        if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
+            return outcome
+        expected = self._expected(plain)
         if expected is None:
             return plain
         return replace(plain, state="xfail" if fails(plain.state) else "xpass", expected=expected)
+
+    def _expected(self, outcome: Outcome) -> Optional[Expected]:
+        before = self.baseline.states.get(outcome.id) if self.baseline else None
+        if self.baseline is None or not (fails(before) or works(before)):
+            return self._by_table(outcome)
+        if works(before) or outcome.cause == "run-died":
+            return None
+        if fails(outcome.state):
+            # Where both know of it, the table tells more.
+            return self._by_table(outcome) or self.baseline.expected(outcome)
+        # A question that was flaky may work, which tells nothing.
+        return self.baseline.expected(outcome) if works(outcome.state) and before != "flaky" else None
 
     def _by_table(self, outcome: Outcome) -> Optional[Expected]:
         failing = fails(outcome.state)
@@ -140,16 +151,6 @@ class Expectations:
             if tells and row.applies(self.machine, outcome):
                 return Expected(outcome.state, TABLE, row.reason, row.link, row.cause)
         return None
-
-
-def _by_baseline(outcome: Outcome, before: str, baseline: Optional[Baseline]) -> Optional[Expected]:
-    """A question that was flaky before may work now, which tells nothing."""
-    tells = fails(outcome.state) or (works(outcome.state) and before != "flaky")
-    if not fails(before) or not tells or baseline is None or outcome.cause == "run-died":
-        return None
-    return Expected(
-        outcome.state, BASELINE, f"it came to {before} in the baseline, a run of {baseline.started}"
-    )
 
 
 def observed(outcome: Outcome) -> Outcome:

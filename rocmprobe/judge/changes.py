@@ -19,6 +19,7 @@ from rocmprobe.changes import (
     Change,
     Changes,
 )  # fmt: skip
+from rocmprobe.expectations import observed
 from rocmprobe.judge.blame import blamed, library_layer
 from rocmprobe.judge.evidence import failed, quoted, tells_of_convolution
 from rocmprobe.model import Finding, Outcome, Results
@@ -114,6 +115,6 @@ def _known(results: Results) -> Iterator[Finding]:
         yield Finding(
             f"known-failure-{number}", "info", cause, layers.get(cause, "warning-only"),
             f"{len(outcomes)} failure(s) are known of this chip and these versions: {reason}",
-            (link, *quoted(outcomes)),
+            (link, *quoted(map(observed, outcomes))),
             f"Read {link} for what others found; what fails here is still not to be used.",
         )  # fmt: skip
