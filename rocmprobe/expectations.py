@@ -120,7 +120,8 @@ class Expectations:
     rows: Optional[tuple[Expectation, ...]] = None
 
     def marked(self, outcome: Outcome) -> Outcome:
-        """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing."""
+        """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing; what
+        a baseline told that is not at hand any more stays."""
         plain = observed(outcome)
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
             return outcome

@@ -30,7 +30,7 @@ def judged(results: Results, baseline: Optional[Baseline] = None) -> Results:
     expected = Expectations(came.machine, baseline)
     marked = replace(
         came,
-        outcomes=tuple(map(expected.marked, came.outcomes)),
+        outcomes=tuple(map(expected.marked, results.outcomes)),
         changes=changes_since(baseline, came.outcomes) if baseline else results.changes,
     )
     return replace(
