@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from runs import PROBLEM, SMALL, Run, machine_file, resume, run
 
+from rocmprobe import pytest_plugin
 from rocmprobe.machines import load_machine
 from rocmprobe.model import Outcome, Results, write_results
 
@@ -79,3 +82,14 @@ def test_a_run_that_is_taken_up_keeps_its_baseline(made: Run, tmp_path: Path) ->
     again = resume(tmp_path, "--fail-on", "regressions")
     assert again.ended.returncode == 1, again.ended.stderr
     assert told(again) == EXPECTED
+
+
+def test_pytest_counts_an_unexpected_pass_as_one(made: Run) -> None:
+    item: Any = SimpleNamespace(stash=pytest.Stash())
+    report: Any = SimpleNamespace(when="call", passed=True)
+    item.stash[pytest_plugin._TOLD] = made.outcomes[OFF]
+    hook: Any = pytest_plugin.pytest_runtest_makereport(item, report)
+    next(hook)
+    with pytest.raises(StopIteration):
+        hook.send(report)
+    assert report.wasxfail.startswith("reason: it came to error in the baseline")
