@@ -200,15 +200,13 @@ def run_command(
 
 
 def _exit_code(results: Results, fail_on: str) -> int:
-    from rocmprobe.judge.changes import regressions
+    from rocmprobe.judge.changes import worse
     from rocmprobe.judge.diagnose import act_on
 
     if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
         return WEDGED
-    failing = (fail_on == "findings" and act_on(results)) or (
-        fail_on == "regressions" and bool(regressions(results))
-    )
-    return FINDINGS if failing else OK
+    policies = {"findings": act_on, "regressions": worse, "never": lambda _: False}
+    return FINDINGS if policies[fail_on](results) else OK
 
 
 def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) -> int:

@@ -66,8 +66,8 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     """What fails and was not expected to. Against a baseline: what worked there. Without one: every failure
     that the table of known failures does not know, but those that say nothing of right or wrong."""
     if results.changes:
-        worse = {change.id for change in results.changes.of(REGRESSION)}
-        return tuple(outcome for outcome in results.outcomes if outcome.id in worse)
+        found = {change.id for change in results.changes.of(REGRESSION)}
+        return tuple(outcome for outcome in results.outcomes if outcome.id in found)
     return tuple(
         outcome
         for outcome in failed(results.outcomes)
@@ -75,16 +75,32 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     )
 
 
+def worse(results: Results) -> bool:
+    """Whether who only asks for what is new should be told: something fails that was not expected to, or
+    was not learned because rocmprobe itself broke, or the baseline says nothing of what was asked."""
+    if not results.changes:
+        return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
+    broke = any(change.after == "probe-error" for change in results.changes.of(LOST))
+    return bool(regressions(results)) or broke or not results.changes.compared
+
+
 def expectation_findings(results: Results) -> Iterator[Finding]:
     """What the expectations tell of ``results`` whose outcomes are marked: what became worse, what is known
     already, and what works although it was expected to fail."""
-    worse = regressions(results) if results.changes else ()
-    if worse:
-        cause, layer = blamed(worse, library_layer(results, worse))
+    if results.changes and not results.changes.compared:
+        yield Finding(
+            "strange-baseline", "warning", "unknown", "warning-only",
+            "The baseline asked none of the questions of this run: nothing was compared",
+            (f"{results.changes.baseline}, a run of {results.changes.started}",),
+            "Name a run with the same device, driver, level and settings.",
+        )  # fmt: skip
+    failing = regressions(results) if results.changes else ()
+    if failing:
+        cause, layer = blamed(failing, library_layer(results, failing))
         yield Finding(
             "regressions", "error", cause, layer,
-            f"{len(worse)} question(s) worked in the baseline and fail now",
-            quoted(worse, _QUOTED),
+            f"{len(failing)} question(s) worked in the baseline and fail now",
+            quoted(failing, _QUOTED),
             "Look at what changed on the machine since the baseline; the other findings say what fails.",
         )  # fmt: skip
     yield from _known(results)

@@ -13,7 +13,7 @@ from rocmprobe.baseline import Baseline, states
 from rocmprobe.changes import KINDS
 from rocmprobe.expectations import observed
 from rocmprobe.judge import diagnose, judged, recommend
-from rocmprobe.judge.changes import changes, regressions
+from rocmprobe.judge.changes import changes, regressions, worse
 from rocmprobe.model import STATES, Fact, Results
 
 BROKEN = {"default/convolution/*": STATUS, "as-found/convolution/*": STATUS}
@@ -122,3 +122,21 @@ def test_new_and_missing_questions_are_named_and_are_no_regression() -> None:
     assert back.changes is not None
     assert [each.kind for each in back.changes.changed] == ["new"] * 3
     assert regressions(back) == ()
+
+
+def test_a_job_that_compares_nothing_does_not_pass() -> None:
+    nothing = judged(
+        run(), Baseline("old.json", "2026-01-01T00:00:00Z", "0", {"cpu/torch/default/copy": "pass"})
+    )
+    assert regressions(nothing) == ()
+    assert worse(nothing)
+    assert "strange-baseline" in {each.id for each in nothing.findings}
+    assert not worse(judged(run(), baseline(run())))
+
+
+def test_a_job_whose_questions_rocmprobe_broke_on_does_not_pass() -> None:
+    broke = run({"default/convolution/*": "probe-error"})
+    assert worse(judged(broke))
+    assert worse(judged(broke, baseline(run())))
+    # It breaks every night, and says so in its findings.
+    assert not worse(judged(broke, baseline(broke)))
