@@ -10,8 +10,8 @@ from rocmprobe.report.measures import Table
 
 #: What each kind of change is called.
 _WORDS = {
-    REGRESSION: "worked, and fails", LOST: "was answered, and is not", MENDED: "failed, and works",
-    CHANGED: "came out otherwise", NEW: "was not asked then", MISSING: "was not asked now",
+    REGRESSION: "regressed", LOST: "no longer answered", MENDED: "mended", CHANGED: "came out otherwise",
+    NEW: "new", MISSING: "missing",
 }  # fmt: skip
 #: The page names as many changes of each kind; results.json has them all.
 _SHOWN = 200
@@ -22,7 +22,7 @@ def sentence(changes: Changes) -> str:
     counts = [f"{len(changes.of(kind))} {words}" for kind, words in _WORDS.items() if changes.of(kind)]
     asked = text.count(changes.compared, "question")
     return (
-        f"{asked} of the run of {text.date(changes.started)} asked again: {'; '.join(counts) or 'no change'}"
+        f"{asked} of the run of {text.date(changes.started)} asked again: {', '.join(counts) or 'no change'}"
     )
 
 

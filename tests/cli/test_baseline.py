@@ -63,7 +63,7 @@ def test_what_changed_is_told_everywhere(made: Run) -> None:
         each.id for each in made.results.findings
     }
     printed = " ".join(made.ended.stdout.split())
-    assert "of the run of 2026-01-02 03:04 UTC asked again: 1 worked, and fails; 1 failed" in printed
+    assert "of the run of 2026-01-02 03:04 UTC asked again: 1 regressed, 1 mended, 1 missing" in printed
     assert "[xpass]" in printed
     page = (made.folder / "report.html").read_text("utf-8")
     assert "Against the baseline" in page
