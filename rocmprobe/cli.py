@@ -122,7 +122,19 @@ def main() -> None:
     help="Finish a run that died (default: latest).",
 )
 @click.option("--retry-aborted", is_flag=True, help="With --resume: ask again what was in flight.")
-@click.option("--fail-on", type=click.Choice(("findings", "never")), default="findings", show_default=True)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="results.json of a former run: what failed there is expected, what worked there must work.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(("findings", "regressions", "never")),
+    default="findings",
+    show_default=True,
+    help="Exit 1 for findings to act on, only for failures that were not expected, or never.",
+)
 @click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
 @click.option(
     "--verify",
@@ -134,7 +146,7 @@ def main() -> None:
 @_answering
 def run_command(
     workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
-    verify: Optional[Path], pytest_args: tuple[str, ...], **options: Any,
+    baseline: Optional[Path], verify: Optional[Path], pytest_args: tuple[str, ...], **options: Any,
 ) -> int:  # fmt: skip
     """Ask the machine everything, recommend a configuration, write a report.
 
@@ -148,6 +160,7 @@ def run_command(
       rocmprobe run --shapes shapes.json
       rocmprobe run --driver capi --libraries /opt/rocm
       rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
+      rocmprobe run --baseline last/results.json --fail-on regressions
     """
     from rich.console import Console
 
@@ -158,6 +171,10 @@ def run_command(
 
     if os.environ.get("ROCMPROBE_EXEC"):
         raise BadInput("a run asks the machine as it is; start it without `rocmprobe exec`")
+    if baseline and verify:
+        raise BadInput("--baseline and --verify: each says what is expected; leave one of them out")
+    if baseline and resume is not None:
+        raise BadInput("--baseline: a run that is taken up keeps the one it began with; leave it out")
     console = Console()
     found = remove_leftovers()
     if found:
@@ -167,7 +184,7 @@ def run_command(
         folder = Path(resume or "reports/latest").resolve()
         run.resume(folder, retry_aborted, options["libraries"])
     else:
-        folder = run.begin(options_of(expected, options), out, derived(expected)).resolve()
+        folder = run.begin(options_of(expected, options), out, derived(expected), baseline).resolve()
     code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
     if code == INTERNAL:
         return code
@@ -183,11 +200,13 @@ def run_command(
 
 
 def _exit_code(results: Results, fail_on: str) -> int:
+    from rocmprobe.judge.changes import worse
     from rocmprobe.judge.diagnose import act_on
 
     if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
         return WEDGED
-    return FINDINGS if fail_on == "findings" and act_on(results) else OK
+    policies = {"findings": act_on, "regressions": worse, "never": lambda _: False}
+    return FINDINGS if policies[fail_on](results) else OK
 
 
 def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) -> int:
@@ -242,7 +261,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
       rocmprobe detect --deep
     """
     from rocmprobe.detect import ask_torch, detect
-    from rocmprobe.judge import machine_findings
+    from rocmprobe.judge.machine import machine_findings
     from rocmprobe.model import Machine, from_json
     from rocmprobe.redact import census, redacted
 

@@ -19,6 +19,8 @@ from typing import Any, Optional
 
 import dacite
 
+from rocmprobe.changes import Changes, Expected
+
 SCHEMA_VERSION = 1
 
 #: Every state an outcome can be in; the groups below partition what they mean for a user.
@@ -27,8 +29,8 @@ STATES = (
     "skipped", "n/a", "blocked", "aborted", "probe-error",
 )  # fmt: skip
 WORKING_STATES = frozenset({"pass", "slow", "xpass"})
-FAILING_STATES = frozenset({"wrong", "error", "crash", "hang", "flaky", "aborted"})
-UNLEARNED_STATES = frozenset({"skipped", "n/a", "blocked", "xfail"})
+FAILING_STATES = frozenset({"wrong", "error", "crash", "hang", "flaky", "aborted", "xfail"})
+UNLEARNED_STATES = frozenset({"skipped", "n/a", "blocked"})
 
 #: How a process ended that gave no answer.
 CRASH_CAUSES = (
@@ -214,7 +216,8 @@ class Outcome:
     ``evidence`` lists lines, the most telling first. ``calls`` are those of the driver ``capi`` into the
     libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
     ``conditions`` are those of a measurement: clocks and temperatures "before" and "after", by the names of
-    ``detect.sensors``; empty where none could be read.
+    ``detect.sensors``; empty where none could be read. ``expected`` says why it is ``xfail`` or ``xpass``,
+    and what it came to; findings and recommendation rest on that.
     """
 
     id: str
@@ -245,6 +248,7 @@ class Outcome:
     find_db: Optional[str] = None
     calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    expected: Optional[Expected] = None
 
 
 @dataclass(frozen=True)
@@ -354,7 +358,8 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Results:
-    """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind."""
+    """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind;
+    ``changes`` are those against its baseline, None where it was given none."""
 
     schema_version: int
     rocmprobe: str
@@ -373,6 +378,7 @@ class Results:
     redacted: Mapping[str, int] = field(default_factory=dict)
     estimate: Optional[Estimate] = None
     step_times: tuple[StepTime, ...] = ()
+    changes: Optional[Changes] = None
 
 
 def to_json(value: Any) -> Any:

@@ -22,8 +22,10 @@ from rocmprobe.cases import CHECKS, MODELS, trial_key
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import NAME, Appended, header
 
-_STYLES = {"pass": "green", "slow": "yellow", "xpass": "yellow", "flaky": "yellow", "running": "dim"}
-_QUIET = ("blocked", "n/a", "skipped", "xfail")
+_STYLES = {
+    "pass": "green", "slow": "yellow", "xpass": "yellow", "flaky": "yellow", "xfail": "red", "running": "dim",
+}  # fmt: skip
+_QUIET = ("blocked", "n/a", "skipped")
 #: Seconds: the fork server, a child (some are spawned, and import torch), and what a question takes
 #: besides its measurements. From a run of level quick on a two-core desktop.
 _SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1

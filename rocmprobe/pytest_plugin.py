@@ -19,7 +19,17 @@ from typing import Any, Optional
 import pytest
 
 from rocmprobe.cases import CHECKS, Case
-from rocmprobe.model import FAILING_STATES, WORKING_STATES, BadInput, NothingToTest, Outcome, to_json
+from rocmprobe.expectations import Expectations
+from rocmprobe.model import (
+    FAILING_STATES,
+    WORKING_STATES,
+    BadInput,
+    Machine,
+    NothingToTest,
+    Outcome,
+    from_json,
+    to_json,
+)  # fmt: skip
 from rocmprobe.problems import LEVELS
 from rocmprobe.redact import redacted, redacted_text
 from rocmprobe.runner import run
@@ -33,6 +43,9 @@ from rocmprobe.worker.main import die_with_parent
 
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
+_EXPECTATIONS = pytest.StashKey[Expectations]()
+#: The outcome of an item, as the run tells it.
+_TOLD = pytest.StashKey[Outcome]()
 #: Why the journal takes nothing more; which ends the run.
 _FULL = pytest.StashKey[str]()
 #: Of a case's id, the first part names its device, the first three its trial: device, driver, setting.
@@ -79,6 +92,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     add("--rocmprobe-simulate", metavar="MACHINE", help="a simulated machine's name, or its TOML file")
     add("--rocmprobe-out", type=Path, metavar="DIR", help="folder of the run (default: reports/<time>-<gpu>)")
+    add(
+        "--rocmprobe-baseline",
+        type=Path,
+        metavar="FILE",
+        help="results.json of a run to hold this one against",
+    )
     add("--rocmprobe-run", type=Path, metavar="DIR", help="go on with the run begun in DIR")
 
 
@@ -110,7 +129,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if option.rocmprobe_run is None:
         try:
             remove_leftovers()
-            option.rocmprobe_run = run.begin(_options(config), option.rocmprobe_out)
+            option.rocmprobe_run = run.begin(
+                _options(config), option.rocmprobe_out, former=option.rocmprobe_baseline
+            )
         except (BadInput, NothingToTest) as error:
             pytest.exit(str(error), 2 if isinstance(error, BadInput) else 3)
     config.stash[_RUN] = option.rocmprobe_run
@@ -195,6 +216,15 @@ def _session(config: pytest.Config) -> Session:
     if _SESSION not in config.stash:
         config.stash[_SESSION] = Session(config.stash[_RUN])
     return config.stash[_SESSION]
+
+
+def _expectations(config: pytest.Config) -> Expectations:
+    """What is expected of the outcomes of this run; read when the first one is there."""
+    if _EXPECTATIONS not in config.stash:
+        folder = config.stash[_RUN]
+        machine = from_json(Machine, header(folder)["machine"])
+        config.stash[_EXPECTATIONS] = Expectations(machine, run.baseline(folder))
+    return config.stash[_EXPECTATIONS]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -288,23 +318,36 @@ def _case(item: pytest.Item) -> Optional[Case]:
 
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
-    """What happened to the case of this item. A probe error of ours is an error in pytest too."""
+    """What happened to the case of this item, and whether that was expected. A probe error of ours is an
+    error in pytest too."""
     with _ended_when_full(request.config):
-        found = _session(request.config).outcome(case)
+        came = _session(request.config).outcome(case)
+    found = request.node.stash[_TOLD] = _expectations(request.config).marked(came)
     request.node.user_properties.append(("rocmprobe", to_json(found)))
     if found.state == "probe-error":
         raise RuntimeError("\n".join(found.evidence))
     return found
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Let pytest count an outcome that was expected to fail, and works, as it counts such tests."""
+    report: Any = yield
+    told = item.stash.get(_TOLD, None)
+    if told and told.expected and told.state == "xpass" and report.when == "call" and report.passed:
+        report.wasxfail = f"reason: {told.expected.reason}"
+    return report
+
+
 def hold(outcome: Outcome) -> None:
     """Let the item end as its outcome did: pass, fail with the evidence, or skip with the reason."""
     __tracebackhide__ = True
-    text = "\n".join((f"{outcome.state}: {CHECKS[outcome.check].question}", *outcome.evidence))
-    if outcome.state in FAILING_STATES:
-        pytest.fail(text, pytrace=False)
+    known = [f"expected: {outcome.expected.reason}"] if outcome.expected else []
+    text = "\n".join((f"{outcome.state}: {CHECKS[outcome.check].question}", *known, *outcome.evidence))
     if outcome.state == "xfail":
         pytest.xfail(text)
+    if outcome.state in FAILING_STATES:
+        pytest.fail(text, pytrace=False)
     if outcome.state not in WORKING_STATES:
         pytest.skip(text)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
+from rocmprobe.expectations import observed
 from rocmprobe.judge.evidence import NATIVE, driver_of, of_driver, standing
 from rocmprobe.judge.recommend import dtypes_asked
 from rocmprobe.model import BadInput, Results, Setting, from_json
@@ -86,7 +88,8 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     """Whether the recommended setting is right on all that it was recommended for."""
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
-    asked = of_driver(results)
+    came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
+    asked = of_driver(came)
     dtype, purpose = dtypes_asked(asked)[0], str(results.options["purpose"])
     setting = next(each for each in results.settings if each.name == name)
     found = standing(asked, setting, dtype, purpose)

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocmprobe.judge import recommend
+from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import Fact, Machine, Outcome, Results
 
 FAILURES = ("wrong", "crash", "flaky")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional
 
+from rocmprobe.changes import Change, Changes, Expected
 from rocmprobe.model import (
     DIRECTIONS,
     RUNGS,
@@ -368,6 +369,21 @@ def healthy_cpu() -> Results:
             verify="rocmprobe run --verify results.json",
         ),
     )
+
+
+def expected() -> Results:
+    """The same, held against a former run: what failed is known, and what works was not."""
+    results = rdna1()
+
+    def marked(outcome: Outcome) -> Outcome:
+        state = {"error": "xfail", "pass": "xpass"}.get(outcome.state, outcome.state)
+        known = Expected(outcome.state, "baseline", "it failed", "https://example.org/1", "miopen-no-solver")
+        return dataclasses.replace(outcome, state=state, expected=known if state != outcome.state else None)
+
+    outcomes = tuple(map(marked, results.outcomes))
+    changed = tuple(Change(each.id, "error", "pass", "mended") for each in outcomes if each.state == "xpass")
+    changes = Changes("old.json", results.started, "0.1.0", len(outcomes), changed)
+    return dataclasses.replace(results, outcomes=outcomes, changes=changes)
 
 
 def many_settings() -> Results:

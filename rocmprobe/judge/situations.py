@@ -56,8 +56,9 @@ _SWITCHES = re.compile(
 #: Every word that ``situations`` may give.
 KNOWN_WORDS = frozenset(
     {
-        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS), "apu", "rocm-lists",
-        "no-override", "override", "override-invalid", "override-lacks", "override-covers", "override-ignored",
+        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS),
+        "no-override", "override", "override-invalid", "override-lacks", "override-covers",
+        "override-ignored", "apu", "rocm-lists",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-after-5.2", "wheel-holds", "wheel-lacks",
         "rocm-before-gpu", "find-restricted", "segv", "abort", "hang", "exception", "exit-none",
     }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe.judge import judged
+from rocmprobe.judge.judged import judged
 from rocmprobe.model import Results, read_results, to_json, write_results
 from rocmprobe.redact import census
 from rocmprobe.report import html
@@ -48,5 +48,5 @@ def paper(source: Path, form: str, output: Optional[Path]) -> Path:
 
 def _gathered(folder: Path) -> Results:
     """The judged results of the run in ``folder``, with a count of what was redacted in them."""
-    results = judged(run.results(folder))
+    results = judged(run.results(folder), run.baseline(folder))
     return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results

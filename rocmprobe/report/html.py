@@ -70,6 +70,8 @@ def rows(results: Results) -> list[dict[str, Any]]:
                     "state": outcome.state,
                     "setting": text.one_line(outcome.setting),
                     "device": text.one_line(outcome.device),
+                    # JUnit has no word for a test that works and was expected to fail.
+                    **({"expected": text.one_line(outcome.expected.reason)} if outcome.expected else {}),
                 },
             }
         )
@@ -82,6 +84,11 @@ def _longrepr(outcome: Outcome) -> str:
     if look.pytest == "skipped":
         return text.plain(f"{outcome.state}: {why or look.meaning}")
     lines = [f"{outcome.state}: {why or look.meaning}", *outcome.evidence[1:]]
+    known = outcome.expected
+    if known:
+        lines.insert(
+            1, f"came to {known.state}; expected by {known.source}: {known.reason} {known.link}".rstrip()
+        )
     for number, attempt in enumerate(outcome.attempts, 1):
         took = text.seconds(attempt.seconds)
         lines.append(f"attempt {number}: {attempt.state}, {took} {attempt.message}".rstrip())

@@ -148,13 +148,15 @@ def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
 def evidence(results: Results) -> list[tuple[str, list[Evidence]]]:
     """Every outcome, what failed first; each group with its heading."""
     exits = {trial.id: trial for trial in results.trials}
-    groups: dict[str, list[Evidence]] = {"Failed": [], "Not learned": [], "Worked": []}
+    groups: dict[str, list[Evidence]] = {
+        "Failed": [], "Failed as expected": [], "Works, and was expected to fail": [], "Not learned": [],
+        "Worked": [],
+    }  # fmt: skip
     for position, outcome in enumerate(results.outcomes):
-        failed = outcome.state in FAILING_STATES or outcome.state == "probe-error"
-        heading = "Failed" if failed else "Not learned" if outcome.state in UNLEARNED_STATES else "Worked"
+        heading = _heading(outcome)
         trial = exits.get(outcome.trial)
         facts = _facts(outcome)
-        if trial and heading == "Failed":
+        if trial and heading.startswith("Failed"):
             late = ", died in teardown" if trial.exit_crash else ""
             facts.append(("trial", f"{trial.id}, exit {trial.exit}{late}"))
         groups[heading].append(
@@ -170,6 +172,17 @@ def evidence(results: Results) -> list[tuple[str, list[Evidence]]]:
     return [(heading, entries) for heading, entries in groups.items() if entries]
 
 
+def _heading(outcome: Outcome) -> str:
+    special = {
+        "xfail": "Failed as expected", "xpass": "Works, and was expected to fail", "probe-error": "Failed",
+    }  # fmt: skip
+    if outcome.state in special:
+        return special[outcome.state]
+    if outcome.state in FAILING_STATES:
+        return "Failed"
+    return "Not learned" if outcome.state in UNLEARNED_STATES else "Worked"
+
+
 def _label(outcome: Outcome) -> str:
     subject = outcome.problem or f"{outcome.rung}: {outcome.check}"
     check = outcome.check if outcome.problem and outcome.check != "convolution" else ""
@@ -179,6 +192,10 @@ def _label(outcome: Outcome) -> str:
 
 def _facts(outcome: Outcome) -> list[tuple[str, str]]:
     rows = [("id", outcome.id), ("device", f"{outcome.device}, driver {outcome.driver}")]
+    known = outcome.expected
+    if known:
+        rows.append(("came to", known.state))
+        rows.append((f"expected by {known.source}", " ".join(filter(None, (known.reason, known.link)))))
     for name in ("cause", "phase", "activity", "solver"):
         if getattr(outcome, name):
             rows.append((name, getattr(outcome, name)))

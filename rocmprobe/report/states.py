@@ -29,10 +29,10 @@ LOOKS = {
         Look("error", "✕", "bad", "it raised an exception", "failed"),
         Look("aborted", "†", "bad", "in flight when the run or the machine died", "failed"),
         Look("flaky", "~", "bad", "differing results when tried again", "failed"),
+        Look("xfail", "⊗", "bad", "fails, as it was known to", "xfailed"),
         Look("probe-error", "?", "fault", "rocmprobe itself broke here", "error"),
         Look("slow", "◔", "slow", "right, but by a fallback or beyond budget", "passed"),
         Look("xpass", "⊕", "slow", "expected to fail, and works", "xpassed"),
-        Look("xfail", "⊗", "unlearned", "fails as expected", "xfailed"),
         Look("blocked", "⊘", "unlearned", "an earlier failure forbids it", "skipped"),
         Look("pass", "✓", "good", "right, within its limits", "passed"),
         Look("skipped", "◌", "unlearned", "left out on request", "skipped"),
@@ -67,6 +67,8 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 def reason(outcome: Outcome) -> str:
     """The one line that says why an outcome is what it is, or nothing."""
+    if outcome.state == "xpass" and outcome.expected:
+        return f"{outcome.expected.state}, expected to fail: {outcome.expected.reason}"
     if outcome.evidence:
         return outcome.evidence[0]
     for attempt in outcome.attempts:

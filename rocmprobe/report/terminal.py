@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rocmprobe.judge.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model import Finding, Outcome, Results
-from rocmprobe.report import models, shapes_table, text, view
+from rocmprobe.report import changes, models, shapes_table, text, view
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
@@ -62,6 +62,8 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
     sweep = summary(results)
     if sweep and not any(found.id == FAULTY_SOLVERS for found in results.findings):
         console.print(styled(("\nSolvers alone: ", "dim"), (f"{sweep}.", "")))
+    if results.changes:
+        console.print(styled(("\nBaseline: ", "dim"), (f"{changes.sentence(results.changes)}.", "")))
     _print_counts(results, console)
     for name, path in paths.items():
         console.print(styled((f"{name:>12}  ", "dim"), (str(path), "")), soft_wrap=True)

@@ -11,6 +11,7 @@ from typing import Any, Optional
 from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
 from rocmprobe.report import (
+    changes,
     matrix,
     measures,
     memory,
@@ -131,6 +132,8 @@ def build(results: Results) -> dict[str, Any]:
         "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
         "unlearned": matrix.unlearned(results),
+        "against": changes.sentence(results.changes) if results.changes else "",
+        "changes": changes.table(results.changes),
         "settings": results.settings,
         "sweep": solvers.build(results),
         "trials": results.trials,

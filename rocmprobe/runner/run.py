@@ -15,6 +15,7 @@ from typing import Any, Optional
 
 from rocmprobe import __version__
 from rocmprobe.backends.capi import ORIGINS, Place
+from rocmprobe.baseline import Baseline, baseline_of
 from rocmprobe.cases import Case
 from rocmprobe.detect import detect
 from rocmprobe.machines import load_machine
@@ -28,6 +29,7 @@ from rocmprobe.model import (
     Setting,
     Trial,
     from_json,
+    read_results,
     to_json,
 )  # fmt: skip
 from rocmprobe.problems import parse_problem
@@ -42,14 +44,20 @@ from rocmprobe.solvers import forced_setting, solvers
 from rocmprobe.workload import parse_workload
 
 
-def begin(options: RunOptions, out: Optional[Path], verified: Optional[Setting] = None) -> Path:
+def begin(
+    options: RunOptions,
+    out: Optional[Path],
+    verified: Optional[Setting] = None,
+    former: Optional[Path] = None,
+) -> Path:
     """Look at the machine, make the run's folder and write its first record. Returns the folder.
 
     ``verified`` is a setting that an earlier run derived: it is asked with the variables that it had there,
-    and no solver is run alone.
-    Raises BadInput for an unknown option value or a folder that cannot be written or holds a run
-    already, NothingToTest where the machine lacks the device or torch.
+    and no solver is run alone. ``former`` is the results.json of a run that this one is held against.
+    Raises BadInput for an unknown option value, results that are no baseline for this machine, or a folder
+    that cannot be written or holds a run already, NothingToTest where the machine lacks the device or torch.
     """
+    before = read_results(former) if former else None
     for text in options.problems:
         parse_problem(text)
     if options.estimate:
@@ -67,6 +75,8 @@ def begin(options: RunOptions, out: Optional[Path], verified: Optional[Setting] 
             )
         find_targets("cpu", machine)  # the torch that stands in must be there
         machine = _simulated(simulation.machine, machine)
+    named = simulation.name if simulation else None
+    against = baseline_of(before, str(former), machine, named) if before else None
     driver = "torch" if simulation else options.driver
     targets, machine = targets_of(options.device, driver, options.libraries, machine)
     torch = machine.value("torch.version")
@@ -84,12 +94,15 @@ def begin(options: RunOptions, out: Optional[Path], verified: Optional[Setting] 
                 f"{folder}: holds a run already; name another folder, or take it up with --resume"
             ) from error
         hold_for_good(folder / NAME)
-        Journal(folder, options.redact).append(
+        journal = Journal(folder, options.redact)
+        journal.append(
             "run", rocmprobe=__version__, started=started, options=to_json(options), machine=to_json(machine),
             targets=[to_json(target) for target in targets],
             settings={device: [to_json(setting) for setting in rows] for device, rows in settings.items()},
             simulation=to_json(simulation) if simulation else None, folder=str(folder), boot=_boot(),
         )  # fmt: skip
+        if against:
+            journal.append("baseline", baseline=to_json(against))
     except CannotWrite as error:
         # Half a first record would pass for a run of its own.
         (folder / NAME).unlink()
@@ -246,6 +259,12 @@ def results(folder: Path) -> Results:
         trials=tuple(trials),
         outcomes=tuple(outcomes.values()),
     )
+
+
+def baseline(folder: Path) -> Optional[Baseline]:
+    """The former run that the one in ``folder`` is held against, if there is one."""
+    found = (record["baseline"] for record in records(folder) if record["record"] == "baseline")
+    return next((from_json(Baseline, each) for each in found), None)
 
 
 def _named(target: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocmprobe.detect import detect
-from rocmprobe.judge import machine_findings
+from rocmprobe.judge.machine import machine_findings
 from rocmprobe.model import Machine
 
 NODE = "sys/class/kfd/kfd/topology/nodes/1"

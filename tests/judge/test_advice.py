@@ -6,7 +6,7 @@ import dataclasses
 
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
-from rocmprobe.judge import judged
+from rocmprobe.judge.judged import judged
 from rocmprobe.model import Fact, from_json, to_json
 from rocmprobe.model import Recommendation as Told
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from synthetic import STATUS, natively, run
 
-from rocmprobe.judge import recommend
+from rocmprobe.judge.recommend import recommend
 
 
 def options(results, **more):

@@ -8,9 +8,9 @@ import pytest
 from synthetic import FP16, FP32, KINDS, STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.causes import causes, layers
-from rocmprobe.judge import diagnose, recommend
 from rocmprobe.judge.blame import blamed, signature
-from rocmprobe.judge.diagnose import act_on
+from rocmprobe.judge.diagnose import act_on, diagnose
+from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import Fact, Gpu, Machine, Trial
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import run
 
-from rocmprobe.judge import judged
 from rocmprobe.judge.estimate import TimedStep, estimate, training_time
+from rocmprobe.judge.judged import judged
 from rocmprobe.model import Estimate, Outcome, Results
 from rocmprobe.workload import Workload
 

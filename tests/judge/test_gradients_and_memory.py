@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 from synthetic import FP16, FP32, run
 
-from rocmprobe.judge import judged, recommend
+from rocmprobe.judge.judged import judged
+from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import Results
 
 

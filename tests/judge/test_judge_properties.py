@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from synthetic import STATUS, blocked_by_convolution, card, everywhere, natively, run
 
 from rocmprobe.causes import causes, layers
-from rocmprobe.judge import judged, recommend
 from rocmprobe.judge.evidence import standing
+from rocmprobe.judge.judged import judged
+from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import SEVERITIES, STATES, VERDICTS, from_json, to_json
 
 BASES = {

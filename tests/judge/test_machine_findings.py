@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rocmprobe.judge import machine_findings
+from rocmprobe.judge.machine import machine_findings
 from rocmprobe.model import Fact, Gpu, Machine
 
 CARD = Gpu(

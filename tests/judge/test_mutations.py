@@ -10,7 +10,7 @@ import pytest
 import sample
 from synthetic import STATUS, blocked_by_convolution, everywhere, natively, run
 
-from rocmprobe.judge import judged
+from rocmprobe.judge.judged import judged
 from rocmprobe.model import Fact
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from synthetic import STATUS, TIMED, blocked_by_convolution, natively, run
 
-from rocmprobe.judge import recommend
+from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import Outcome
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}

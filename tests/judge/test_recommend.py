@@ -10,7 +10,8 @@ import synthetic
 from rich.console import Console
 from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
 
-from rocmprobe.judge import judged, recommend
+from rocmprobe.judge.judged import judged
+from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import DIRECTIONS, VERDICTS, Attempt, Fact, Machine
 from rocmprobe.verify import verified
 

@@ -9,7 +9,7 @@ import pytest
 import synthetic
 from synthetic import TIMED
 
-from rocmprobe.judge import diagnose
+from rocmprobe.judge.diagnose import diagnose
 from rocmprobe.judge.start_up import start_ups
 from rocmprobe.model import Outcome, Results
 

@@ -9,7 +9,10 @@ from typing import Any, Optional
 import pytest
 import synthetic
 
-from rocmprobe.judge import evidence, judged, recommend, step_times
+from rocmprobe.judge import evidence
+from rocmprobe.judge.judged import judged
+from rocmprobe.judge.recommend import recommend
+from rocmprobe.judge.step_time import step_times
 from rocmprobe.model import Outcome, Results, Setting, StepTime, to_json
 from rocmprobe.report.shapes_table import program, sentence
 from rocmprobe.shapes import Recorded, Shapes, Steps

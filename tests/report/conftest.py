@@ -23,7 +23,7 @@ def healthy_cpu(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
-    return render(sample.hostile(sample.rdna1()), tmp_path_factory.mktemp("hostile"))
+    return render(sample.hostile(sample.expected()), tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from rendering import render
 from rich.console import Console
 
 from rocmprobe import redact
-from rocmprobe.judge import machine_findings
+from rocmprobe.judge.machine import machine_findings
 from rocmprobe.model import Fact, Machine, Results, from_json, to_json
 from rocmprobe.report.glance import render_machine
 from rocmprobe.report.terminal import render_run

@@ -11,7 +11,7 @@ import sample
 from rendering import Rendered
 from rich.console import Console
 
-from rocmprobe.judge import machine_findings
+from rocmprobe.judge.machine import machine_findings
 from rocmprobe.model import Machine, Results, from_json, read_results
 from rocmprobe.report import glance, terminal
 

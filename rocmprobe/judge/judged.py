@@ -1,0 +1,39 @@
+"""All that is judged of a run, in the order in which each step stands on the one before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Optional
+
+from rocmprobe.baseline import Baseline
+from rocmprobe.expectations import Expectations, observed
+from rocmprobe.judge.changes import changes_since, expectation_findings
+from rocmprobe.judge.diagnose import diagnose
+from rocmprobe.judge.estimate import estimate
+from rocmprobe.judge.evidence import by_severity
+from rocmprobe.judge.recommend import recommend
+from rocmprobe.judge.step_time import step_times
+from rocmprobe.model import Results
+
+
+def judged(results: Results, baseline: Optional[Baseline] = None) -> Results:
+    """``results`` with their findings and recommendation, what the user's program takes, the estimate where
+    one was asked for, and what was expected of each outcome, by the table of known failures and ``baseline``.
+
+    Findings and recommendation rest on the outcomes as they came: a known failure is a failure.
+    """
+    came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
+    came = replace(came, step_times=step_times(came))
+    came = replace(came, findings=diagnose(came))
+    expected = Expectations(came.machine, baseline)
+    marked = replace(
+        came,
+        outcomes=tuple(map(expected.marked, results.outcomes)),
+        changes=changes_since(baseline, came.outcomes) if baseline else results.changes,
+    )
+    return replace(
+        marked,
+        findings=by_severity([*came.findings, *expectation_findings(marked)]),
+        recommendation=recommend(came),
+        estimate=estimate(came),
+    )

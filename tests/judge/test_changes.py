@@ -1,0 +1,144 @@
+"""What became of each question since a former run, and what the expectations make of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import FP16, FP32, STATUS, run
+
+from rocmprobe.baseline import Baseline, states
+from rocmprobe.changes import KINDS
+from rocmprobe.expectations import observed
+from rocmprobe.judge.changes import changes, regressions, worse
+from rocmprobe.judge.diagnose import diagnose
+from rocmprobe.judge.judged import judged
+from rocmprobe.judge.recommend import recommend
+from rocmprobe.model import STATES, Fact, Results
+
+BROKEN = {"default/convolution/*": STATUS, "as-found/convolution/*": STATUS}
+#: A machine of which the table knows that convolution may crash on it.
+KNOWN = {"default/convolution/*": {"state": "crash", "cause": "SIGSEGV", "evidence": ("SIGSEGV",)}}
+
+
+def baseline(results: Results) -> Baseline:
+    return Baseline("old.json", results.started, results.rocmprobe, states(results.outcomes))
+
+
+def later_rocm(results: Results) -> Results:
+    facts = {**results.machine.facts, "torch.hip": Fact("5.4.22803-474e8620", "wheel")}
+    return dataclasses.replace(results, machine=dataclasses.replace(results.machine, facts=facts))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("pass", "wrong", "regression"), ("slow", "crash", "regression"), ("pass", "flaky", "regression"),
+        ("error", "pass", "mended"), ("hang", "slow", "mended"), ("flaky", "pass", "changed"),
+        ("error", "crash", "changed"), ("pass", "slow", "changed"), ("blocked", "error", "changed"),
+        ("skipped", "n/a", "changed"), ("pass", "blocked", "lost"), ("error", "probe-error", "lost"),
+        (None, "error", "new"), ("error", None, "missing"), ("pass", "pass", None), ("error", "error", None),
+    ],
+)  # fmt: skip
+def test_kinds_of_change(before: str | None, after: str | None, kind: str | None) -> None:
+    found = changes({"q": before} if before else {}, {"q": after} if after else {})
+    assert [(each.id, each.before, each.after, each.kind) for each in found] == (
+        [("q", before, after, kind)] if kind else []
+    )
+
+
+RUNS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(STATES))
+
+
+@given(RUNS, RUNS)
+def test_every_question_that_differs_is_named_once_and_no_other(
+    before: dict[str, str], after: dict[str, str]
+) -> None:
+    found = changes(before, after)
+    assert {each.id for each in found} == {
+        name for name in {*before, *after} if before.get(name) != after.get(name)
+    }
+    assert len({each.id for each in found}) == len(found)
+    assert [KINDS.index(each.kind) for each in found] == sorted(KINDS.index(each.kind) for each in found)
+    assert changes(after, after) == ()
+
+
+def test_a_known_failure_is_judged_as_the_failure_that_it_is() -> None:
+    came = later_rocm(run(KNOWN))
+    found = judged(came)
+    marked = [each for each in found.outcomes if each.state == "xfail"]
+    assert len(marked) == 6
+    assert tuple(map(observed, found.outcomes)) == came.outcomes
+    assert found.recommendation == recommend(came)
+    assert found.recommendation is not None
+    assert found.recommendation.verdict != "native"
+    known = [each for each in found.findings if each.id == "known-failure-0"]
+    assert set(found.findings) - set(known) == set(diagnose(came))
+    assert [(each.severity, each.cause, each.layer) for each in known] == [
+        ("info", "override-isa-mismatch", "user-env")
+    ]
+    assert "https://github.com/ROCm/ROCm/issues/2527" in known[0].evidence
+    assert judged(found) == found
+    assert regressions(found) == ()
+
+
+def test_without_a_baseline_every_unknown_failure_counts() -> None:
+    assert {each.state for each in regressions(judged(run(BROKEN)))} == {"error"}
+    assert regressions(judged(run())) == ()
+
+
+def test_the_same_run_again_is_no_change_and_no_regression() -> None:
+    former = judged(run(BROKEN))
+    again = judged(run(BROKEN), baseline(former))
+    assert again.changes is not None
+    assert again.changes.changed == ()
+    assert again.changes.compared == len(former.outcomes)
+    assert regressions(again) == ()
+    assert {each.state for each in again.outcomes} <= {"xfail", "pass", "n/a", "skipped"}
+    assert again.recommendation == former.recommendation
+    assert again.findings == former.findings
+
+
+def test_what_became_worse_and_better_is_told_apart() -> None:
+    former = judged(run({f"default/convolution/{FP16}/*": STATUS}))
+    now = judged(run({f"default/convolution/{FP32}/fwd": "wrong"}), baseline(former))
+    (worse,) = regressions(now)
+    assert (worse.problem, worse.direction, worse.state) == (FP32, "fwd", "wrong")
+    better = [each for each in now.outcomes if each.state == "xpass"]
+    assert {each.problem for each in better} == {FP16}
+    found = {each.id: each for each in now.findings}
+    assert found["regressions"].severity == "error"
+    assert found["unexpected-passes"].severity == "info"
+    assert judged(now) == now
+
+
+def test_new_and_missing_questions_are_named_and_are_no_regression() -> None:
+    former = judged(run())
+    fewer = dataclasses.replace(run(BROKEN), outcomes=run(BROKEN).outcomes[3:])
+    now = judged(fewer, baseline(former))
+    assert now.changes is not None
+    assert [each.id for each in now.changes.of("missing")] == sorted(each.id for each in former.outcomes[:3])
+    back = judged(run(BROKEN), baseline(judged(fewer)))
+    assert back.changes is not None
+    assert [each.kind for each in back.changes.changed] == ["new"] * 3
+    assert regressions(back) == ()
+
+
+def test_a_job_that_compares_nothing_does_not_pass() -> None:
+    nothing = judged(
+        run(), Baseline("old.json", "2026-01-01T00:00:00Z", "0", {"cpu/torch/default/copy": "pass"})
+    )
+    assert regressions(nothing) == ()
+    assert worse(nothing)
+    assert "strange-baseline" in {each.id for each in nothing.findings}
+    assert not worse(judged(run(), baseline(run())))
+
+
+def test_a_job_whose_questions_rocmprobe_broke_on_does_not_pass() -> None:
+    broke = run({"default/convolution/*": "probe-error"})
+    assert worse(judged(broke))
+    assert worse(judged(broke, baseline(run())))
+    # It breaks every night, and says so in its findings.
+    assert not worse(judged(broke, baseline(broke)))

@@ -1,0 +1,215 @@
+"""The table of known failures: what makes a row one, and what comes of outcomes that it is about."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rocmprobe.baseline import Baseline, baseline_of
+from rocmprobe.changes import BASELINE, TABLE
+from rocmprobe.expectations import Expectations, expectations, observed, read_expectations
+from rocmprobe.model import BadInput, Fact, Gpu, Machine, Outcome, Results
+
+ROW = """\
+[[expectation]]
+id = "card-as-another"
+native_isa = ["gfx101*"]
+effective_isa = ["gfx1030"]
+torch = ">=2.0,<2.2"
+rocm = "==5.6"
+settings = ["default", "find-*"]
+checks = ["convolution"]
+kinds = ["conv2d"]
+dtypes = ["float16"]
+directions = ["fwd"]
+problem = "*-f3x3*"
+states = ["error", "hang"]
+cause = "miopen-solver-bug"
+reason = "it fails"
+link = "https://example.org/1"
+date = "2024-05"
+"""
+CARD = Machine(
+    (Gpu(native_isa=Fact("gfx1010"), name=Fact("Radeon of the tests")),),
+    {"torch.version": Fact("2.1.2+rocm5.6"), "torch.hip": Fact("5.6.31061-8c743ae5d"),
+     "rocm.version": Fact("6.4.0"), "miopen.version": Fact("2.20.0")},
+)  # fmt: skip
+FAILED = Outcome(
+    "cuda:0/torch/default/convolution/p/fwd", "cuda:0", "torch", "default", "convolution", "conv", "error",
+    native_isa="gfx1010:xnack-", effective_isa="gfx1030", problem="conv2d-fp16-n1-c4-i8x8-k4-f3x3",
+    direction="fwd", dtype="float16", cause="miopen-status", evidence=("miopenStatusUnknownError",),
+)  # fmt: skip
+
+
+def told(
+    outcome: Outcome, row: str = ROW, machine: Machine = CARD, baseline: Baseline | None = None
+) -> Outcome:
+    return Expectations(machine, baseline, read_expectations(row, "t")).marked(outcome)
+
+
+def changed(**fields: object) -> Outcome:
+    return dataclasses.replace(FAILED, **fields)  # type: ignore[arg-type]
+
+
+def with_facts(**facts: str) -> Machine:
+    return dataclasses.replace(
+        CARD, facts={name.replace("_", "."): Fact(text) for name, text in facts.items()}
+    )
+
+
+def test_a_known_failure_is_xfail_and_keeps_what_it_came_to() -> None:
+    outcome = told(FAILED)
+    assert outcome.state == "xfail"
+    assert outcome.expected is not None
+    assert dataclasses.astuple(outcome.expected) == (
+        "error", TABLE, "it fails", "https://example.org/1", "miopen-solver-bug",
+    )  # fmt: skip
+    assert observed(outcome) == FAILED
+    assert told(outcome) == outcome
+
+
+def test_a_pass_is_news_unless_it_was_known_to_come_and_go() -> None:
+    passed = told(changed(state="slow"))
+    assert (passed.state, passed.expected and passed.expected.state) == ("xpass", "slow")
+    assert told(changed(state="slow"), ROW + "sometimes = true\n").state == "slow"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"state": "wrong"}, {"state": "blocked"}, {"state": "aborted", "cause": "run-died"},
+        {"native_isa": "gfx1030"}, {"native_isa": None}, {"effective_isa": "gfx1010"},
+        {"setting": "vendor-off"}, {"check": "gemm"}, {"dtype": "float32"}, {"direction": "bwd-data"},
+        {"problem": "conv2d-fp16-n1-c4-i8x8-k4-f1x1"}, {"problem": "conv1d-fp16-n1-c4-i8-k4-f3x3"},
+        {"problem": None}, {"driver": "capi"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_row_does_not_name_stays_as_it_came(other: dict[str, object]) -> None:
+    assert told(changed(**other)) == changed(**other)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        ({"torch_version": "2.0.1", "torch_hip": "5.6.1"}, "xfail"),
+        ({"torch_version": "2.2.0+rocm5.6", "torch_hip": "5.6.1"}, "error"),
+        ({"torch_version": "2.1.2+rocm5.7", "torch_hip": "5.7.1"}, "error"),
+        # Without a wheel's own, the installed release is the one that was met.
+        ({"torch_version": "2.1.0a0+git1234567", "rocm_version": "5.6.1"}, "xfail"),
+        ({"torch_version": "2.1.2"}, "error"),
+        ({"torch_version": "none of your business", "torch_hip": "5.6"}, "error"),
+    ],
+)
+def test_versions_decide_and_an_unknown_one_meets_nothing(facts: dict[str, str], state: str) -> None:
+    assert told(FAILED, machine=with_facts(**facts)).state == state
+
+
+def test_a_star_over_settings_leaves_the_cpu_alone() -> None:
+    row = ROW.replace('["default", "find-*"]', '["*"]')
+    assert told(changed(setting="vendor-off"), row).state == "xfail"
+    assert told(changed(setting="cpu"), row).state == "error"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "state", "source"),
+    [
+        ("crash", "wrong", "xfail", BASELINE),
+        # Where both know of it, the table tells more.
+        ("crash", "error", "xfail", TABLE),
+        ("crash", "pass", "xpass", BASELINE),
+        ("flaky", "pass", "pass", None),
+        # What worked on this very machine has to go on working, whatever others report.
+        ("pass", "error", "error", None),
+        ("pass", "slow", "slow", None),
+        # Where nothing was learned, the table speaks.
+        ("blocked", "error", "xfail", TABLE),
+    ],
+)
+def test_the_baseline_is_asked_first(before: str, now: str, state: str, source: str | None) -> None:
+    baseline = Baseline("old.json", "2026-01-01T00:00:00Z", "0", {FAILED.id: before})
+    outcome = told(changed(state=now), baseline=baseline)
+    assert (outcome.state, outcome.expected and outcome.expected.source) == (state, source)
+    assert observed(outcome).state == now
+    if source == BASELINE:
+        assert told(outcome) == outcome
+
+
+class TestTheTable:
+    def test_every_row_that_ships_is_one(self) -> None:
+        assert len(expectations()) > 10
+        assert len({row.id for row in expectations()}) == len(expectations())
+
+    @pytest.mark.parametrize(
+        ("old", "new", "said"),
+        [
+            ('"card-as-another"', '"Card As"', "row 1: id is missing"),
+            ("states", "stats", "row 1 (card-as-another): stats is no field of a row; there are id,"),
+            ('date = "2024-05"\n', "", "date is missing; every row has"),
+            ('native_isa = ["gfx101*"]\neffective_isa = ["gfx1030"]\n', "", "it names no chip"),
+            ('["default", "find-*"]', '["defualt"]', "settings: 'defualt' is no setting of a GPU"),
+            ('["default", "find-*"]', '["cpu"]', "settings: 'cpu' is no setting of a GPU"),
+            ('["convolution"]', '["conv"]', "checks: no 'conv'; there are copy, "),
+            ('["error", "hang"]', '["blocked"]', "states: no 'blocked'; there are wrong, "),
+            ('["error", "hang"]', '"error"', "states is not a list of texts"),
+            ('["error", "hang"]', "[]", "states is not a list of texts"),
+            ('"miopen-solver-bug"', '"bad-luck"', "cause: no 'bad-luck'"),
+            ('">=2.0,<2.2"', '"2.x"', "torch: '2.x' is no version specifier"),
+            ('"https://example.org/1"', '"a friend"', "link is no https address"),
+            ('"2024-05"', '"May 2024"', "date is no year or year-month"),
+            ('"it fails"', '"it fails\\nand fails"', "reason is not one line of text"),
+            ('"it fails"', f'"{"so " * 60}"', "reason is longer than 140 characters"),
+            ("[[expectation]]", "[expectation]", "a row begins with [[expectation]]"),
+            ("[[expectation]]", "[[exception]]", "exception: a row begins with [[expectation]]"),
+            ("[[expectation]]", "[[expectation", "not TOML"),
+            (ROW, ROW + ROW, "row 2 (card-as-another): the id is taken"),
+            (ROW, ROW + "sometimes = 1\n", "sometimes is not true or false"),
+        ],
+    )  # fmt: skip
+    def test_a_bad_row_is_one_clear_line(self, old: str, new: str, said: str) -> None:
+        assert old in ROW
+        with pytest.raises(BadInput) as refusal:
+            read_expectations(ROW.replace(old, new), "my.toml")
+        message = str(refusal.value)
+        assert message.startswith("my.toml: ")
+        assert said in message
+        assert "\n" not in message
+
+
+class TestResultsThatAreNoBaseline:
+    FORMER = Results(
+        1,
+        "0",
+        "2026-01-01T00:00:00Z",
+        None,
+        True,
+        None,
+        {},
+        CARD,
+        (),
+        (),
+        (),
+        (told(FAILED), changed(id="b")),
+    )
+
+    def test_states_are_those_that_outcomes_came_to(self) -> None:
+        assert baseline_of(self.FORMER, "r.json", CARD, None).states == {FAILED.id: "error", "b": "error"}
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"outcomes": ()}, "it holds no outcome"),
+            ({"simulated": "conv-hang"}, "it is of the simulated machine conv-hang, this run of a real one"),
+            (
+                {"machine": Machine()},
+                "it is of a machine without a GPU, here is Radeon of the tests (gfx1010)",
+            ),
+            ({"machine": dataclasses.replace(CARD, gpus=CARD.gpus * 2)}, "Radeon of the tests (gfx1010) and"),
+        ],
+    )
+    def test_they_are_refused_in_one_line(self, changes: dict[str, object], said: str) -> None:
+        former = dataclasses.replace(self.FORMER, **changes)  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match=r"^--baseline: r\.json: .*; name ") as refusal:
+            baseline_of(former, "r.json", CARD, None)
+        assert said in str(refusal.value)
