@@ -41,7 +41,7 @@ def signature(outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]
     facts = Facts(true_gfx=every[0].native_isa, effective_gfx=every[0].effective_isa) if every else Facts()
     weighed = weigh(of_text("\n".join(line for outcome in every for line in outcome.evidence)), facts)
     best = scores(weighed.points, calibration())[0][0]
-    return None if best == "unknown" else (best, weighed.layers.get(best))
+    return (best, weighed.layers.get(best)) if best in weighed.named else None
 
 
 def blamed(outcomes: tuple[Outcome, ...], layer: str, cured: bool = False) -> tuple[str, str]:

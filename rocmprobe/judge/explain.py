@@ -50,11 +50,13 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Weighed:
-    """All that speaks for or against causes: ``points`` added up, and each piece of evidence with its own."""
+    """All that speaks for or against causes: ``points`` added up, and each piece of evidence with its own.
+    ``named`` are the causes that lines speak for, not facts alone."""
 
     points: Mapping[str, float]
     pieces: tuple[tuple[str, Mapping[str, float]], ...]
     layers: Mapping[str, str]
+    named: frozenset[str]
     words: frozenset[str]
 
 
@@ -81,7 +83,8 @@ def weigh(log: Log, facts: Facts) -> Weighed:
     for _, by_cause in pieces:
         for cause, weight in by_cause.items():
             points[cause] += weight
-    return Weighed(points, tuple(pieces), _layers(hits), words)
+    named = {cause for hit in hits for cause, weight in hit.signature.points.items() if weight > 0}
+    return Weighed(points, tuple(pieces), _layers(hits), frozenset(named), words)
 
 
 def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, float]]:
