@@ -65,8 +65,8 @@ _PREFIX = re.compile(
 #: What a line begins with that continues none,
 _STARTS = re.compile(
     r"""(?x) \s* (?: MIOpen(?:\(|[ ]Error) | Traceback | File[ ]" | :\d: | \[ | Aborted | rocBLAS | what\(\)
-        | \w*(?:Error|Exception|Warning): | terminate[ ]called | Segmentation | Memory[ ]access | HW[ ]Exception
-        | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included | [\w./<>+-]+:\d+: )"""
+        | \w*(?:Error|Exception|Warning): | terminate[ ]called | Segmentation | Memory[ ]access
+        | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included | [\w./<>+-]+:\d+: )"""
 )
 #: and what, at the start of a line, is more likely a new one than words of a mail that go on.
 _LISTS = re.compile(r"\s*(?:[-*+|=~^#$%/](?:\s|$)|\d+%|[\w ]{1,40}:\s|export |\S+=\S)")

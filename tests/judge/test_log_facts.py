@@ -42,7 +42,7 @@ PRINTED = {
     ":3:rocdevice.cpp :1772: 1 us: [pid:1] Gfx Major/Minor/Stepping: 9/0/10": {
         "true_gfx": "gfx90a", "effective_gfx": "gfx90a",
     },
-    "0b:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 10 [Radeon RX 5600 OEM/5700]": {
+    "0b:00.0 VGA compatible controller: AMD, Inc. [AMD/ATI] Navi 10 [Radeon RX 5600 OEM/5700]": {
         "gpu": "Navi 10 [Radeon RX 5600 OEM/5700]", "true_gfx": "gfx1010",
     },
     "$ HSA_OVERRIDE_GFX_VERSION=10.3.0 MIOPEN_FIND_MODE=1 python train.py": {
@@ -51,7 +51,7 @@ PRINTED = {
     'export HSA_OVERRIDE_GFX_VERSION="10.3.0"': {"env": {OVERRIDE: "10.3.0"}, "effective_gfx": "gfx1030"},
     "      - HSA_OVERRIDE_GFX_VERSION: 10.3.0": {"env": {OVERRIDE: "10.3.0"}, "effective_gfx": "gfx1030"},
     "set -gx HSA_OVERRIDE_GFX_VERSION 11.0.0": {"env": {OVERRIDE: "11.0.0"}, "effective_gfx": "gfx1100"},
-    'environ["HSA_OVERRIDE_GFX_VERSION"] = "10.3.0"': {"env": {OVERRIDE: "10.3.0"}, "effective_gfx": "gfx1030"},
+    'environ["HSA_OVERRIDE_GFX_VERSION"] = "9.0.0"': {"env": {OVERRIDE: "9.0.0"}, "effective_gfx": "gfx900"},
     "Aborted (core dumped)  MIOPEN_FIND_ENFORCE=3": {"env": {"MIOPEN_FIND_ENFORCE": "3"}, "exit": "abort"},
     "For debugging consider passing AMD_SERIALIZE_KERNEL=3": {},
     "try setting PYTORCH_HIP_ALLOC_CONF=expandable_segments:True to avoid fragmentation.": {},
