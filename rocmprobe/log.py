@@ -14,7 +14,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Optional
+from typing import BinaryIO
 
 from rocmprobe.log_lines import MOST_PARTS, cut, levelled, pieces, same, wrapped
 
@@ -103,24 +103,19 @@ def of_text(text: str) -> Log:
 
 def _blocks(stream: BinaryIO) -> Iterator[str]:
     """The text of the stream without terminal sequences, in blocks of whole lines less the last newline."""
-    decode: Optional[codecs.IncrementalDecoder] = None
-    newline, rest = "\n", ""
-    while chunk := stream.read(_BLOCK):
-        if decode is None:
-            decode = codecs.getincrementaldecoder(_encoding(chunk))("replace")
-            text = decode.decode(chunk)
-            # Some programs end lines as old Macs did.
-            newline = "\r" if "\n" not in text and "\r" in text else "\n"
-        else:
-            text = rest + decode.decode(chunk)
-        block, end, rest = text.rpartition(newline)
+    chunk = stream.read(_BLOCK)
+    decode = codecs.getincrementaldecoder(_encoding(chunk))("replace").decode
+    newline, rest = "", ""
+    while chunk:
+        following = stream.read(_BLOCK)
+        text = rest + decode(chunk, not following)
+        # Some programs end lines as old Macs did.
+        newline = newline or ("\r" if "\n" not in text and "\r" in text else "\n")
+        block, end, rest = text.rpartition(newline) if following else (text.removesuffix(newline), text, "")
         rest = cut(rest)
         if end:
             yield _without_escapes(block, newline)
-    if decode is not None:
-        rest += decode.decode(b"", True)
-    if rest:
-        yield _without_escapes(rest, newline)
+        chunk = following
 
 
 def _encoding(start: bytes) -> str:

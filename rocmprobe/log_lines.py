@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 #: Characters of a line that are looked at: this many at its start, and half as many at its end.
 _SHOWN = 3_000
 LONGEST = _SHOWN + _SHOWN // 2
-#: Nobody wraps text narrower than this, and no line that was wrapped had more parts.
-_NARROWEST, MOST_PARTS = 50, 12
+#: Nobody wraps text narrower or wider than this, and no line that was wrapped had more parts.
+_NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
 #: Mails are wrapped between words, at no more than this.
 _WIDEST_MAIL = 100
-#: Widths of windows and pages: one line of exactly this length is enough to tell that it was wrapped.
-_USUAL_WIDTHS = frozenset((72, 76, 78, 79, 80, 96, 100, 120, 128, 132, 160))
+#: Widths of windows: one line of exactly this length is enough to tell that it was wrapped.
+_WINDOWS = frozenset((80, 100, 120, 132, 160))
 
 _CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
@@ -62,14 +62,14 @@ _PREFIX = re.compile(
         | \d{{1,4}}: (?=\s\S)
     )"""
 )
-#: What a line begins with that continues none.
+#: What a line begins with that continues none,
 _STARTS = re.compile(
-    r"""(?x) \s* (?: MIOpen | Traceback | File[ ]" | :\d: | \[ | \w*(?:Error|Exception|Warning):
-        | terminate[ ]called | what\(\) | Aborted | Segmentation | Memory[ ]access | HW[ ]Exception | rocBLAS
-        | HIP[ ]error | amdgpu | \#\d | \(gdb\) | [-*+|=~^#$%/] (?:\s|$) | \d+%
-        | In[ ]file[ ]included | [\w./<>+-]+:\d+:
-        | [\w ]{1,40}:\s | export[ ] | \S+=\S )"""
+    r"""(?x) \s* (?: MIOpen(?:\(|[ ]Error) | Traceback | File[ ]" | :\d: | \[ | Aborted | rocBLAS | what\(\)
+        | \w*(?:Error|Exception|Warning): | terminate[ ]called | Segmentation | Memory[ ]access
+        | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included | [\w./<>+-]+:\d+: )"""
 )
+#: and what, at the start of a line, is more likely a new one than words of a mail that go on.
+_LISTS = re.compile(r"\s*(?:[-*+|=~^#$%/](?:\s|$)|\d+%|[\w ]{1,40}:\s|export |\S+=\S)")
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _GFX = re.compile(r"gfx[0-9]+")
@@ -110,7 +110,7 @@ def wrapped(raw: str, before: str, width: int) -> bool:
 
     The longest line near it has ``width`` characters; one ``before`` it that has as many may go on in it.
     """
-    if len(raw) < _NARROWEST or len(raw) < width > _WIDEST_MAIL:
+    if not _NARROWEST <= len(raw) <= width <= _WIDEST or len(raw) < width > _WIDEST_MAIL:
         return False
     return len(before) < width or _starts(raw)
 
@@ -165,12 +165,12 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
     """The line with those after it that are its rest, or as it is."""
     whole, last = raw, raw
     for line in following:
-        part = line[match.end() :] if (match := _QUOTE.match(line)) else line
-        if len(last) < _NARROWEST or not part.strip() or _starts(part) or same(line) == same(last):
+        part = line[_mark(line) :]
+        if not part.strip() or _starts(part) or same(line) == same(last):
             break
-        if len(last) == width and (part[0].islower() or _is_window(width, (raw, *following))):
+        if len(last) == width and _is_window(width, (raw, *following), _mark(raw)):
             whole += part
-        elif width <= _WIDEST_MAIL and part.lstrip()[0].islower() and _too_long(last, part, width):
+        elif width <= _WIDEST_MAIL and _goes_on(last, part, width):
             whole = f"{whole.rstrip()} {part.lstrip()}"
         else:
             break
@@ -178,11 +178,19 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
     return whole
 
 
-def _is_window(width: int, lines: Sequence[str]) -> bool:
+def _mark(line: str) -> int:
+    """How many characters mark a line as quoted."""
+    match = _QUOTE.match(line)
+    return match.end() if match else 0
+
+
+def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
     """Whether lines end at this width since text was wrapped there, not since one happens to be so long."""
-    return width in _USUAL_WIDTHS or len({same(line) for line in lines if len(line) == width}) > 1
+    return width - mark in _WINDOWS or len({same(line) for line in lines if len(line) == width}) > 1
 
 
-def _too_long(line: str, part: str, width: int) -> bool:
-    """Whether the first word of what follows had no room in a line."""
+def _goes_on(line: str, part: str, width: int) -> bool:
+    """Whether a part continues a line of a mail: its first word, no beginning, had no room there."""
+    if len(line) < _NARROWEST or not part.lstrip()[0].islower() or _LISTS.match(part):
+        return False
     return len(line.rstrip()) + 1 + len(part.split(None, 1)[0]) > width

@@ -17,9 +17,9 @@ def gfx_of_card(name: Optional[str]) -> Optional[str]:
     written = re.search(r"\bgfx[0-9]{3,4}[a-f]?\b|\bgfx[0-9]{2,3}[0-9a-f]\b", name)
     if written:
         return written[0]
-    chip, _, rest = name.partition("[")
-    targets = _chips().get(chip.strip().lower()) if rest else None
-    words = _model(name).split()
+    chip, _, products = name.partition("[")
+    targets = _chips().get(chip.strip().lower()) if products else None
+    words = _model(products.partition("/")[0] or name).split()
     if not targets and words:
         targets = _of_model(" ".join(words))
     while not targets and (len(words) > 2 or any(map(str.isdigit, "".join(words[:-1])))):

@@ -172,7 +172,7 @@ class _Texts:
             if trigger in self.whole:
                 for text, lowered in self.lines:
                     if trigger in lowered and (match := pattern.search(text)):
-                        yield match["it"].rstrip(".,)")
+                        yield match["it"].rstrip(".,")
 
     def first(self, prints: Iterable[_Print]) -> Optional[str]:
         return next(self.all(prints), None)
@@ -235,13 +235,15 @@ def _variables(value: Any) -> dict[str, str]:
 def together(given: Facts, found: Facts) -> Facts:
     """What was given and what was found, the former first, with what follows from both.
 
-    The override in ``env`` tells the effective ISA, and the name of the card the true one, if only one chip
-    is sold under it. Where neither is known, a target that the log names is the chip, unless it is one that
-    others are often told to be.
+    The override in ``env`` tells the effective ISA (not on Windows, whose driver does not read it), and
+    the name of the card the true one, if only one chip is sold under it. Where neither is known, a target
+    that the log names is the chip, unless it is one that others are often told to be.
     """
     env = {**found.env, **given.env}
     facts = Facts(**{name: getattr(given, name) or getattr(found, name) for name in _NAMES})
     override = env.get(OVERRIDE) or env.get(f"{OVERRIDE}_0") or env.get(f"{OVERRIDE}_1") or ""
+    if (facts.os or "").startswith("Windows"):
+        override = ""
     effective = given.effective_gfx or gpus.isa_of_override(override) or found.effective_gfx
     true = given.true_gfx or gfx_of_card(given.gpu) or found.true_gfx or gfx_of_card(found.gpu)
     if true is None and not override and effective and effective not in _PRETENDED:

@@ -1,0 +1,212 @@
+"""`rocmprobe explain`: what it reads, what it prints, and that no input breaks it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from runs import environment
+from sample_logs import COLLECT_ENV, LINES
+
+from rocmprobe.cli import main
+from rocmprobe.model import Attempt, Fact, Gpu, Machine, Outcome, Results, Trial, write_results
+
+FATAL = (
+    "rocBLAS error: Cannot read /home/joe/env/lib/python3.8/site-packages/torch/lib/rocblas/library/"
+    "TensileLibrary.dat: Illegal seek for GPU arch : gfx1031\nAborted (core dumped)\n"
+)
+
+
+def asked(*arguments: object, log: str | bytes | None = None) -> tuple[int, str]:
+    """Exit code and output of the command, in this process."""
+    done = CliRunner().invoke(main, ["explain", *map(str, arguments)], input=log)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+def answer(*arguments: object, log: str | bytes | None = None) -> dict[str, Any]:
+    code, output = asked("--json", *arguments, log=log)
+    assert code == 0, output
+    data: dict[str, Any] = json.loads(output)
+    return data
+
+
+def inert(output: str) -> bool:
+    """Whether a terminal shows this and does nothing else."""
+    return not any(unicodedata.category(letter) in ("Cc", "Cs") for letter in output.replace("\n", ""))
+
+
+def test_the_answer_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(COLLECT_ENV + FATAL)
+    told = answer(path)
+    assert list(told) == ["causes", "facts", "decide", "note"]
+    assert told["causes"]
+    for cause in told["causes"]:
+        assert list(cause) == ["cause", "layer", "score", "evidence", "advice", "verify", "against"]
+    scores = [cause["score"] for cause in told["causes"]]
+    assert scores == sorted(scores, reverse=True)
+    assert told["facts"]["torch"] == "1.13.1+rocm5.2"
+    assert told["facts"]["exit"] == "abort"
+    assert answer("-", log=path.read_text()) == told == answer(log=path.read_text())
+
+
+def test_not_enough_evidence_is_an_answer() -> None:
+    for log in ("", "\n\n", "hello\n"):
+        told = answer(log=log)
+        assert [cause["cause"] for cause in told["causes"]] in ([], ["unknown"])
+        code, output = asked(log=log)
+        assert code == 0
+        assert output.strip()
+
+
+def test_facts_from_a_file_and_options(tmp_path: Path) -> None:
+    path = tmp_path / "facts.json"
+    path.write_text(json.dumps({
+        "gpu": "Radeon RX 5700 XT", "torch": "2.0.0", "env": {"MIOPEN_FIND_MODE": "1"}, "log": "", "cause": "x",
+        "exit": None,
+    }))  # fmt: skip
+    options = ("--facts", path, "--fact", "torch=2.0.1+rocm5.4.2", "--fact", "exit=segv")
+    for override in ("HSA_OVERRIDE_GFX_VERSION=10.3.0", "env.HSA_OVERRIDE_GFX_VERSION=10.3.0"):
+        assert answer(*options, "--fact", override, log="hello")["facts"] == {
+            "gpu": "Radeon RX 5700 XT", "true_gfx": "gfx1010", "effective_gfx": "gfx1030", "rocm": "5.4.2",
+            "torch": "2.0.1+rocm5.4.2", "exit": "segv",
+            "env": {"MIOPEN_FIND_MODE": "1", "HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
+        }  # fmt: skip
+
+
+def test_facts_from_detect(tmp_path: Path) -> None:
+    path = tmp_path / "detected.json"
+    path.write_text(json.dumps({
+        "gpus": [{"vendor": {"value": "amd"}, "native_isa": {"value": "gfx1010", "source": "kfd"}}],
+        "facts": {"torch.version": {"value": "1.13.1+rocm5.2", "source": ""}},
+        "variables": {"HSA_OVERRIDE_GFX_VERSION": {"value": "10.3.0", "source": ""}}, "findings": [],
+    }))  # fmt: skip
+    assert answer("--facts", path, log="hello")["facts"] == {
+        "true_gfx": "gfx1010", "effective_gfx": "gfx1030", "rocm": "5.2", "torch": "1.13.1+rocm5.2",
+        "env": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
+    }  # fmt: skip
+
+
+def of_a_run(folder: Path) -> Path:
+    facts = {
+        "torch.version": Fact("2.4.0+rocm6.1"),
+        "rocm.version": Fact("6.1.0"),
+        "os.name": Fact("Ubuntu 22.04"),
+    }
+    gpu = Gpu(vendor=Fact("amd"), native_isa=Fact("gfx1010"), effective_isa=Fact("gfx1030"))
+    machine = Machine((gpu,), facts, {"HSA_OVERRIDE_GFX_VERSION": Fact("10.3.0")})
+    passed = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "pass", "t0")
+    failed = Outcome(
+        "b", "cuda:0", "torch", "default", "gemm", "gemm", "crash", "t1", cause="SIGABRT",
+        attempts=(Attempt("crash", "t1", "the child ended with SIGABRT"),), evidence=(FATAL.splitlines()[0],),
+    )  # fmt: skip
+    trials = tuple(
+        Trial(name, "cuda:0", "torch", "default", "spawn", ending, log=log)
+        for name, ending, log in (
+            ("t0", "0", "error of no matter\n"),
+            ("t1", "SIGABRT", "Aborted (core dumped)\n"),
+        )
+    )
+    results = Results(
+        1, "0", "2026-01-01T00:00:00Z", None, False, None, {}, machine, (), (), trials, (passed, failed)
+    )
+    write_results(results, folder / "results.json")
+    return folder / "results.json"
+
+
+def test_the_results_of_a_run(tmp_path: Path) -> None:
+    told = answer(of_a_run(tmp_path))
+    assert "no matter" not in json.dumps(told)
+    assert "TensileLibrary.dat" in told["causes"][0]["evidence"][0]
+    assert told["facts"] == {
+        "true_gfx": "gfx1010", "effective_gfx": "gfx1030", "rocm": "6.1.0", "torch": "2.4.0+rocm6.1",
+        "os": "Ubuntu 22.04", "env": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, "exit": "abort",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_is_printed_is_redacted_and_inert(form: tuple[str, ...]) -> None:
+    log = FATAL.replace("Illegal", "[bold]\x1b[31m\x07\x1b]0;x\x07\u202e\x9bIllegal")
+    code, clean = asked(*form, log=log)
+    assert code == 0
+    assert "TensileLibrary.dat" in "".join(clean.split())
+    assert "joe" not in clean
+    assert "joe" in asked(*form, "--no-redact", log=log)[1]
+    assert "[bold]" in clean
+    assert inert(clean)
+
+
+WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
+    "missing file": ("cannot be read", ("none.txt",)),
+    "folder": ("cannot be read", (".",)),
+    "impossible name": ("cannot be read", ("\0",)),
+    "damaged results": ("schema_version is 9", ("results.json",)),
+    "missing facts": ("none.json: cannot be read", ("-", "--facts", "none.json")),
+    "facts in prose": ("prose.json: not JSON", ("-", "--facts", "prose.json")),
+    "facts in a list": ("list.json: not a JSON object", ("-", "--facts", "list.json")),
+    "deep facts": ("deep.json: not JSON", ("-", "--facts", "deep.json")),
+    "unknown fact": ("wrong.json: 'gppu' is no fact", ("-", "--facts", "wrong.json")),
+    "broken detection": ("detected.json: Machine", ("-", "--facts", "detected.json")),
+    "fact without value": ("write NAME=VALUE", ("-", "--fact", "torch")),
+    "no fact": ("'log' is no fact", ("-", "--fact", "log=x")),
+    "all variables": ("'env' is no fact", ("-", "--fact", "env={}")),
+    "unknown exit": ("exit is 'boom'", ("-", "--fact", "exit=boom")),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_input_is_one_clear_line(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "results.json": '{"schema_version": 9}', "prose.json": "gpu: RX 5700", "list.json": "[]",
+        "deep.json": "[" * 99999, "wrong.json": '{"gppu": 1}', "detected.json": '{"gpus": [1]}',
+    }  # fmt: skip
+    for name, content in files.items():
+        Path(name).write_text(content)
+    said, arguments = WRONG[what]
+    code, output = asked(*arguments, log="hello")
+    assert code == 2
+    assert said in output
+    assert output.startswith("rocmprobe: ")
+    assert len(output.splitlines()) == 1
+
+
+LOGS = st.lists(
+    st.one_of(st.binary(max_size=50), st.sampled_from((*map(str.encode, LINES), b"\n", b"\r", b"\x1b["))),
+    max_size=12,
+).map(b"".join)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(LOGS, st.lists(st.text(max_size=20).map("torch={}".format), max_size=2))
+def test_no_log_breaks_it(log: bytes, facts: list[str]) -> None:
+    options = [word for fact in facts for word in ("--fact", fact)]
+    assert isinstance(answer(*options, log=log)["causes"], list)
+    code, output = asked(*options, log=log)
+    assert code == 0
+    assert inert(output)
+
+
+def test_it_imports_neither_torch_nor_what_only_results_need(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(FATAL)
+    program = (
+        "import sys; from rocmprobe.cli import main; main(['explain', sys.argv[1]], standalone_mode=False)"
+    )
+    script = f"import atexit, sys; atexit.register(lambda: print('loaded', *sys.modules)); {program}"
+    done = subprocess.run(
+        [sys.executable, "-c", script, path], env=environment(), capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.rpartition("loaded ")[2].split()
+    assert "rocmprobe.judge.explain" in loaded
+    assert not {"torch", "jsonschema", "jinja2", "pytest"} & set(loaded)

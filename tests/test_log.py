@@ -1,0 +1,199 @@
+"""Logs as people paste them: whatever stands around the lines, the lines come out, each once."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_logs import LINES
+
+from rocmprobe.judge.log_facts import facts_in
+from rocmprobe.log import Log, of_text, read_log
+
+CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "train.jsonl"
+BASES = st.lists(st.sampled_from(LINES), min_size=1, max_size=8, unique=True)
+
+
+def texts(log: Log) -> list[str]:
+    return [line.text for line in log.lines]
+
+
+def coloured(line: str, number: int) -> str:
+    at = number * 7 % len(line)
+    return f"\x1b]0;title\x07\x1b[1;31m{line[:at]}\x1b[0m\x1b[K{line[at:]}\x1b[m"
+
+
+AROUND: dict[str, Callable[[str, int], str]] = {
+    "nothing": lambda line, number: line,
+    "colours": coloured,
+    "colours without escapes": lambda line, number: f"[1;31m{line}[0m",
+    "python logging": lambda line, number: f"2024-01-01 12:00:0{number % 10},123 {line}",
+    "clock": lambda line, number: f"[12:00:0{number % 10}] {line}",
+    "GitHub Actions": lambda line, number: f"2024-11-21T10:00:0{number % 10}.1234567Z {line}",
+    "rank": lambda line, number: f"[rank{number}]: {line}",
+    "worker": lambda line, number: f"(RayWorkerWrapper pid=12{number}, ip=10.0.0.1) {line}",
+    "vllm": lambda line, number: f"(EngineCore_0 pid={number}) {line}",
+    "mpirun": lambda line, number: f"[1,{number}]<stderr>:{line}",
+    "compose": lambda line, number: f"web-1  | {line}",
+    "journal": lambda line, number: (
+        f"Nov 21 12:00:0{number % 10} host kernel: [   12.34567{number % 10}] {line}"
+    ),
+    "dmesg": lambda line, number: f"[    1.57691{number % 10}] {line}",
+    "dmesg -T": lambda line, number: f"[Sat Jan  7 14:25:5{number % 10} 2023] {line}",
+    "quote": lambda line, number: f"> > {line}",
+    "HTML": lambda line, number: (
+        line.replace("&", "&amp;").replace(">", "&gt;").replace("<", "&lt;") + "<br>"
+    ),
+    "control characters": lambda line, number: f"\x00\x01{line}\x08\u200b",
+    "quoted, of a container, dated": lambda line, number: f"> web-1  | 2024-01-01 12:00:00,5 {line}",
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_what_stands_around_a_line_is_taken_off(around: str, newline: str) -> None:
+    pasted = newline.join(AROUND[around](line, number) for number, line in enumerate(LINES))
+    log = of_text(f"```text{newline}{pasted}{newline}```{newline}")
+    assert texts(log) == list(LINES)
+    assert [line.number for line in log.lines] == list(range(2, len(LINES) + 2))
+    assert facts_in(log) == facts_in(of_text("\n".join(LINES)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    BASES, st.lists(st.sampled_from(sorted(AROUND)), min_size=8, max_size=8), st.sampled_from(["\n", "\r\n"])
+)
+def test_all_of_it_mixed_changes_neither_lines_nor_facts(
+    base: list[str], around: list[str], newline: str
+) -> None:
+    pasted = newline.join(AROUND[name](line, 3) for name, line in zip(around, base))
+    assert texts(of_text(pasted)) == base
+    assert facts_in(of_text(pasted)) == facts_in(of_text("\n".join(base)))
+
+
+@settings(max_examples=120, deadline=None)
+@given(BASES, st.sampled_from([80, 100, 120]), st.booleans())
+def test_lines_that_a_terminal_wrapped_are_there_whole(base: list[str], width: int, quoted: bool) -> None:
+    mark = "> " if quoted else ""
+    rows = [line[at : at + width] for line in base for at in range(0, len(line), width)]
+    log = of_text("\n".join(mark + row for row in rows))
+    assert [line for line in base if not any(line in text for text in texts(log))] == []
+    assert facts_in(log) == facts_in(of_text("\n".join(base)))
+
+
+def test_lines_that_a_mail_wrapped_between_words_are_there_whole() -> None:
+    mail = (
+        "> Memory access fault by GPU node-1 (Agent handle: 0x55f8b54eec30) on\n"
+        "> address 0x7f2a53193000. Reason: Page not present or supervisor\n"
+        "> privilege.\n"
+    )
+    assert texts(of_text(mail))[0] == LINES[6]
+
+
+def test_lines_that_happen_to_be_long_are_not_joined() -> None:
+    log = (
+        "MIOpen(HIP): Warning [EvaluateInvokers] Solver <GemmFwdRest>, workspace required: 256573\nAborted\n"
+    )
+    assert texts(of_text(log)) == log.splitlines()
+
+
+def test_repeated_lines_are_one_with_their_count() -> None:
+    log = of_text("start\nsize 12 at 0x7f00\nsize 345 at 0xabc1\nend\nsize 6 at 0x1\n")
+    assert [(line.number, line.text, line.count, line.last) for line in log.lines] == [
+        (1, "start", 1, 1), (2, "size 12 at 0x7f00", 3, 5), (4, "end", 1, 4),
+    ]  # fmt: skip
+    assert log.total == 5
+
+
+def test_targets_are_told_apart() -> None:
+    names = ["library_gfx1010.dat", "library_gfx1030.dat", "library_gfx90a.dat"]
+    assert texts(of_text("\n".join(names))) == names
+
+
+def test_a_progress_bar_leaves_its_last_state() -> None:
+    bars = "\r".join(f" {done}%|##  | {done}/100 [00:00<00:01, 9.5it/s]" for done in range(10, 100, 10))
+    log = of_text(f"before\n{bars}\rMIOpen Error: x\nafter\n")
+    assert texts(log) == ["before", "90%|##  | 90/100 [00:00<00:01, 9.5it/s]", "MIOpen Error: x", "after"]
+    assert log.lines[-1].number == 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_encodings(encoding: str) -> None:
+    content = "\r\n".join(LINES).encode(encoding)
+    if encoding == "utf-16-be":
+        content = b"\xfe\xff" + content
+    assert texts(read_log(io.BytesIO(content))) == list(LINES)
+
+
+def test_a_file_of_an_old_mac() -> None:
+    assert texts(of_text("one\rtwo\rthree\r")) == ["one", "two", "three"]
+
+
+def test_very_long_lines_keep_start_and_end() -> None:
+    content = b"MIOpen Error: " + b"x" * 3_000_000 + b" failed\nnext\n"
+    log = read_log(io.BytesIO(content))
+    assert log.lines[0].text.startswith("MIOpen Error: x")
+    assert log.lines[0].text.endswith("x failed")
+    assert len(log.lines[0].text) < 10_000
+    assert (log.lines[1].text, log.lines[1].number, log.total) == ("next", 2, 2)
+
+
+def test_of_too_many_lines_start_and_end_and_failures_are_kept() -> None:
+    words = random.Random(8)
+    noise = ["".join(words.choices("bcdgjkmnpqsvwxz", k=20)) for _ in range(60_000)]
+    noise[30_000] = "MIOpen Error: in the middle"
+    log = of_text("\n".join(noise))
+    found = texts(log)
+    assert found[:100] == noise[:100]
+    assert found[-100:] == noise[-100:]
+    assert "MIOpen Error: in the middle" in found
+    assert len(found) < 21_000
+    assert log.left_out == log.total - len(found)
+
+
+FRAGMENTS = st.sampled_from((
+    "\x1b[31m", "\x1b]0;", "\r", "\n", "\r\n", "\0", "\ud800", "<br>", "&gt;", "&#0;", "> ", "```", "\u2028",
+    "[12:00:00] ", "  |  ", "2024-01-01 12:00:00,1 ", "(a pid=1) ", "0x", "gfx1030", "gfx", "10.3.0", "\x85",
+    "HSA_OVERRIDE_GFX_VERSION=", "torch==", "2.0.1+rocm5.4.2", "Name: torch\nVersion: ", "/opt/rocm-",
+    "Gfx Major/Minor/Stepping: 9/9/9", "AMD Radeon RX ", "Navi 10 [Radeon", "x" * 79, "\n" + "y" * 80, *LINES,
+))  # fmt: skip
+
+
+def in_utf16(text: str) -> bytes:
+    return text.encode("utf-16", "replace")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(FRAGMENTS, st.text(max_size=20)), max_size=30).map("".join))
+def test_any_text_is_read(text: str) -> None:
+    log = of_text(text)
+    facts_in(log)
+    assert all(line.text and line.number <= line.last <= log.total for line in log.lines)
+    assert not any(ord(letter) < 32 or letter == "\x7f" for line in log.lines for letter in line.text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=60), FRAGMENTS.map(in_utf16)),
+        max_size=20,
+    )
+)
+def test_any_bytes_are_read(parts: list[bytes]) -> None:
+    facts_in(read_log(io.BytesIO(b"".join(parts))))
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="the recorded reports are not here")
+def test_recorded_reports_are_read() -> None:
+    for report in map(json.loads, CORPUS.read_text("utf-8").splitlines()):
+        log = of_text(report["log"])
+        printed = [line.strip() for line in report["log"].splitlines() if line.strip("` \n")]
+        assert log.lines, report["id"]
+        # Less the dates of loggers, every line is there that differs by more than numbers.
+        assert sum(line.count for line in log.lines) >= len(printed), report["id"]
