@@ -24,7 +24,12 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     measured: dict[str, dict[str, float]] = {}
     for outcome in results.outcomes:
         peak = _peak(outcome, purpose)
-        if peak and outcome.problem and (outcome.device, outcome.dtype) == (device_of(results), dtype):
+        if (
+            peak
+            and peak > 0
+            and outcome.problem
+            and (outcome.device, outcome.dtype) == (device_of(results), dtype)
+        ):
             measured.setdefault(outcome.setting, {})[outcome.problem] = peak
     found = {
         setting.name: measured.get(setting.name) or measured.get(stands_for(setting), {})

@@ -124,7 +124,8 @@ def _cost(results: Results, best: Optional[Standing], dtype: str, measured: _Mea
         f"{measured.peaks[own] / measured.peaks[name]:.2f} times that of {verdict}"
         for verdict, name in _rivals(results, best, measured.peaks)
     ]
-    memory = f"its peak of memory over the memory problems{where} is {', '.join(larger)}" if larger else ""
+    there = " there" if slower and where else where
+    memory = f"its peak of memory over the memory problems{there} is {', '.join(larger)}" if larger else ""
     return "; ".join(filter(None, [best.setting.cost, time, memory]))
 
 

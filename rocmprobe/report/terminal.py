@@ -53,9 +53,7 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         if recommendation.verify:
             console.print(styled(("Check it again: ", "dim"), (recommendation.verify, "")), soft_wrap=True)
         for row in recommendation.advice:
-            console.print(
-                styled(("Besides: ", "dim"), (f"{row['title']}. {row['text']} ", ""), (row["source"], "dim"))
-            )
+            console.print(styled(("Besides: ", "dim"), (f"{row['title']}. {row['text']}", "")))
     if results.estimate:
         console.print(styled(("Estimate: ", "dim"), (models.line(results), "")))
     print_findings(results.findings, console)
