@@ -23,13 +23,9 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     """
     measured: dict[str, dict[str, float]] = {}
     for outcome in results.outcomes:
-        peak = _peak(outcome, purpose)
-        if (
-            peak
-            and peak > 0
-            and outcome.problem
-            and (outcome.device, outcome.dtype) == (device_of(results), dtype)
-        ):
+        asked = (outcome.device, outcome.dtype) == (device_of(results), dtype)
+        peak = _peak(outcome, purpose) if asked else None
+        if peak and outcome.problem:
             measured.setdefault(outcome.setting, {})[outcome.problem] = peak
     found = {
         setting.name: measured.get(setting.name) or measured.get(stands_for(setting), {})
@@ -49,7 +45,7 @@ def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
     )
     if purpose != "inference" or whole is None or above is None or forward is None:
         return whole
-    return whole - above + forward
+    return max(0.0, whole - above + forward)
 
 
 def _bytes(value: object) -> Optional[float]:
