@@ -20,15 +20,15 @@ from rocmprobe.log_lines import MOST_PARTS, cut, levelled, pieces, same, wrapped
 
 #: How many distinct lines are kept of the start, of the end, and of those between that tell of a failure;
 #: and how many characters each of the three may take.
-_HEAD, _TAIL, _GRAVE = 8_000, 8_000, 4_000
-_ROOM = 1_500_000
+_HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
+_ROOM = 600_000
 _BLOCK = 1 << 20
 #: Lines among which the longest one shows the width at which text was wrapped.
 _NEIGHBOURS = 32
 
 _GRAVE_WORDS = (
     "error", "fault", "fail", "abort", "exception", "fatal", "cannot", "unable", "invalid", "denied",
-    "out of memory", "unsupported", "not supported", "not found", "no such", "hang", "hung", "timeout",
+    "out of memory", "supported", "not found", "no such", "hang", "hung", "timeout",
     "reset", "killed", "core dumped",
 )  # fmt: skip
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_]|[ -/]+[0-~])")

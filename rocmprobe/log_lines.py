@@ -66,7 +66,8 @@ _PREFIX = re.compile(
 _STARTS = re.compile(
     r"""(?x) \s* (?: MIOpen(?:\(|[ ]Error) | Traceback | File[ ]" | :\d: | \[ | Aborted | rocBLAS | what\(\)
         | \w*(?:Error|Exception|Warning): | terminate[ ]called | Segmentation | Memory[ ]access
-        | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included | [\w./<>+-]+:\d+: )"""
+        | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included
+        | [\w./<>+-]+:\d+: )"""
 )
 #: and what, at the start of a line, is more likely a new one than words of a mail that go on.
 _LISTS = re.compile(r"\s*(?:[-*+|=~^#$%/](?:\s|$)|\d+%|[\w ]{1,40}:\s|export |\S+=\S)")
@@ -74,8 +75,6 @@ _LISTS = re.compile(r"\s*(?:[-*+|=~^#$%/](?:\s|$)|\d+%|[\w ]{1,40}:\s|export |\S
 _LETTERS = re.compile(r"[^\W\d_]+")
 _GFX = re.compile(r"gfx[0-9]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
-_DIGITS = re.compile(r"[0-9]+")
-_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
 #: Targets are no numbers: what fails on gfx1030 is not what fails on gfx1010.
 _SPELLED = str.maketrans("0123456789", "GHJKLMNPQR")
 #: What files and folders are called that exist for one call of a compiler.
@@ -95,7 +94,10 @@ def levelled(text: str) -> str:
         text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
     if "0x" in text:
         text = _HEX.sub("", text)
-    return text.translate(_NO_DIGITS) if text.isascii() else _DIGITS.sub("", text)
+    # Bytes are far quicker to translate than text that is not ASCII.
+    return (
+        text.encode("utf-8", "surrogatepass").translate(None, b"0123456789").decode("utf-8", "surrogatepass")
+    )
 
 
 def same(text: str) -> str:
