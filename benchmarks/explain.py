@@ -1,8 +1,8 @@
 """How long `rocmprobe explain` takes, as a whole process: an ordinary log, and 100 MB of each of four kinds.
 
 The logs are made up: an ordinary one of 40 lines; one line over and over; MIOPEN_LOG_LEVEL=6 with numbers
-that change; words by chance, no two lines alike; and bytes by chance, which are no text at all. In the middle of
-each of the large ones stands one line that tells of a failure, and the benchmark fails if it is not found::
+that change; words by chance, no two lines alike; and bytes by chance, which are no text at all. In the middle
+of each of the large ones stands one line that tells of a failure; the benchmark fails if it is not found::
 
     python benchmarks/explain.py -o benchmarks/results/explain.json
 """
@@ -34,7 +34,7 @@ _WARNING = (
 )
 _LEVEL_6 = (
     "MIOpen(HIP): Info2 [GetSolutions] gfx1030 conv_{} took {:.5f} ms, workspace {} at 0x{:x}\n"
-    "MIOpen(HIP): Info2 [SearchForCompatible] /tmp/comgr-{:06x}/input/naive_conv.cpp: solver {} of {}, is {}\n"
+    "MIOpen(HIP): Info2 [SearchForCompatible] /tmp/comgr-{:06x}/input/conv.cpp: solver {} of {}, is {}\n"
 )
 
 
