@@ -12,7 +12,7 @@ LONGEST = _SHOWN + _SHOWN // 2
 #: Nobody wraps text narrower or wider than this, and no line that was wrapped had more parts.
 _NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
 #: Mails are wrapped between words, at no more than this.
-_WIDEST_MAIL = 100
+_WIDEST_MAIL = 120
 #: Widths of windows: one line of exactly this length is enough to tell that it was wrapped.
 _WINDOWS = frozenset((80, 100, 120, 132, 160))
 
@@ -168,7 +168,7 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
     whole, last = raw, raw
     for line in following:
         part = line[_mark(line) :]
-        if not part.strip() or _starts(part) or same(line) == same(last):
+        if not part.strip() or _starts(part) or _alike(line, last):
             break
         if len(last) == width and _is_window(width, (raw, *following), _mark(raw)):
             whole += part
@@ -180,6 +180,11 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
     return whole
 
 
+def _alike(line: str, other: str) -> bool:
+    """Whether two lines begin with the same letters, as those of a list do."""
+    return line[_mark(line) :].lstrip()[:8] == other[_mark(other) :].lstrip()[:8]
+
+
 def _mark(line: str) -> int:
     """How many characters mark a line as quoted."""
     match = _QUOTE.match(line)
@@ -188,11 +193,15 @@ def _mark(line: str) -> int:
 
 def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
     """Whether lines end at this width since text was wrapped there, not since one happens to be so long."""
-    return width - mark in _WINDOWS or len({same(line) for line in lines if len(line) == width}) > 1
+    return (
+        not _WINDOWS.isdisjoint((width, width - mark))
+        or len({same(line) for line in lines if len(line) == width}) > 1
+    )
 
 
 def _goes_on(line: str, part: str, width: int) -> bool:
     """Whether a part continues a line of a mail: its first word, no beginning, had no room there."""
-    if len(line) < _NARROWEST or not part.lstrip()[0].islower() or _LISTS.match(part):
+    first = part.lstrip()[0]
+    if len(line) < _NARROWEST or not (first.islower() or first in "'\"<(`") or _LISTS.match(part):
         return False
     return len(line.rstrip()) + 1 + len(part.split(None, 1)[0]) > width
