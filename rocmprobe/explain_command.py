@@ -119,9 +119,9 @@ def _of_stream(stream: BinaryIO) -> Log:
 def _of_file(path: Path) -> tuple[Log, Facts]:
     try:
         with path.open("rb") as stream:
-            start = stream.read(_START)
+            # A look ahead: what a shell's <(..) names cannot be read twice.
+            start = stream.peek(_START)[:_START]
             if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
-                stream.seek(0)
                 return read_log(stream), Facts()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

@@ -16,19 +16,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from rocmprobe.log_lines import MOST_PARTS, cut, levelled, pieces, same, wrapped
+from rocmprobe.log_lines import LONGEST, MOST_PARTS, cut, levelled, pieces, same, wrapped
 
 #: How many distinct lines are kept of the start, of the end, and of those between that tell of a failure;
 #: and how many characters each of the three may take.
-_HEAD, _TAIL, _GRAVE = 8_000, 8_000, 4_000
-_ROOM = 1_500_000
+_HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
+_ROOM = 600_000
 _BLOCK = 1 << 20
 #: Lines among which the longest one shows the width at which text was wrapped.
 _NEIGHBOURS = 32
 
 _GRAVE_WORDS = (
     "error", "fault", "fail", "abort", "exception", "fatal", "cannot", "unable", "invalid", "denied",
-    "out of memory", "unsupported", "not supported", "not found", "no such", "hang", "hung", "timeout",
+    "out of memory", "supported", "not found", "no such", "hang", "hung", "timeout",
     "reset", "killed", "core dumped",
 )  # fmt: skip
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_]|[ -/]+[0-~])")
@@ -90,7 +90,9 @@ def read_log(stream: BinaryIO) -> Log:
     kept = _Kept()
     total = 0
     for block in _blocks(stream):
-        lines = list(map(cut, block.split("\n")))
+        lines = block.split("\n")
+        if max(map(len, lines)) > LONGEST:
+            lines = list(map(cut, lines))
         kept.add(lines, levelled("\n".join(lines)).split("\n"), total + 1)
         total += len(lines)
     return Log(_cleaned(kept.entries()), total, kept.left_out)
@@ -151,14 +153,17 @@ class _Kept:
 
     def add(self, lines: list[str], keys: list[str], number: int) -> None:
         """Take lines, of which the first has this number, with what tells them apart."""
-        widths = [max(map(len, lines[at : at + _NEIGHBOURS])) for at in range(0, len(lines), _NEIGHBOURS)]
         firm, tail = self._firm, self._tail
+        near, width = -1, 0
         for at, key in enumerate(keys):
             entry = firm.get(key)
             if entry is None:
                 entry = tail.get(key)
                 if entry is None:
-                    self._new(key, _Entry(lines[at], number + at, lines, at, widths[at // _NEIGHBOURS]))
+                    if near != at // _NEIGHBOURS:
+                        near = at // _NEIGHBOURS
+                        width = max(map(len, lines[near * _NEIGHBOURS : (near + 1) * _NEIGHBOURS]))
+                    self._new(key, _Entry(lines[at], number + at, lines, at, width))
                     continue
                 tail.move_to_end(key)
                 entry.alone()

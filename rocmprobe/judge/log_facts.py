@@ -24,7 +24,7 @@ EXITS = ("exception", "segv", "abort", "hang", "none")
 #: Keys of a recorded report that are no facts; a file of facts may have them.
 _OF_A_REPORT = frozenset((
     "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
-    "log_quality", "known",
+    "log_quality",
 ))  # fmt: skip
 #: Targets that other chips are told to be, so that a runtime that names one need not sit on that chip.
 _PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
@@ -138,9 +138,10 @@ _EFFECTIVE_PRINTS = _prints(
     ),
     ("major/minor/stepping", r"gfx major/minor/stepping:\s*(?P<it>\d+/\d+/\d+)"),
 )
+#: Of the kernel, which no override deceives: KFD's topology, and PCI ids (dmesg, lspci, ollama).
 _TRUE_PRINTS = _prints(
-    ("kfd", rf"kfd.{{0,60}}{_GFX}"),
-    ("asic family", rf"asic family.{{0,20}}{_GFX}"),
+    ("gfx_target_version", r"gfx_target_version\s+(?P<it>[1-9]\d{4,5})\b"),
+    ("1002:", r"(?:\b|0x)1002:(?:0x)?(?P<it>[0-9a-f]{4})\b"),
 )
 #: The graver one counts where there are several: a traceback stands above many an abort.
 _EXIT_PRINTS = {
@@ -268,7 +269,7 @@ def _pip_show(log: Log) -> Optional[str]:
 
 def _chip(names: Iterable[str]) -> Optional[str]:
     """The target that counts: that of a card, where a processor has one, too."""
-    targets = [_target(name) for name in names]
+    targets = [target for name in names if (target := _target(name))]
     for name in targets:
         row = gpus.target(name)
         if row is not None and row.apu is not True:
@@ -276,11 +277,13 @@ def _chip(names: Iterable[str]) -> Optional[str]:
     return targets[0] if targets else None
 
 
-def _target(name: str) -> str:
+def _target(name: str) -> Optional[str]:
+    """The target that a program calls "gfx1030", "10/3/0", "100300" or by the PCI id "73bf"."""
+    if name.lower().startswith("gfx"):
+        return name.lower()
     if "/" in name:
-        major, minor, stepping = map(int, name.split("/"))
-        return f"gfx{major}{minor:x}{stepping:x}"
-    return name.lower()
+        return gpus.isa_of_override(name.replace("/", "."))
+    return gpus.gfx_of(name) if len(name) == 4 else gpus.isa_name(int(name))
 
 
 def _card(names: Iterable[str]) -> Optional[str]:

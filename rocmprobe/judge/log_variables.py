@@ -25,7 +25,8 @@ _ADVICE = re.compile(
         | should ) \s+ (?:the[ ])? ["'`(]? $"""
 )
 _SETS = re.compile(r"(?i)(?:^|\s)(?:ENV|set -gx|set -x|setenv)\s+$")
-_LISTS = re.compile(r"^(?:- )?$|map\[(?:\S+:\S* )*$")
+#: So many characters before a name tell what it is there for.
+_LOOK_BACK = 40
 #: Of compilers, whose definitions look alike.
 _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 
@@ -37,12 +38,14 @@ def variables_in(texts: Iterable[str]) -> dict[str, str]:
         if not _TRIGGER.search(text):
             continue
         for match in _ASSIGNED.finditer(text):
-            before = text[: match.start()]
+            before = text[max(0, match.start() - _LOOK_BACK) : match.start()]
             if _DEFINES.search(before) or _ADVICE.search(before):
                 continue
             if match["blank"] is not None and not _SETS.search(before):
                 continue
-            if match["colon"] and not match["quote"] and not _LISTS.search(before):
+            if match["colon"] and not (
+                match["quote"] or before in ("", "- ") or "map[" in text[: match.start()]
+            ):
                 continue
             value = match["double"] or match["single"] or match["bare"]
             if value:

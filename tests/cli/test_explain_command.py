@@ -72,8 +72,8 @@ def test_not_enough_evidence_is_an_answer() -> None:
 def test_facts_from_a_file_and_options(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_text(json.dumps({
-        "gpu": "Radeon RX 5700 XT", "torch": "2.0.0", "env": {"MIOPEN_FIND_MODE": "1"}, "log": "", "cause": "x",
-        "exit": None,
+        "gpu": "Radeon RX 5700 XT", "torch": "2.0.0", "env": {"MIOPEN_FIND_MODE": "1"}, "log": "",
+        "cause": "x", "exit": None,
     }))  # fmt: skip
     options = ("--facts", path, "--fact", "torch=2.0.1+rocm5.4.2", "--fact", "exit=segv")
     for override in ("HSA_OVERRIDE_GFX_VERSION=10.3.0", "env.HSA_OVERRIDE_GFX_VERSION=10.3.0"):
@@ -187,7 +187,7 @@ LOGS = st.lists(
 ).map(b"".join)  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LOGS, st.lists(st.text(max_size=20).map("torch={}".format), max_size=2))
 def test_no_log_breaks_it(log: bytes, facts: list[str]) -> None:
     options = [word for fact in facts for word in ("--fact", fact)]

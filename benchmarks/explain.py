@@ -1,0 +1,146 @@
+"""How long `rocmprobe explain` takes, as a whole process: an ordinary log, and 100 MB of each of four kinds.
+
+The logs are made up: an ordinary one of 40 lines; one line over and over; MIOPEN_LOG_LEVEL=6 with numbers
+that change; words by chance, no two lines alike; and bytes by chance, which are no text at all. In the middle
+of each of the large ones stands one line that tells of a failure; the benchmark fails if it is not found::
+
+    python benchmarks/explain.py -o benchmarks/results/explain.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from figures import publish
+
+_MEGABYTES = 100
+_BLOCK = 1_000_000
+FATAL = b"rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: Illegal seek\n"
+_WARNING = (
+    b"MIOpen(HIP): Warning [IsEnoughWorkspace] [EvaluateInvokers] Solver <GemmFwdRest>, workspace required: "
+    b"25657344, provided ptr: 0 size: 0\n"
+)
+_LEVEL_6 = (
+    "MIOpen(HIP): Info2 [GetSolutions] gfx1030 conv_{} took {:.5f} ms, workspace {} at 0x{:x}\n"
+    "MIOpen(HIP): Info2 [SearchForCompatible] /tmp/comgr-{:06x}/input/conv.cpp: solver {} of {}, is {}\n"
+)
+
+
+def ordinary() -> bytes:
+    lines = [f"Epoch {epoch}: loss {1 / (1 + epoch):.3f}\n" for epoch in range(38)]
+    return "".join(lines).encode() + FATAL + b"Aborted (core dumped)\n"
+
+
+def repeated(_: random.Random) -> bytes:
+    return _WARNING * (_BLOCK // len(_WARNING))
+
+
+def level_6(chance: random.Random) -> bytes:
+    def some() -> str:
+        number = chance.randrange
+        return _LEVEL_6.format(
+            number(99),
+            chance.random(),
+            number(2**31),
+            number(2**47),
+            number(2**24),
+            number(99),
+            number(99),
+            number(9),
+        )
+
+    return "".join(some() for _ in range(_BLOCK // 190)).encode()
+
+
+def words(chance: random.Random) -> bytes:
+    letters = chance.choices("abcdefghijklmnopqrstuvwxyz ABCDEF 0123456789", k=_BLOCK)
+    letters[99::100] = "\n" * len(letters[99::100])
+    return "".join(letters).encode()
+
+
+def noise(chance: random.Random) -> bytes:
+    return chance.randbytes(_BLOCK)
+
+
+KINDS: dict[str, Callable[[random.Random], bytes]] = {
+    "one line repeated": repeated,
+    "MIOPEN_LOG_LEVEL=6": level_6,
+    "words by chance": words,
+    "bytes by chance": noise,
+}
+
+
+def blocks(kind: Callable[[random.Random], bytes]) -> Iterator[bytes]:
+    chance = random.Random(8)  # noqa: S311 - the same logs every time
+    for number in range(_MEGABYTES):
+        yield kind(chance)
+        if number == _MEGABYTES // 2:
+            yield b"\n" + FATAL
+
+
+def asked(log: Path) -> tuple[float, str]:
+    """Seconds of the whole process, and the cause that it put first."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "rocmprobe", "explain", "--json", str(log)], capture_output=True, check=True
+    )
+    seconds = time.perf_counter() - started
+    causes = json.loads(done.stdout)["causes"]
+    if not any("TensileLibrary.dat" in line for cause in causes for line in cause["evidence"]):
+        raise SystemExit(f"the failure in {log.name} was not found")
+    return seconds, causes[0]["cause"]
+
+
+def timed(log: Path, repeats: int) -> dict[str, Any]:
+    runs = [asked(log) for _ in range(repeats)]
+    seconds = [run[0] for run in runs]
+    return {
+        "seconds": round(statistics.median(seconds), 3),
+        "slowest": round(max(seconds), 3),
+        "repeats": repeats,
+        "cause": runs[0][1],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="of a large log; an ordinary one ten times so often"
+    )
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    figures: dict[str, Any] = {
+        "python": sys.version.split()[0],
+        "cores": os.cpu_count(),
+        "megabytes": _MEGABYTES,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log.txt")
+        log.write_bytes(ordinary())
+        asked(log)
+        figures["an ordinary log"] = timed(log, 10 * options.repeats)
+        for name, kind in KINDS.items():
+            with log.open("wb") as file:
+                file.writelines(blocks(kind))
+            figures[name] = timed(log, options.repeats)
+    # In KiB on Linux, of the largest child.
+    figures["largest_resident_megabytes"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    publish(figures, options.output)
+
+
+if __name__ == "__main__":
+    main()
