@@ -24,26 +24,34 @@ _OTHER_BUILDS = (
     ("torch-cuda", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
     ("torch-cpu", re.compile(r"\+cpu|\bcpu\b", re.IGNORECASE)),
 )
+#: What shows in a log and in facts alike.
 _ABOUT = {
     "tensorflow": r"tensorflow|stream_executor",
-    "jax": r"\bjax\b|jaxlib|\bXLA\b",
-    "llama": r"llama[ ._-]|\bggml|ollama",
-    "onnx": r"onnxruntime|migraphx",
-    "windows": r"\b[Ww]indows\b|\b[A-Z]:[\\/]|0xc000[0-9a-f]{4}",
+    "llama": r"\bggml|llama\.cpp|llama[-_](cli|server|bench)|ollama|llama runner",
+    "windows": r"\b[Ww]indows (1[01]|[Ss]erver)|\b[A-Z]:[\\/]|0xc000[0-9a-f]{4}|\.dll\b",
     "wsl": r"\bWSL|microsoft-standard|/dev/dxg",
-    "container": r"docker|container|podman|singularity|apptainer|kubernetes|\bLXC\b|rocm/(py)?t",
-    "cluster": r"slurm|\bsrun\b|/gpfs/|/lustre/|\bNFS\b|cluster|supercomputer|\bHPC\b|shared file ?system",
+    "container": r"docker|Docker|podman|singularity|apptainer|kubernetes|\bLXC\b|rocm/(py)?t",
+    "cluster": r"slurm|\bsrun\b|/gpfs/|/lustre/|\bNFS\b|supercomputer|\bHPC\b|shared file ?system",
     "emulated-display": r"VMware|VirtualBox|SVGA II|vmwgfx|bochs-drm",
     "virtual": r"QEMU|Hyper-V|libvirt|\bVM\b|[Vv]irtual [Mm]achine",
     "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)|RuntimeError: HIP error",
+    "amd": r"gfx[0-9]{3}|amdgpu|ROC[mkr]|rocm|\bHIP\b|hip[A-Z]|MIOpen|Radeon|Instinct|\bRX \d|\bAMD\b",
+}
+#: Words that in a log may mean anything, and in a fact do not.
+_TOLD = {
+    "windows": r"(?i:windows)",
+    "container": r"(?i:container)",
+    "cluster": r"(?i:slurm|cluster)",
 }
 _IN_LOG = {
     "miopen": r"MIOpen|miopen",
     "jit": r"/comgr-|comgr|hiprtc|HIPRTC|miopen-tmp|hip_build_utils|\[Build(Hip|Ocl|Asm)\]",
-    "build": r"ninja|cmake|CMake|setup\.py|make\[",
-    "kernel-log": r"kernel: |\[drm[:\]]|amdgpu [0-9a-f]{4}:",
-    "training": r"[Ee]poch|loss",
 }
+_OTHER_VENDOR = (
+    r"NVIDIA (GeForce|RTX|Graphics|A|H|L|Tesla)|NVIDIA-SMI \d|GeForce|\b[RG]TX \d|\bTesla\b|\b[AH]100\b"
+    r"|\bsm_\d\d|\bmacOS\b|Darwin|Apple M\d"
+)
+_LINUX = re.compile(r"(?i)linux|ubuntu|debian|fedora|arch|manjaro|gentoo|nixos|suse|rhel|centos|mint|pop!_os")
 #: Where a process names the ISA that it believes in, of the device it runs on.
 _NAMED = re.compile(
     r"(?:Raw device name: |generated when compiling for |for GPU arch : |gcnArchName\W+)(gfx[0-9a-f]+)"
@@ -56,20 +64,18 @@ _SWITCHES = re.compile(
 #: Every word that ``situations`` may give.
 KNOWN_WORDS = frozenset(
     {
-        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS),
+        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS), "foreign", "apu",
         "no-override", "override", "override-invalid", "override-lacks", "override-covers",
-        "override-ignored", "apu", "rocm-lists",
-        "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-after-5.2", "wheel-holds", "wheel-lacks",
-        "rocm-before-gpu", "find-restricted", "segv", "abort", "hang", "exception", "exit-none",
+        "override-ignored", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "wheel-holds", "wheel-lacks",
+        "rocm-lists", "rocm-before-gpu", "find-restricted", "segv", "abort", "hang",
     }
 )  # fmt: skip
 
 
 def situations(facts: Facts, log: Log) -> frozenset[str]:
     """Every word of data/signatures.toml and data/causes.toml that holds, apart from signatures and kinds."""
-    told = " ".join(filter(None, (facts.gpu, facts.rocm, facts.torch and f"torch {facts.torch}", facts.os)))
     text = "\n".join(line.text for line in log.lines)
-    about = {word for word, pattern in _ABOUT.items() if _in(pattern, told) or _in(pattern, text)}
+    about = _about(facts, text)
     return frozenset(
         {
             *_chip(facts),
@@ -78,9 +84,25 @@ def situations(facts: Facts, log: Log) -> frozenset[str]:
             *_versions(facts, "torch" in about),
             *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
             *(["find-restricted"] if _find_restricted(facts) else []),
-            *([{"none": "exit-none"}.get(facts.exit, facts.exit)] if facts.exit else []),
+            *([facts.exit] if facts.exit in ("segv", "abort", "hang") else []),
         }
     )
+
+
+def _about(facts: Facts, text: str) -> set[str]:
+    told = " ".join(filter(None, (facts.gpu, facts.rocm, facts.torch and f"torch {facts.torch}", facts.os)))
+    words = {word for word, pattern in _ABOUT.items() if _in(pattern, told) or _in(pattern, text)}
+    words |= {word for word, pattern in _TOLD.items() if _in(pattern, told)}
+    if facts.true_gfx or facts.effective_gfx:
+        words.add("amd")
+    if "amd" not in words and (_in(_OTHER_VENDOR, told) or _in(_OTHER_VENDOR, text)):
+        words.add("foreign")
+    # TensorBoard's lines are in many logs of PyTorch.
+    if "torch" in words and not _in(_ABOUT["tensorflow"], told):
+        words.discard("tensorflow")
+    if _LINUX.search(facts.os or "") and not _in(_TOLD["windows"], told):
+        words.discard("windows")
+    return words
 
 
 def _in(pattern: str, text: str) -> bool:
@@ -174,9 +196,7 @@ def _versions(facts: Facts, of_torch: bool) -> Iterable[str]:
     if torch:
         yield "torch-2" if torch >= (2, 0) else "torch-1"
     if rocm:
-        yield "rocm-4" if rocm[0] <= 4 else f"rocm-{rocm[0]}" if rocm[0] == 5 else "rocm-6"
-        if rocm >= (5, 3):
-            yield "rocm-after-5.2"
+        yield f"rocm-{min(max(rocm[0], 4), 6)}"
     for word, pattern in _OTHER_BUILDS:
         if pattern.search(facts.torch or ""):
             yield word

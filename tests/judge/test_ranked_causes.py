@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,11 @@ from rocmprobe.judge.log_facts import Facts, facts_in, together
 from rocmprobe.judge.signatures import KINDS, calibration, rules, signatures
 from rocmprobe.judge.situations import KNOWN_WORDS
 from rocmprobe.log import of_text
+
+try:
+    from re import _parser as sre_parse
+except ImportError:  # Python 3.10 and older
+    import sre_parse
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "train.jsonl"
 
@@ -221,3 +227,24 @@ def test_a_damaged_corpus_is_one_clear_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "line 1" in done.stderr
+
+
+def wide_gaps(tree: Any) -> int:
+    """The most gaps that one way through a pattern has: repeats of nearly any character, more than a few."""
+    most = 0
+    for kind, value in tree:
+        if str(kind) == "BRANCH":
+            most += max(wide_gaps(branch) for branch in value[1])
+        elif str(kind) in ("MAX_REPEAT", "MIN_REPEAT"):
+            inner = value[2]
+            anything = any(str(each[0]) in ("ANY", "NOT_LITERAL") or "NEGATE" in str(each) for each in inner)
+            most += (anything and value[1] > 60) + wide_gaps(inner)
+        elif str(kind) == "SUBPATTERN":
+            most += wide_gaps(value[3])
+    return most
+
+
+@pytest.mark.parametrize("row", signatures(), ids=lambda row: row.name)
+def test_a_pattern_is_quick_on_a_line_full_of_its_own_words(row):
+    assert ".*" not in row.pattern.replace("\\.", "")
+    assert wide_gaps(sre_parse.parse(row.pattern)) <= 2
