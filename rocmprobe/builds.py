@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Optional
@@ -105,19 +105,23 @@ def with_code_for(gfx: Optional[str]) -> Iterator[Build]:
     if target is None:
         return
     if target.wheels:
-        yield _filled("official", target, "wheel")
+        yield _official(target)
     yield from (build for build in builds() if target.gfx in build.gfx)
     if target.amd_wheels:
-        yield _filled("amd_index", target, "wheel")
+        yield _filled("amd_index", target)
 
 
-def _filled(table: str, target: gpus.Target, kind: str) -> Build:
+def _official(target: gpus.Target) -> Build:
+    """Official wheels, and which of them are known to break the chip although they hold code for it."""
+    build = _filled("official", target)
+    breaks = [row.title for row in broken() if target.gfx in row.gfx and row.effective in ("", target.gfx)]
+    return replace(build, text=f"{build.text} But: {'; '.join(breaks)}.") if breaks else build
+
+
+def _filled(table: str, target: gpus.Target) -> Build:
     row = _tables()[table]
-    words = {"gfx": target.gfx, "wheels": target.wheels, "extra": f"device-{target.gfx}"}
-    return Build(
-        (target.gfx,), kind, row["title"].format(**words), row["text"].format(**words), row["source"],
-        row["date"],
-    )  # fmt: skip
+    title, text = (row[key].format(gfx=target.gfx, wheels=target.wheels) for key in ("title", "text"))
+    return Build((target.gfx,), "wheel", title, text, row["source"], row["date"])
 
 
 def rocm_of(torch_version: object) -> Optional[str]:

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, Optional
 
+from rocmprobe import gpus
 from rocmprobe._toml import tomllib
 
 #: What is known of a machine or a log, in words that the ``when`` of an advice may name.
 SITUATIONS = frozenset(
     {
         "rdna1", "rdna2", "rdna3", "rdna3.5", "rdna4", "gcn", "vega", "cdna", "apu",
-        "override", "no-override", "override-lacks", "override-covers",
+        "override", "no-override", "override-invalid", "override-lacks", "override-covers",
         "wheel-holds", "wheel-lacks", "rocm-lists",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "torch-cpu", "torch-cuda",
         "tensorflow", "jax", "llama", "onnx", "windows", "wsl", "container", "cluster", "find-restricted",
@@ -22,7 +23,12 @@ SITUATIONS = frozenset(
         "miopen", "build", "jit", "kernel-log", "training",
     }
 )  # fmt: skip
+#: What follows from the silicon alone, and may be named there, too: its target, and that no wheel of
+#: PyTorch's index (official) or of AMD's holds code for it.
+CHIP_WORDS = frozenset({"official-lacks", "amd-lacks", *(row.gfx for row in gpus.all_targets())})
 _NOT = "not-"
+_GFX = "{gfx}"
+_ANY_GFX = "gfxNNNN"
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, where all words of ``when`` hold; ``not-WORD`` holds where WORD does not."""
+    """What to do, where all words of ``when`` hold; ``not-WORD`` holds where WORD does not.
+
+    ``{gfx}`` in ``text`` stands for the silicon of whom it is given to.
+    """
 
     text: str
     when: tuple[str, ...] = ()
@@ -45,6 +54,13 @@ class Advice:
             word[len(_NOT) :] not in situations if word.startswith(_NOT) else word in situations
             for word in self.when
         )
+
+    def given_to(self, chip: Optional[str]) -> str:
+        """The text for that target; for one that is not known, with a name to replace and how to find it."""
+        if chip or _GFX not in self.text:
+            return self.text.replace(_GFX, chip or "")
+        look_up = "the name that `env -u HSA_OVERRIDE_GFX_VERSION rocminfo | grep gfx` shows"
+        return f"{self.text.replace(_GFX, _ANY_GFX)} Instead of {_ANY_GFX} write {look_up}."
 
 
 @dataclass(frozen=True)
@@ -104,12 +120,21 @@ def cause(name: str) -> Cause:
     return _by_name()[name]
 
 
-def advice_for(name: str, situations: frozenset[str]) -> str:
-    """What to do about a cause in these situations (of SITUATIONS).
+def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
+    """What to do about a cause in these situations (of SITUATIONS), on the target ``silicon``, where known.
 
     Raises KeyError where the vocabulary has no such cause.
     """
-    return next(each.text for each in cause(name).advice if each.holds(situations))
+    row = gpus.target(silicon)
+    words = situations | _words_of(row) if row else situations
+    advice = next(each for each in cause(name).advice if each.holds(words))
+    return advice.given_to(row.gfx if row else None)
+
+
+def _words_of(row: gpus.Target) -> frozenset[str]:
+    """Those of CHIP_WORDS that hold."""
+    lacking = (("official-lacks", not row.wheels), ("amd-lacks", not row.amd_wheels))
+    return frozenset({row.gfx, *(word for word, lacks in lacking if lacks)})
 
 
 def question(first: str, second: str) -> str:

@@ -76,6 +76,16 @@ def test_builds_for_a_chip_begin_with_official_wheels_and_end_with_amd_s_index()
     assert list(with_code_for("gfx9999")) == list(with_code_for(None)) == []
 
 
+@pytest.mark.parametrize("gfx", ["gfx1151", "gfx900", "gfx906"])
+def test_official_wheels_are_told_with_those_that_break_the_chip(gfx: str) -> None:
+    official = next(build for build in with_code_for(gfx) if "official" in build.title)
+    titles = [row.title for row in broken() if gfx in row.gfx]
+    assert titles
+    assert all(title in official.text for title in titles)
+    assert official.text.endswith(".")
+    assert "But" not in next(with_code_for("gfx1102")).text, "it breaks as gfx1100 only"
+
+
 @pytest.mark.parametrize(
     ("torch", "rocm"),
     [("2.0.1+rocm5.4.2", "5.4.2"), ("1.13.1+rocm5.2", "5.2"), ("2.11.0a0+rocm7.11.0a20260106", "7.11.0"),

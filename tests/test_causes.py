@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocmprobe import causes, cli, variables
+from rocmprobe import causes, cli, gpus, variables
+from rocmprobe.builds import Installed, known_to_break
 from rocmprobe.cases import CHECKS
+from rocmprobe.judge.explain import explain
+from rocmprobe.judge.log_facts import Facts
+from rocmprobe.judge.situations import situations
+from rocmprobe.log import of_text
 from rocmprobe.settings import all_settings
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
@@ -60,10 +65,10 @@ class TestEachCause:
         assert last.when == ()
         assert all(advice.when for advice in special)
         words = {word.removeprefix("not-") for advice in special for word in advice.when}
-        assert words <= causes.SITUATIONS
+        assert words <= causes.SITUATIONS | causes.CHIP_WORDS
         for advice in special:
             positive = frozenset(word for word in advice.when if not word.startswith("not-"))
-            assert causes.advice_for(each.name, positive) == advice.text, advice.when
+            assert causes.advice_for(each.name, positive) == advice.given_to(None), advice.when
 
 
 class TestNothingIsInvented:
@@ -111,6 +116,93 @@ class TestAdvice:
 
     def test_without_a_situation_there_is_always_one(self):
         assert all(causes.advice_for(name, frozenset()) for name in NAMES)
+
+
+#: What else may be known besides the chip.
+ELSEWHERE = [set(), {"torch-1"}, {"torch-2"}, {"rocm-5"}, {"rocm-6"}, {"windows"}, {"llama"}, {"tensorflow"},
+             {"container"}, {"wheel-holds"}, {"wheel-lacks"}, {"torch-2", "rocm-6"}]  # fmt: skip
+OVERRIDES = ["", "9.0.0", "10.3.0", "11.0.0"]
+#: The code that chips of a family are lent, where they have none.
+LENT = {"RDNA1": ["gfx1030"], "RDNA2": ["gfx1030"], "RDNA3": ["gfx1100"], "Vega": ["gfx900"]}
+#: A release of ROCm that a text sends to.
+PRAISED = re.compile(r"(?:[Ii]nstall|[Tt]ake|[Nn]eeds?|Use|wheels up to)\b[^;:]*? ROCm (\d\.\d)")
+CHIPS = [row.gfx for row in gpus.all_targets()]
+
+
+def advice_on(gfx):
+    """Every (cause, advice) that an owner of this chip can be given."""
+    found = set()
+    for override in OVERRIDES:
+        env = {"HSA_OVERRIDE_GFX_VERSION": override} if override else {}
+        effective = gpus.isa_of_override(override) or gfx
+        words = situations(Facts(true_gfx=gfx, effective_gfx=effective, env=env), of_text(""))
+        found |= {
+            (name, causes.advice_for(name, words | more, gfx))
+            for name in NAMES
+            for more in ELSEWHERE
+            if not (name == "override-isa-mismatch" and effective == gfx)
+        }
+    return sorted(found)
+
+
+@pytest.mark.parametrize("gfx", CHIPS)
+class TestAdviceForAChip:
+    def test_names_no_other_chip_to_build_or_install_for(self, gfx):
+        row = gpus.target(gfx)
+        for name, text in advice_on(gfx):
+            for package in re.findall(r"torch\[device-(\w+)\]", text):
+                assert (package, row.amd_wheels) == (gfx, True), (name, text)
+            for target in re.findall(r"(?:PYTORCH_ROCM_ARCH|AMDGPU_TARGETS)=(\w+)", text):
+                assert target == gfx, (name, text)
+            assert "python-pytorch-rocm" not in text or gfx == "gfx1010", name
+            assert not re.search(r"[{]|gfxNNNN", text), (name, text)
+
+    def test_sets_no_override_that_is_idle_or_of_another_family(self, gfx):
+        lent = LENT.get(gpus.family(gfx), [])
+        for name, text in advice_on(gfx):
+            for value in re.findall(r"HSA_OVERRIDE_GFX_VERSION=([0-9.]+[0-9])", text):
+                assert gpus.isa_of_override(value) in lent, (name, text)
+                assert gpus.isa_of_override(value) != gfx, (name, text)
+
+    def test_offers_wheels_that_hold_its_code_and_do_not_break_it(self, gfx):
+        """By gpus.toml and builds.toml; with an override those of the chip that is lent its code."""
+        for name, text in advice_on(gfx):
+            given = re.search(r"HSA_OVERRIDE_GFX_VERSION=([0-9.]+[0-9])", text)
+            lends = bool(given) or re.search(r"(?:[Ww]ith|keep) the override", text)
+            runs = LENT.get(gpus.family(gfx), [gfx])[0] if lends and "unset HSA" not in text else gfx
+            for torch, rocm in re.findall(r"(?:torch==([0-9.]+)\S*.*?)?whl/rocm(\d\.\d)", text):
+                assert gpus.in_wheel(runs, torch or None, rocm) is not False, (name, text)
+                for silicon in (gfx, runs):
+                    assert not known_to_break(Installed(silicon, runs, rocm, torch or None)), (name, text)
+            for rocm in re.findall(PRAISED, text):
+                assert not known_to_break(Installed(gfx, runs, rocm)), (name, text)
+
+
+def test_a_chip_that_is_not_known_gets_a_name_to_replace():
+    text = causes.advice_for("arch-not-in-wheel", frozenset({"rdna1"}), "gfx101x")
+    assert "torch[device-gfxNNNN]" in text
+    assert text.endswith("`env -u HSA_OVERRIDE_GFX_VERSION rocminfo | grep gfx` shows.")
+
+
+def test_explain_tells_the_owner_of_an_rx_5500_of_his_own_chip():
+    log = of_text("RuntimeError: HIP error: invalid device function")
+    first = explain(log, Facts(true_gfx="gfx1012", torch="2.3.0+rocm6.0")).causes[0]
+    assert first.cause == "arch-not-in-wheel"
+    assert "torch[device-gfx1012]" in first.advice
+    assert "gfx1010" not in first.advice
+
+
+def test_a_malformed_override_keeps_the_runtime_from_starting_says_each():
+    words = frozenset({"override", "override-invalid", "no-override"})
+    said = {causes.advice_for(name, words) for name in ("override-not-effective", "hsa-init-failed")}
+    assert len(said) == 1
+    assert "the runtime does not start" in said.pop()
+
+
+def test_no_command_has_the_user_s_shell_expand_what_only_root_may_read():
+    commands = [command for text in ALL_TEXTS for command in re.findall(r"`(sudo [^`]*)`", text)]
+    assert any("/sys/kernel/debug" in command for command in commands)
+    assert [each for each in commands if "*" in each and not each.startswith("sudo sh -c '")] == []
 
 
 class TestQuestions:

@@ -67,7 +67,7 @@ def explain(log: Log, facts: Facts) -> Explanation:
     named = [
         pair for place, pair in enumerate(shares) if pair[0] != "unknown" or (place == 0 and len(shares) > 1)
     ]
-    ranked = tuple(_ranked(name, share, weighed) for name, share in named)
+    ranked = tuple(_ranked(name, share, weighed, facts.true_gfx) for name, share in named)
     return Explanation(ranked, facts, _decide(ranked), _note(ranked))
 
 
@@ -117,7 +117,7 @@ def _layers(hits: Iterable[Hit]) -> dict[str, str]:
     return {cause: layer for cause, (_, layer) in strongest.items() if layer}
 
 
-def _ranked(cause: str, score: float, weighed: Weighed) -> RankedCause:
+def _ranked(cause: str, score: float, weighed: Weighed, silicon: Optional[str]) -> RankedCause:
     row = causes.cause(cause)
     by_weight = sorted(
         ((by_cause[cause], says) for says, by_cause in weighed.pieces if cause in by_cause),
@@ -128,7 +128,7 @@ def _ranked(cause: str, score: float, weighed: Weighed) -> RankedCause:
         layer=weighed.layers.get(cause, row.layer),
         score=round(score, 3),
         evidence=tuple(says for weight, says in by_weight if weight > 0),
-        advice=causes.advice_for(cause, weighed.words),
+        advice=causes.advice_for(cause, weighed.words, silicon),
         verify=row.verify,
         against=tuple(says for weight, says in by_weight if weight < 0),
     )
