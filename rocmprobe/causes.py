@@ -18,9 +18,8 @@ SITUATIONS = frozenset(
         "override", "no-override", "override-invalid", "override-lacks", "override-covers",
         "wheel-holds", "wheel-lacks", "rocm-lists",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "torch-cpu", "torch-cuda",
-        "tensorflow", "jax", "llama", "onnx", "windows", "wsl", "container", "cluster", "find-restricted",
-        "segv", "abort", "hang", "exception", "exit-none",
-        "miopen", "build", "jit", "kernel-log", "training",
+        "tensorflow", "llama", "windows", "wsl", "container", "cluster", "find-restricted",
+        "segv", "abort", "hang", "miopen", "jit",
     }
 )  # fmt: skip
 #: What follows from the silicon alone, and may be named there, too: its target, and that no wheel of
