@@ -45,6 +45,7 @@ _TOLD = {
 }
 _IN_LOG = {
     "miopen": r"MIOpen|miopen",
+    "training": r"\b[Ee]poch|\bloss\b|backward\(",
     "jit": r"/comgr-|comgr|hiprtc|HIPRTC|miopen-tmp|hip_build_utils|\[Build(Hip|Ocl|Asm)\]",
 }
 _OTHER_VENDOR = (
