@@ -17,6 +17,7 @@ from rocmprobe import gpus
 from rocmprobe._toml import tomllib
 from rocmprobe.settings import within
 
+_ROCM = re.compile(r"(?i)(?<!tensorflow-)rocm[ _-]?v?(\d{1,2}(?:\.\d+)+)")
 KINDS = ("wheel", "distribution", "community", "source")
 
 
@@ -125,6 +126,7 @@ def _filled(table: str, target: gpus.Target) -> Build:
 
 
 def rocm_of(torch_version: object) -> Optional[str]:
-    """The ROCm that a torch says it was built for ("2.0.1+rocm5.4.2"), None where it does not say."""
-    found = re.search(r"\+rocm(\d+(?:\.\d+)+)", str(torch_version))
+    """The ROCm that a torch was built for, as torch says it ("2.0.1+rocm5.4.2") or as people do ("2.0, ROCm
+    5.4"). None where nothing is said, and for "tensorflow-rocm 2.5", which is a name and its own version."""
+    found = _ROCM.search(str(torch_version))
     return found[1] if found else None

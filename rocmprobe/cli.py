@@ -167,12 +167,12 @@ def run_command(
     from rocmprobe.report.terminal import render_run
     from rocmprobe.runner import run
     from rocmprobe.runner.leftovers import remove_leftovers
-    from rocmprobe.verify import derived, options_of, verified
+    from rocmprobe.verify import derived, options_of, refuse, verified
 
     if os.environ.get("ROCMPROBE_EXEC"):
         raise BadInput("a run asks the machine as it is; start it without `rocmprobe exec`")
-    if baseline and verify:
-        raise BadInput("--baseline and --verify: each says what is expected; leave one of them out")
+    if verify:
+        refuse(_given())
     if baseline and resume is not None:
         raise BadInput("--baseline: a run that is taken up keeps the one it began with; leave it out")
     console = Console()
@@ -194,19 +194,29 @@ def run_command(
     )
     if code == INTERRUPTED:
         return code
-    if expected:
-        return OK if verified(expected, results, console) else FINDINGS
-    return _exit_code(results, fail_on)
+    return _exit_code(results, fail_on, verified(expected, results, console) if expected else None)
 
 
-def _exit_code(results: Results, fail_on: str) -> int:
+def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:
+    """``holds``: what a run to verify a recommendation came to; None of any other run."""
     from rocmprobe.judge.changes import worse
     from rocmprobe.judge.diagnose import act_on
 
     if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
         return WEDGED
     policies = {"findings": act_on, "regressions": worse, "never": lambda _: False}
-    return FINDINGS if policies[fail_on](results) else OK
+    bad = policies[fail_on](results) if holds is None else not holds
+    return FINDINGS if bad else OK
+
+
+def _given() -> set[str]:
+    """The options that stand on the command line."""
+    context = click.get_current_context()
+    return {
+        option.opts[-1]
+        for option in context.command.params
+        if option.name and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
+    }
 
 
 def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Optional
@@ -14,6 +15,7 @@ from rocmprobe.judge.explain import Explanation, explain
 from rocmprobe.judge.log_facts import Facts, facts_in, facts_of, known, together
 from rocmprobe.judge.recorded import facts_of_machine, facts_of_results, log_of
 from rocmprobe.log import Log, read_log
+from rocmprobe.log_lines import LONGEST
 from rocmprobe.model import BadInput, Machine, from_json, read_results
 from rocmprobe.report.text import count
 
@@ -29,15 +31,20 @@ def explained(source: Optional[str], given: Facts) -> Explanation:
     Raises BadInput for a file that cannot be read.
     """
     if source in (None, "-"):
-        log, recorded = _of_stream(_standard_input(piped=source is None)), Facts()
+        log, recorded = _of_standard_input(piped=source is None)
     else:
         log, recorded = _of_file(Path(str(source)))
     facts = together(given, together(recorded, facts_in(log)))
     explanation = explain(log, facts)
+    return replace(explanation, note=" ".join(filter(None, (explanation.note, *_not_looked_at(log)))))
+
+
+def _not_looked_at(log: Log) -> Iterator[str]:
     if log.left_out:
-        left_out = f"{count(log.left_out, 'distinct line')} in the middle of the log did not count."
-        explanation = replace(explanation, note=f"{explanation.note} {left_out}".strip())
-    return explanation
+        yield f"{count(log.left_out, 'distinct line')} in the middle of the log did not count."
+    if log.shortened:
+        longer = count(log.shortened, "line")
+        yield f"Of {longer} longer than {LONGEST:,} characters the middle did not count."
 
 
 def without_identifiers(explanation: Explanation) -> Explanation:
@@ -56,8 +63,9 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
 def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
     """The facts of a JSON file and of ``NAME=VALUE`` options; the latter win.
 
-    The file has the keys of ``Facts``, or is what ``rocmprobe detect --json`` prints. The name of an option
-    is a fact or a variable, the latter with or without ``env.`` before it. Raises BadInput for anything else.
+    The file has the keys of ``Facts``, or is what ``rocmprobe detect --json`` prints, or holds the results of
+    a run, of which the machine counts. The name of an option is a fact or a variable, the latter with or
+    without ``env.`` before it. Raises BadInput for anything else.
     """
     of_file = _facts_file(path) if path else Facts()
     values: dict[str, Any] = {}
@@ -93,6 +101,8 @@ def _facts_file(path: Path) -> Facts:
         raise BadInput(f"{path}: not JSON ({' '.join(str(error).split())[:200]})") from error
     if not isinstance(data, dict):
         raise BadInput(f'{path}: not a JSON object of facts, such as {{"gpu": "RX 5700 XT", "rocm": "5.2"}}')
+    if "schema_version" in data:
+        return facts_of_machine(read_results(path).machine)
     try:
         if isinstance(data.get("gpus"), list):
             parts = {name: data[name] for name in ("gpus", "facts", "variables") if name in data}
@@ -102,16 +112,12 @@ def _facts_file(path: Path) -> Facts:
         raise BadInput(f"{path}: {error}") from error
 
 
-def _standard_input(piped: bool) -> BinaryIO:
+def _of_standard_input(piped: bool) -> tuple[Log, Facts]:
     stream = sys.stdin
     if stream is None or stream.closed or (piped and stream.isatty()):
         raise BadInput(_NOTHING_NAMED)
-    return stream.buffer
-
-
-def _of_stream(stream: BinaryIO) -> Log:
     try:
-        return read_log(stream)
+        return _of_stream(stream.buffer, Path("standard input"))
     except OSError as error:
         raise BadInput(f"standard input: cannot be read ({error.strerror}); {_NOTHING_NAMED}") from error
 
@@ -119,12 +125,28 @@ def _of_stream(stream: BinaryIO) -> Log:
 def _of_file(path: Path) -> tuple[Log, Facts]:
     try:
         with path.open("rb") as stream:
-            # A look ahead: what a shell's <(..) names cannot be read twice.
-            start = stream.peek(_START)[:_START]
-            if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
-                return read_log(stream), Facts()
+            return _of_stream(stream, path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"{path}: cannot be read ({reason}); name a file with a log") from error
-    results = read_results(path)
+
+
+def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
+    """What a stream holds; it is read once, since a pipe cannot be read twice."""
+    start = stream.read(_START)
+    if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
+        return read_log(stream, start), Facts()
+    content = start + stream.read()
+    if _of_json_lines(content):
+        return read_log(io.BytesIO(content)), Facts()
+    results = read_results(path, content)
     return log_of(results), facts_of_results(results)
+
+
+def _of_json_lines(content: bytes) -> bool:
+    """Whether each line is an object of its own, as loggers write them."""
+    first, _, rest = content.strip().partition(b"\n")
+    try:
+        return bool(rest) and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False

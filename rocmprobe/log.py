@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from rocmprobe.log_lines import LONGEST, MOST_PARTS, cut, levelled, pieces, same, wrapped
+from rocmprobe.log_lines import LONGEST, MOST_PARTS, cut, levelled, pieces, same, was_cut, wrapped
 
 #: How many distinct lines are kept of the start, of the end, and of those between that tell of a failure;
 #: and how many characters each of the three may take.
@@ -52,12 +52,14 @@ class Log:
     """The distinct ``lines`` in the order of their first appearance, of ``total`` lines of the file.
 
     Lines are distinct that differ by more than numbers (names of GPU targets are none). ``left_out`` counts
-    the distinct lines that were not kept, since there were too many.
+    the distinct lines that were not kept, since there were too many; of ``shortened`` lines the middle was
+    not looked at, since they are longer than ``log_lines.LONGEST``.
     """
 
     lines: tuple[Line, ...]
     total: int
     left_out: int = 0
+    shortened: int = 0
 
 
 class _Entry:
@@ -85,17 +87,19 @@ class _Entry:
         return self.lines[self.at + 1 : self.at + MOST_PARTS] if wrapped(self.raw, before, self.width) else ()
 
 
-def read_log(stream: BinaryIO) -> Log:
-    """Read a log of any size and any bytes, UTF-8 or UTF-16, in bounded memory. Raises OSError."""
+def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
+    """Read a log of any size and any bytes, UTF-8 or UTF-16, in bounded memory: ``start``, which was read of
+    the stream already, and the rest of it. Raises OSError."""
     kept = _Kept()
-    total = 0
-    for block in _blocks(stream):
+    total = shortened = 0
+    for block in _blocks(stream, start):
         lines = block.split("\n")
-        if max(map(len, lines)) > LONGEST:
+        if max(map(len, lines)) >= LONGEST:
             lines = list(map(cut, lines))
+            shortened += sum(map(was_cut, lines))
         kept.add(lines, levelled("\n".join(lines)).split("\n"), total + 1)
         total += len(lines)
-    return Log(_cleaned(kept.entries()), total, kept.left_out)
+    return Log(_cleaned(kept.entries()), total, kept.left_out, shortened)
 
 
 def of_text(text: str) -> Log:
@@ -103,9 +107,9 @@ def of_text(text: str) -> Log:
     return read_log(io.BytesIO(text.encode("utf-8", "replace")))
 
 
-def _blocks(stream: BinaryIO) -> Iterator[str]:
+def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
     """The text of the stream without terminal sequences, in blocks of whole lines less the last newline."""
-    chunk = stream.read(_BLOCK)
+    chunk = start + stream.read(_BLOCK)
     decode = codecs.getincrementaldecoder(_encoding(chunk))("replace").decode
     newline, rest = "", ""
     while chunk:

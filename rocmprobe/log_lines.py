@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 #: Characters of a line that are looked at: this many at its start, and half as many at its end.
 _SHOWN = 3_000
 LONGEST = _SHOWN + _SHOWN // 2
+#: What stands for the middle of a longer one.
+_GAP = " … "
 #: Nobody wraps text narrower or wider than this, and no line that was wrapped had more parts.
 _NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
 #: Mails are wrapped between words, at no more than this.
@@ -85,7 +87,12 @@ def cut(line: str) -> str:
     """The line, or where it is longer than ``LONGEST`` characters its start and its end."""
     if len(line) <= LONGEST:
         return line
-    return f"{line[:_SHOWN]} … {line[-(_SHOWN // 2 - 3) :]}"
+    return f"{line[:_SHOWN]}{_GAP}{line[-(_SHOWN // 2 - len(_GAP)) :]}"
+
+
+def was_cut(line: str) -> bool:
+    """Whether this is what ``cut`` left of a longer line."""
+    return len(line) == LONGEST and line.startswith(_GAP, _SHOWN)
 
 
 def levelled(text: str) -> str:
@@ -172,7 +179,7 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
             break
         if len(last) == width and _is_window(width, (raw, *following), _mark(raw)):
             whole += part
-        elif width <= _WIDEST_MAIL and _goes_on(last, part, width):
+        elif _goes_on(last, part, width) and _is_mail((raw, *following), width):
             whole = f"{whole.rstrip()} {part.lstrip()}"
         else:
             break
@@ -196,6 +203,19 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
     return (
         not _WINDOWS.isdisjoint((width, width - mark))
         or len({same(line) for line in lines if len(line) == width}) > 1
+    )
+
+
+def _is_mail(lines: Sequence[str], width: int) -> bool:
+    """Whether lines end at this width since text was wrapped between words there: more than one has to, as
+    no word has room in the longest line."""
+    return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
+
+
+def _is_mail_break(line: str, after: str, width: int) -> bool:
+    part = after[_mark(after) :]
+    return (
+        bool(part.strip()) and not _starts(part) and not _alike(line, after) and _goes_on(line, part, width)
     )
 
 

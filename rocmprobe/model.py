@@ -426,14 +426,14 @@ def results_schema() -> dict[str, Any]:
     return schema
 
 
-def read_results(path: Path) -> Results:
-    """Read a ``results.json``.
+def read_results(path: Path, content: Optional[bytes] = None) -> Results:
+    """Read a ``results.json``, or its ``content``, which was read from ``path`` already.
 
     Raises BadInput, in one line, for a file that is missing, not JSON, of an unknown schema
     version, or that breaks the schema (naming the place).
     """
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(path.read_text("utf-8") if content is None else content.decode())
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}); name a results.json of a run") from error
     except (ValueError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
@@ -23,11 +24,25 @@ _NOT_VERIFIED = tuple(
     or check.rung in ("controls", "primitives", "multi-gpu")
     or name in ("solver", "batch-norm-eval")
 )
+_NOT_WITH_VERIFY = (
+    "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes", "--estimate",
+    "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
+)  # fmt: skip
 #: What proves nothing of a setting outside of the vendor library where ``default`` is asked, as it always is:
 #: it may hang the GPU once more.
 _OF_THE_LIBRARY = tuple(
     f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
 )
+
+
+def refuse(given: Iterable[str]) -> None:
+    """Raises BadInput where options of the command line, by their names there, go with no ``--verify``."""
+    refused = [name for name in _NOT_WITH_VERIFY if name in given]
+    if refused:
+        raise BadInput(
+            "--verify asks what its results were asked, and exits by what comes of it; leave out "
+            f"{', '.join(refused)}"
+        )
 
 
 def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptions:
@@ -48,11 +63,6 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
         raise BadInput("--estimate: it rests on networks that PyTorch trains; leave out --driver capi")
     if expected is None:
         return asked
-    if texts or asked.estimate or asked.only or asked.skip:
-        raise BadInput(
-            "--verify asks what its results were asked; leave out --only, --skip, --shapes, "
-            "--problem, --estimate"
-        )
     recommended = expected.recommendation
     setting = recommended.configuration.setting if recommended else None
     if recommended is None or setting is None:

@@ -89,7 +89,8 @@ def test_official_wheels_are_told_with_those_that_break_the_chip(gfx: str) -> No
 @pytest.mark.parametrize(
     ("torch", "rocm"),
     [("2.0.1+rocm5.4.2", "5.4.2"), ("1.13.1+rocm5.2", "5.2"), ("2.11.0a0+rocm7.11.0a20260106", "7.11.0"),
-     ("2.4.0", None), ("2.4.0+cu121", None), (None, None)],
+     ("2.4.0", None), ("2.4.0+cu121", None), (None, None),
+     ("2.0, ROCm 5.4", "5.4"), ("rocm6.3 wheel", "6.3"), ("tensorflow-rocm 2.5", None)],
 )  # fmt: skip
 def test_the_rocm_that_a_torch_was_built_for(torch: object, rocm: object) -> None:
     assert rocm_of(torch) == rocm

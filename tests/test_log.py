@@ -15,6 +15,7 @@ from sample_logs import LINES
 
 from rocmprobe.judge.log_facts import facts_in
 from rocmprobe.log import Log, of_text, read_log
+from rocmprobe.log_lines import LONGEST
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "train.jsonl"
 BASES = st.lists(st.sampled_from(LINES), min_size=1, max_size=8, unique=True)
@@ -96,6 +97,16 @@ def test_lines_that_a_mail_wrapped_between_words_are_there_whole() -> None:
     assert texts(of_text(mail))[0] == LINES[6]
 
 
+def test_the_longest_line_of_a_log_does_not_go_on_in_the_next() -> None:
+    log = (
+        "start\n"
+        "amdgpu: group render is asked to own the node /dev/kfd of this host now\n"
+        "copying of the user's dotfiles: Permission denied\n"
+        "rocminfo: end\n"
+    )
+    assert texts(of_text(log)) == log.splitlines()
+
+
 def test_lines_that_happen_to_be_long_are_not_joined() -> None:
     log = (
         "MIOpen(HIP): Warning [EvaluateInvokers] Solver <GemmFwdRest>, workspace required: 256573\nAborted\n"
@@ -142,6 +153,8 @@ def test_very_long_lines_keep_start_and_end() -> None:
     assert log.lines[0].text.endswith("x failed")
     assert len(log.lines[0].text) < 10_000
     assert (log.lines[1].text, log.lines[1].number, log.total) == ("next", 2, 2)
+    assert log.shortened == 1
+    assert of_text("\n".join(("x" * LONGEST, "y" * (LONGEST + 1), "z" * 9_000, "end"))).shortened == 2
 
 
 def test_of_too_many_lines_start_and_end_and_failures_are_kept() -> None:

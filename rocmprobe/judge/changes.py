@@ -77,20 +77,33 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
 
 def worse(results: Results) -> bool:
     """Whether who only asks for what is new should be told: something fails that was not expected to, or
-    was not learned because rocmprobe itself broke, or the baseline says nothing of what was asked."""
+    was not learned because rocmprobe itself broke, or the baseline says little of what was asked."""
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
     broke = any(change.after == "probe-error" for change in results.changes.of(LOST))
-    return bool(regressions(results)) or broke or not results.changes.compared
+    return bool(regressions(results)) or broke or bool(_strange(results))
+
+
+def _strange(results: Results) -> str:
+    """Why the baseline says little of this run, else empty: none of its questions was asked again, or fewer
+    than were not, and nothing that this run was told explains that."""
+    if not results.changes:
+        return ""
+    compared, missing = results.changes.compared, len(results.changes.of(MISSING))
+    if not compared:
+        return "The baseline asked none of the questions of this run: nothing was compared"
+    told = any(results.options.get(name) for name in ("only", "skip", "problems", "shapes"))
+    if missing <= compared or told or results.partial:
+        return ""
+    return f"{missing} of the {compared + missing} questions of the baseline were not asked again"
 
 
 def expectation_findings(results: Results) -> Iterator[Finding]:
     """What the expectations tell of ``results`` whose outcomes are marked: what became worse, what is known
     already, and what works although it was expected to fail."""
-    if results.changes and not results.changes.compared:
+    if results.changes and (strange := _strange(results)):
         yield Finding(
-            "strange-baseline", "warning", "unknown", "warning-only",
-            "The baseline asked none of the questions of this run: nothing was compared",
+            "strange-baseline", "warning", "unknown", "warning-only", strange,
             (f"{results.changes.baseline}, a run of {results.changes.started}",),
             "Name a run with the same device, driver, level and settings.",
         )  # fmt: skip

@@ -20,7 +20,7 @@ _DIRECTIONS = {
     "bwd-weights": "the gradient of the weights",
 }
 #: States of an outcome that says nothing about its question.
-_UNANSWERED = frozenset({"n/a", "skipped", "blocked", "aborted", "probe-error", "xfail"})
+_UNANSWERED = frozenset({"n/a", "skipped", "blocked", "aborted", "probe-error"})
 
 
 def confidence(results: Results, best: Optional[Standing]) -> str:

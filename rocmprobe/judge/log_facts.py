@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe import gpus
+from rocmprobe.builds import rocm_of
 from rocmprobe.judge.cards import gfx_of_card
 from rocmprobe.judge.log_variables import variables_in
 from rocmprobe.log import Log
@@ -69,12 +70,16 @@ def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
 
 _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
+#: Of the torch that an extension was built for or asks for: another one than is installed.
+_NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
 #: Best first in each: a program that was asked for the fact, then one that tells it by the way.
 _TORCH_PRINTS = _prints(
     ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
-    ("torch", rf"(?<![\w-])torch(?:\.__version__)?(?: version)?\s*(?:==|=|:)\s*{_TORCH}"),
+    ("you have", rf"pytorch \d\S{{2,40}} [^(]{{0,60}}\(you have {_TORCH}"),
+    ("you have", rf"you have (?:py)?torch {_TORCH}"),
+    ("torch", rf"{_NO_OTHER}(?<![\w-])torch(?:\.__version__)?(?: version)?\s*(?:==|=|:)\s*{_TORCH}"),
     ("torch ", rf"^torch\s+{_TORCH}(?:\s|$)"),
-    ("pytorch", rf"(?<![\w/-])pytorch(?: version)?\s*[:=]*\s*{_TORCH}"),
+    ("pytorch", rf"{_NO_OTHER}(?<![\w/-])pytorch(?: version)?\s*[:=]*\s*{_TORCH}"),
     ("torch-", rf"(?<![\w-])torch-{_TORCH[:-1].replace('[.+-]', '[.+]')})(?:-cp|\.dist-info)"),
     ("pytorch_", r"rocm/pytorch\S*pytorch_(?:release[_-])?(?P<it>\d\.\d{1,2}(?:\.\d)?)"),
     ("tensorflow-rocm", r"(?P<it>tensorflow-rocm(?:\s+|==)\d\.\d{1,2}(?:\.\d+)*)"),
@@ -217,6 +222,8 @@ def _word(name: str, value: Any) -> Optional[str]:
     word = "" if value is None else str(value).strip()
     if not word or word.lower().startswith("unknown"):
         return None
+    if name in ("true_gfx", "effective_gfx") and not re.search(r"(?i)gfx\d", word):
+        raise BadInput(f"{name} is {word!r:.80}; it has to be a target, such as gfx1010 (gpu is for names)")
     if name == "exit" and word not in EXITS:
         raise BadInput(f"exit is {word!r:.80}; it has to be one of {', '.join(EXITS)}")
     return word
@@ -249,9 +256,7 @@ def together(given: Facts, found: Facts) -> Facts:
     true = given.true_gfx or gfx_of_card(given.gpu) or found.true_gfx or gfx_of_card(found.gpu)
     if true is None and not override and effective and effective not in _PRETENDED:
         true = effective
-    rocm = facts.rocm
-    if rocm is None and facts.torch and (wheel := re.search(r"rocm-?(\d+\.\d+(?:\.\d+)?)", facts.torch)):
-        rocm = wheel[1]
+    rocm = facts.rocm or rocm_of(facts.torch)
     return replace(facts, env=env, true_gfx=true, effective_gfx=effective, rocm=rocm)
 
 

@@ -134,6 +134,34 @@ def test_the_results_of_a_run(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_the_results_of_a_run_on_standard_input(tmp_path: Path) -> None:
+    path = of_a_run(tmp_path)
+    assert answer("-", log=path.read_bytes()) == answer(log=path.read_bytes()) == answer(path)
+    code, output = asked("-", log='{"schema_version": 9}')
+    assert code == 2
+    assert "standard input: schema_version is 9" in output
+
+
+def test_a_log_of_json_lines_is_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    lines = ({"schema_version": 1, "message": line} for line in FATAL.splitlines())
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert "TensileLibrary.dat" in answer(path)["causes"][0]["evidence"][0]
+    assert answer("-", log=path.read_text()) == answer(path)
+
+
+def test_the_machine_of_a_run_as_facts(tmp_path: Path) -> None:
+    assert answer("--facts", of_a_run(tmp_path), log="hello")["facts"] == {
+        "true_gfx": "gfx1010", "effective_gfx": "gfx1030", "rocm": "6.1.0", "torch": "2.4.0+rocm6.1",
+        "os": "Ubuntu 22.04", "env": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
+    }  # fmt: skip
+
+
+def test_a_line_too_long_to_be_looked_at_whole_is_told() -> None:
+    told = answer(log=f"{'x' * 9_000}\nend\n")
+    assert told["note"].endswith("Of 1 line longer than 4,500 characters the middle did not count.")
+
+
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_what_is_printed_is_redacted_and_inert(form: tuple[str, ...]) -> None:
     log = FATAL.replace("Illegal", "[bold]\x1b[31m\x07\x1b]0;x\x07\u202e\x9bIllegal")
@@ -160,6 +188,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "fact without value": ("write NAME=VALUE", ("-", "--fact", "torch")),
     "no fact": ("'log' is no fact", ("-", "--fact", "log=x")),
     "all variables": ("'env' is no fact", ("-", "--fact", "env={}")),
+    "a name for a target": ("--fact: true_gfx is 'navi10'", ("-", "--fact", "true_gfx=navi10")),
     "unknown exit": ("exit is 'boom'", ("-", "--fact", "exit=boom")),
 }
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from runs import SMALL, machine_file, run
+
+from rocmprobe import cli
+from rocmprobe.model import Machine, Outcome, Results
 
 MIOPEN_DEAD = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
 
@@ -40,3 +44,12 @@ def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) 
     narrow = ("--", "-k", "test_native_convolution or lstm")
     again = run(tmp_path / "again", "--verify", made.folder / "results.json", *narrow).ended
     assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:
+    outcome = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "blocked", cause="gpu-wedged")
+    results = Results(1, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), (outcome,))
+    assert cli._exit_code(results, "findings", holds=False) == cli.WEDGED
+    answering = replace(results, outcomes=())
+    assert cli._exit_code(answering, "findings", holds=False) == cli.FINDINGS
+    assert cli._exit_code(answering, "findings", holds=True) == cli.OK

@@ -81,8 +81,12 @@ WRONG: dict[str, tuple[int, str, Make]] = {
     "env of another version": (2, "schema_version is None", lambda at: ["env", written(at / "r.json", "[]")]),
     "verify of nothing": (2, "recommend no configuration", lambda at: ["run", "--verify", results(at)]),
     "baseline of nothing": (2, "cannot be read", lambda at: ["run", "--baseline", at / "none.json"]),
-    "baseline and verify": (2, "leave one of them out", lambda at: [
+    "baseline and verify": (2, "leave out --baseline", lambda at: [
         "run", "--baseline", results(at), "--verify", results(at)]),
+    "resume and verify": (2, "--verify asks what its results were asked", lambda at: [
+        "run", "--resume", at, "--verify", results(at)]),
+    "what verify knows better": (2, "leave out --device, --level, --settings", lambda at: [
+        "run", "--settings", "all", "--level", "quick", "--device", "cuda:7", "--verify", results(at)]),
     "baseline of a run that is taken up": (2, "keeps the one it began with", lambda at: [
         "run", "--resume", at, "--baseline", results(at)]),
     "unknown option": (2, "--colour", lambda at: ["run", "--colour"]),

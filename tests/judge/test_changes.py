@@ -136,6 +136,22 @@ def test_a_job_that_compares_nothing_does_not_pass() -> None:
     assert not worse(judged(run(), baseline(run())))
 
 
+def test_a_job_that_compares_little_does_not_pass_unless_it_was_told_to() -> None:
+    former = run()
+    few = dataclasses.replace(former, outcomes=former.outcomes[: len(former.outcomes) // 3])
+    now = judged(few, baseline(former))
+    assert regressions(now) == ()
+    assert worse(now)
+    (finding,) = [each for each in now.findings if each.id == "strange-baseline"]
+    assert finding.title.startswith(
+        f"{len(former.outcomes) - len(few.outcomes)} of the {len(former.outcomes)}"
+    )
+    told = dataclasses.replace(few, options={**few.options, "only": ["copy"]})
+    assert not worse(judged(told, baseline(former)))
+    most = dataclasses.replace(former, outcomes=former.outcomes[: len(former.outcomes) * 2 // 3])
+    assert not worse(judged(most, baseline(former)))
+
+
 def test_a_job_whose_questions_rocmprobe_broke_on_does_not_pass() -> None:
     broke = run({"default/convolution/*": "probe-error"})
     assert worse(judged(broke))

@@ -24,6 +24,15 @@ PRINTED = {
     "Name: torch\nVersion: 2.4.0+rocm6.1\nSummary: Tensors": {"torch": "2.4.0+rocm6.1", "rocm": "6.1"},
     "Torch: `1.13.1+rocm5.2`": {"torch": "1.13.1+rocm5.2", "rocm": "5.2"},
     "torchvision 0.15.2": {},
+    "xFormers was built for:\n    PyTorch 2.1.0+cu121 with CUDA 1201 (you have 2.3.0+rocm6.0)\n"
+    "    Python  3.10.13 (you have 3.10.12)": {"torch": "2.3.0+rocm6.0", "rocm": "6.0"},
+    "xFormers was built for: PyTorch 2.1.0+cu121 (you have 2.3.0+rocm6.0)": {
+        "torch": "2.3.0+rocm6.0", "rocm": "6.0",
+    },
+    "xformers 0.0.20 requires torch==2.0.1, but you have torch 2.3.0+rocm6.0 which is incompatible.": {
+        "torch": "2.3.0+rocm6.0", "rocm": "6.0",
+    },
+    "flash-attn was built for PyTorch 2.1.0+cu121": {},
     "Linux node 6.5.0-41-generic #41~22.04.2-Ubuntu SMP x86_64 GNU/Linux": {"os": "Linux 6.5.0-41-generic"},
     'PRETTY_NAME="Fedora Linux 40 (Workstation Edition)"': {"os": "Fedora Linux 40 (Workstation Edition)"},
     "Linux pc 5.15.153.1-microsoft-standard-WSL2 #1 SMP": {"os": "WSL2 (5.15.153.1-microsoft-standard-WSL2)"},
@@ -111,6 +120,7 @@ def test_without_an_override_the_effective_target_is_not_known() -> None:
         ({"env": "A=1"}, "env is"),
         ({"env": {"A": None}}, "env: 'A' is None"),
         ({"exit": "boom"}, "exit is 'boom'"),
+        ({"true_gfx": "navi10"}, "true_gfx is 'navi10'"),
     ],
 )
 def test_wrong_facts(wrong: dict[str, object], said: str) -> None:

@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any, Optional
 
 from rocmprobe._toml import tomllib
+from rocmprobe.builds import rocm_of
 from rocmprobe.detect.programs import children
 from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.rocm import ROCM, header_version
@@ -75,8 +76,7 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
     """The ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's, which mostly equals it."""
-    match = re.search(r"\+rocm([0-9]+\.[0-9]+)", torch.value("torch.version") or "")
-    return match.group(1) if match else torch.value("torch.hip")
+    return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
 
 
 def _of_release(version: Optional[str], where: str) -> Fact:
