@@ -1,4 +1,4 @@
-"""Readings of temperatures, fans, power, clocks and memory over a run: what they are called, and their record.
+"""Readings of temperatures, fans, power, clocks and memory over a run: their names, and their record.
 
 A reading is a mapping of QUANTITIES to numbers; what could not be read is absent, so a device that sleeps
 has an empty one. Samples come one a line in ``samples.jsonl``; results keep them thinned. No I/O here.
@@ -22,6 +22,8 @@ QUANTITIES: Mapping[str, str] = {
 }  # fmt: skip
 #: Temperatures of a GPU that have a limit, the most telling first.
 TEMPERATURES = ("temperature_junction_c", "temperature_memory_c", "temperature_edge_c")
+#: No reading is as large; what is, or is not a number, is not one.
+_LARGEST = 1e18
 #: What results keep of each device at most.
 POINTS = 600
 
@@ -47,9 +49,9 @@ class Series:
 
 @dataclass(frozen=True)
 class DeviceTelemetry:
-    """The readings of one device. ``device`` is its PCI address, or "cpu"; ``started`` the time of the first of
-    its ``samples`` (UTC), of which ``seconds`` tell those that were kept; ``asleep`` counts those that found
-    it asleep. ``limits`` are by quantity."""
+    """The readings of one device. ``device`` is its PCI address, or "cpu"; ``started`` the time of the first
+    of its ``samples`` (UTC), of which ``seconds`` tell those that were kept; ``asleep`` counts those that
+    found it asleep. ``limits`` are by quantity."""
 
     device: str
     name: str
@@ -77,8 +79,9 @@ class DeviceTelemetry:
 
 
 def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
-    """A value of a file that anyone may have edited."""
-    return values[index] if index < len(values) else None
+    """A value of a file that anyone may have edited: None where it is no number that can be shown."""
+    value = values[index] if index < len(values) else None
+    return value if value is not None and abs(value) < _LARGEST else None
 
 
 def summary(

@@ -1,4 +1,4 @@
-"""The devices whose sensors can be watched, and one reading of them: from hwmon and sysfs, no tool, no kernel.
+"""The devices whose sensors can be watched, and one reading of them, from hwmon and sysfs alone.
 
 Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst; of gpu_metrics
 drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
@@ -36,8 +36,8 @@ _IN_TABLE = {
     "temperature_junction_c": "junction",
     "temperature_memory_c": "memory",
 }
-#: In gpu_metrics 1.3: the format and its content revision, and where the status of throttling is, which has the
-#: same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
+#: In gpu_metrics 1.3: the format and its content revision, and where the status of throttling is, which has
+#: the same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
 _POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
 #: Degrees between which a limit that a driver tells is believed.
@@ -58,7 +58,7 @@ class Device:
     files: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     temperatures: Mapping[str, str] = field(default_factory=dict)
     isa: Optional[str] = None
-    vram: Fact = Fact()
+    vram: Fact = field(default_factory=Fact)
 
 
 def find_devices(tree: Tree) -> tuple[Device, ...]:
@@ -66,10 +66,10 @@ def find_devices(tree: Tree) -> tuple[Device, ...]:
     none."""
     found = pci.read_devices(tree).values()
     cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
-    watched = sorted(
-        (card for card in cards if card.files), key=lambda card: (len(card.address), card.address)
+    watched = [card for card in cards if card.files]
+    return tuple(sorted(watched, key=lambda card: (len(card.address), card.address))) or (
+        Device("cpu", "processor"),
     )
-    return tuple(watched) or (Device("cpu", "processor"),)
 
 
 def read(tree: Tree, device: Device) -> dict[str, float]:
@@ -89,8 +89,8 @@ def read(tree: Tree, device: Device) -> dict[str, float]:
 
 
 def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
-    """The limits of a device, by quantity. Asking for that of power wakes a GPU that sleeps, so this is for one
-    that has answered.
+    """The limits of a device, by quantity. Asking for that of power wakes a GPU that sleeps, so this is for
+    one that has answered.
 
     Temperatures are what the card says of itself; those of the table where it says nothing, or a limit above
     the one at which it switches off.
@@ -139,9 +139,8 @@ def _card(tree: Tree, device: pci.Device) -> Device:
             files[quantity] = (f"{folder}/{name}", 1)
     pci_id = device.device.value
     isa = gpus.gfx_of(pci_id)
-    name = gpus.marketing_name(pci_id, device.revision.value) or (
-        f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
-    )
+    chip = f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
+    name = gpus.marketing_name(pci_id, device.revision.value) or chip
     # The carve-out of a processor with graphics is full as it comes; more is taken from the system's memory.
     vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
     return Device(device.address, name, folder, hwmon, files, temperatures, isa, vram)

@@ -1,4 +1,4 @@
-"""Sampling a run: the sensors of each device, about once a second, into ``samples.jsonl`` of the run's folder.
+"""Sampling a run: the sensors of each device, about once a second, into ``samples.jsonl`` in its folder.
 
 A thread for each device on the controller's side, one set for a run however many processes ask. They only
 sleep and read small files. A read that never returns (the controller of a dead GPU) costs the samples of
@@ -42,18 +42,21 @@ class Sampler:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._path.exists():
+                # A run that is taken up: what a kill cut short must not take the next line along.
+                with self._path.open("a") as stream:
+                    stream.write("\n")
         # Finding the devices reads files, too.
         self._begin(self._watch)
 
     def stop(self) -> None:
         """No sample is written after this returns."""
-        self._over.set()
+        with self._lock:
+            self._over.set()
         ends = time.monotonic() + _PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, ends - time.monotonic()))
-        # One that still waits for its read must not write into a file that others read by then.
-        with self._lock:
-            self._path = Path()
 
     def _begin(self, target: Any, *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True, name="rocmprobe-sampler")
@@ -74,10 +77,9 @@ class Sampler:
             while not self._over.is_set():
                 reading = sensing.read(self._tree, device)
                 if reading and not described:
-                    limits = {
-                        name: vars(each) for name, each in sensing.read_limits(self._tree, device).items()
-                    }
-                    self._append({"device": device.address, "name": device.name, "limits": limits})
+                    limits = sensing.read_limits(self._tree, device)
+                    rows = {name: vars(limit) for name, limit in limits.items()}
+                    self._append({"device": device.address, "name": device.name, "limits": rows})
                     described = True
                 values = {name: round(value, 1) for name, value in reading.items()}
                 self._append({"at": round(time.time(), 2), "device": device.address, "values": values})
@@ -87,10 +89,9 @@ class Sampler:
     def _append(self, record: Mapping[str, Any]) -> None:
         clean = redacted(record) if self._redact and "at" not in record else record
         with self._lock:
-            if not self._path.name:
-                return
-            with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(clean, separators=(",", ":")) + "\n")
+            if not self._over.is_set():
+                with self._path.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(clean, separators=(",", ":")) + "\n")
 
 
 def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
