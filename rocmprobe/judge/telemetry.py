@@ -16,6 +16,11 @@ from rocmprobe.telemetry import TEMPERATURES, DeviceTelemetry, Limit
 
 Reading = Mapping[str, float]
 
+#: The ids of what is found; with several GPUs each ends with a dash and the PCI address.
+FINDINGS = (
+    "fan-stopped", "thermal-throttling", "weak-fan", "temperature-limit", "memory-hot", "vram-taken",
+    "vram-full", "power-cap",
+)  # fmt: skip
 #: Degrees below its limit from where a temperature is at it: the firmware begins to slow down there, since
 #: sensors are read in whole degrees, and the limit is never passed by much.
 AT_LIMIT = 5.0
