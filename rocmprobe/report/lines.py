@@ -39,12 +39,12 @@ def lines(
     seconds: Sequence[float], rows: Sequence[Line], label: str, unit: str, name: str,
     within: Sequence[float] = (),
 ) -> Markup:  # fmt: skip
-    """``rows`` over ``seconds``, which they are as long as; a gap where a value is None. Each must have a
-    value. ``label`` says for those who do not see it what the plot is of, ``unit`` in what; the axis holds
-    ``within`` in any case."""
+    """``rows`` over ``seconds``, which they are as long as; a gap where a value is None. Each must have two
+    values in a row somewhere. ``label`` says for those who do not see it what the plot is of, ``unit`` in
+    what; the axis holds ``within`` in any case."""
     known = [*within, *(value for row in rows for value in row.values if value is not None)]
     marks = _marks(min(known), max(known))
-    ends = max(seconds, default=0.0) or 1.0
+    ends = max(1.0, *seconds)
     chart = pygal.XY(
         js=[],
         disable_xml_declaration=True,

@@ -59,7 +59,7 @@ class Telemetry:
 
 def telemetry(results: Results) -> Optional[Telemetry]:
     """None where nothing was sampled; for a simulated machine that is said."""
-    seen = [device for device in results.telemetry if device.values]
+    seen = [device for device in results.telemetry if device.samples]
     if not seen:
         note = "A simulated machine has no sensors: nothing was sampled."
         return Telemetry((), note) if results.simulated else None
@@ -119,7 +119,7 @@ def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
         limit: Optional[float] = None
         for quantity, name in quantities:
             values = [_divided(moment.get(quantity), divisor) for _, moment in timed]
-            if sum(value is not None for value in values) > 1:
+            if any(None not in pair for pair in zip(values, values[1:])):
                 rows.append(Line(name, _SERIES[len(rows) % len(_SERIES)], values))
                 limit = limit if limit is not None else _divided(device.limit(quantity), divisor)
         if not rows:

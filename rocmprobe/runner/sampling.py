@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from rocmprobe.detect import telemetry as sensing
 from rocmprobe.detect.tree import Tree
@@ -71,16 +71,16 @@ class Sampler:
 
     def _sample(self, device: sensing.Device) -> None:
         began = time.monotonic()
-        described = False
+        awake: Optional[bool] = None
         # A full disk ends the samples; the journal has its own word on that.
         with contextlib.suppress(OSError):
             while not self._over.is_set():
                 reading = sensing.read(self._tree, device)
-                if reading and not described:
-                    limits = sensing.read_limits(self._tree, device)
+                if awake is None or (reading and not awake):
+                    awake = bool(reading)
+                    limits = sensing.read_limits(self._tree, device) if awake else {}
                     rows = {name: vars(limit) for name, limit in limits.items()}
                     self._append({"device": device.address, "name": device.name, "limits": rows})
-                    described = True
                 values = {name: round(value, 1) for name, value in reading.items()}
                 self._append({"at": round(time.time(), 2), "device": device.address, "values": values})
                 rarer = max(1.0, (time.monotonic() - began) / _EVERY_SECOND_FOR)
@@ -109,7 +109,9 @@ def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
             record = json.loads(line)
             device = record["device"]
             if "at" in record:
-                samples.setdefault(device, []).append((float(record["at"]), record["values"]))
+                reading = {name: float(value) for name, value in record["values"].items()}
+                at = float(record["at"])
+                samples.setdefault(device, []).append((at, reading))
             else:
                 names[device] = record["name"]
                 limits[device] = {name: Limit(**row) for name, row in record["limits"].items()}
