@@ -182,7 +182,12 @@ def _tell(watched: Sequence[Watched], console: Console) -> None:
 
 
 def _picture(watched: Sequence[Watched]) -> RenderableType:
-    parts: list[Any] = []
+    # On top, where a terminal that is too low does not cut them off.
+    parts: list[Any] = [
+        Text(f"ALARM: {words}" + (f" ({each.device.address})" if len(watched) > 1 else ""), style="bold red")
+        for each in watched
+        for words in each.alarms
+    ]
     for each in watched:
         table = Table(title=Text(f"{each.device.name} ({each.device.address})"), title_justify="left")
         table.add_column("")
@@ -195,5 +200,4 @@ def _picture(watched: Sequence[Watched]) -> RenderableType:
         parts.append(table)
         if not each.reading and not each.silent:
             parts.append(Text("asleep, not woken", style="dim"))
-        parts += [Text(f"ALARM: {words}", style="bold red") for words in each.alarms]
     return Group(*parts, Text("Ctrl-C ends this", style="dim"))

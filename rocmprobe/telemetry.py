@@ -24,8 +24,8 @@ QUANTITIES: Mapping[str, str] = {
 TEMPERATURES = ("temperature_junction_c", "temperature_memory_c", "temperature_edge_c")
 #: No reading is as large; what is, or is not a number, is not one.
 _LARGEST = 1e18
-#: What results keep of each device at most.
-POINTS = 600
+#: Moments that results keep of each device at most: as many as a plot of the page is wide.
+POINTS = 300
 
 
 @dataclass(frozen=True)

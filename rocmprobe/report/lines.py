@@ -28,23 +28,24 @@ _DIGITS = re.compile(r"(\.\d)\d+")
 
 @dataclass(frozen=True)
 class Line:
-    """One quantity; ``series`` is a class for the style sheet: first, second, third or limit."""
+    """One quantity: ``points`` are seconds and a value, None for a gap; two values in a row must be there.
+    ``series`` is a class for the style sheet: first, second, third or limit."""
 
     name: str
     series: str
-    values: Sequence[Optional[float]]
+    points: Sequence[tuple[float, Optional[float]]]
+
+    @property
+    def known(self) -> list[float]:
+        return [value for _, value in self.points if value is not None]
 
 
-def lines(
-    seconds: Sequence[float], rows: Sequence[Line], label: str, unit: str, name: str,
-    within: Sequence[float] = (),
-) -> Markup:  # fmt: skip
-    """``rows`` over ``seconds``, which they are as long as; a gap where a value is None. Each must have two
-    values in a row somewhere. ``label`` says for those who do not see it what the plot is of, ``unit`` in
-    what; the axis holds ``within`` in any case."""
-    known = [*within, *(value for row in rows for value in row.values if value is not None)]
+def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequence[float] = ()) -> Markup:
+    """``rows`` over time. ``label`` says for those who do not see it what the plot is of, ``unit`` in what;
+    the axis holds ``within`` in any case."""
+    known = [*within, *(value for row in rows for value in row.known)]
     marks = _marks(min(known), max(known))
-    ends = max(1.0, *seconds)
+    ends = max(1.0, *(second for row in rows for second, _ in row.points))
     chart = pygal.XY(
         js=[],
         disable_xml_declaration=True,
@@ -64,7 +65,7 @@ def lines(
     chart.y_labels = [{"label": f"{mark:g}", "value": mark} for mark in marks]
     chart.x_labels = [{"label": _moment(mark), "value": mark} for mark in _times(ends)]
     for row in rows:
-        chart.add(row.name, [point if point[1] is not None else None for point in zip(seconds, row.values)])
+        chart.add(row.name, [point if point[1] is not None else None for point in row.points])
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
     strip(root)
     groups = [node for node in root.iter(f"{{{_SVG}}}g") if node.get("class", "").startswith("series")]
@@ -92,12 +93,9 @@ def _paint(groups: Sequence[ET.Element], rows: Sequence[Line]) -> None:
 
 
 def _spoken(row: Line, unit: str) -> str:
-    known = [value for value in row.values if value is not None]
-    if not known:
-        return f"{row.name} unknown"
     if row.series == "limit":
         return row.name
-    return f"{row.name} {min(known):.4g} to {max(known):.4g} {unit}".rstrip()
+    return f"{row.name} {min(row.known):.4g} to {max(row.known):.4g} {unit}".rstrip()
 
 
 def _marks(least: float, most: float) -> list[float]:

@@ -112,7 +112,6 @@ def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
         for second, moment in zip(map(text.numeric, device.seconds), device.moments())
         if second is not None
     ]
-    seconds = [second for second, _ in timed]
     found: list[tuple[str, Markup]] = []
     for title, unit, divisor, quantities in _PLOTS:
         rows: list[Line] = []
@@ -120,14 +119,15 @@ def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
         for quantity, name in quantities:
             values = [_divided(moment.get(quantity), divisor) for _, moment in timed]
             if any(None not in pair for pair in zip(values, values[1:])):
-                rows.append(Line(name, _SERIES[len(rows) % len(_SERIES)], values))
+                points = [(second, value) for (second, _), value in zip(timed, values)]
+                rows.append(Line(name, _SERIES[len(rows) % len(_SERIES)], points))
                 limit = limit if limit is not None else _divided(device.limit(quantity), divisor)
         if not rows:
             continue
         if limit is not None:
-            rows.append(Line(f"limit {limit:.3g}", "limit", [limit] * len(seconds)))
+            rows.append(Line(f"limit {limit:.3g}", "limit", [(timed[0][0], limit), (timed[-1][0], limit)]))
         label, within = f"{title}, {unit}", (0.0, 100.0) if unit == "%" else ()
-        found.append((label, lines(seconds, rows, label, unit, f"telemetry-{number}-{len(found)}", within)))
+        found.append((label, lines(rows, label, unit, f"telemetry-{number}-{len(found)}", within)))
     return found
 
 

@@ -124,6 +124,8 @@ def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
 def _summary(
     device: str, name: str, limits: Mapping[str, Limit], samples: list[tuple[float, Mapping[str, float]]]
 ) -> DeviceTelemetry:
+    # The clock may have been set meanwhile.
+    samples = sorted(samples, key=lambda sample: sample[0])
     began = samples[0][0]
     started = datetime.fromtimestamp(began, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     since = [(at - began, reading) for at, reading in samples]

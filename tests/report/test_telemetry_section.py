@@ -91,9 +91,12 @@ numbers = st.none() | st.floats(-1e6, 1e9)
 @given(st.lists(st.tuples(st.floats(0, 1e6), numbers, numbers), min_size=1, max_size=40))
 def test_any_line_can_be_drawn(rows) -> None:
     seconds = sorted(row[0] for row in rows)
-    drawn = [Line(name, "first", [row[place] for row in rows]) for name, place in (("a", 1), ("b", 2))]
-    drawn = [line for line in drawn if any(None not in pair for pair in zip(line.values, line.values[1:]))]
+    drawn = []
+    for name, place in (("a", 1), ("b", 2)):
+        values = [row[place] for row in rows]
+        if any(None not in pair for pair in zip(values, values[1:])):
+            drawn.append(Line(name, "first", list(zip(seconds, values))))
     if drawn:
-        svg = lines(seconds, drawn, "label", "W", "plot")
+        svg = lines(drawn, "label", "W", "plot")
         assert "nan" not in svg.replace("dominant", "")
         assert svg.count('class="name"') == len(drawn)

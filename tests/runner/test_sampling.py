@@ -94,7 +94,7 @@ def test_what_results_keep_is_bounded_and_its_extremes_are_of_all() -> None:
     kept = found.values["power_w"]
     assert POINTS / 2 < len(found.seconds) == len(kept.values) <= POINTS
     assert (found.samples, kept.min, kept.max) == (15_000, 0.0, 996.0)
-    assert found.moments()[1] == samples[25][1]
+    assert found.moments()[1] == samples[50][1]
 
 
 @pytest.mark.parametrize(
