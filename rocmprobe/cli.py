@@ -288,8 +288,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
 
 
 @main.command("monitor")
-@click.option("--csv", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Append every reading to FILE, too.")  # fmt: skip
+@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Append every reading, too.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True), default=Path("/"), hidden=True)
 @_answering
 def monitor_command(csv: Optional[Path], root: Path) -> int:
@@ -301,11 +300,9 @@ def monitor_command(csv: Optional[Path], root: Path) -> int:
     Example:
       rocmprobe monitor --csv training.csv
     """
-    from rich.console import Console
-
     from rocmprobe.monitor import monitor
 
-    monitor(root, csv, Console())
+    monitor(root, csv)
     return OK
 
 

@@ -78,17 +78,15 @@ class Watched:
             time.sleep(interval)
 
 
-def monitor(
-    root: Path, csv_file: Optional[Path], console: Console, interval: float = 1.0, times: Optional[int] = None
-) -> None:
+def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
     """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM, or
-    ``times`` times, and append them to ``csv_file``. Where ``console`` is no terminal it gets a plain line a
+    ``times`` times, and append them to ``csv_file``. Where the output is no terminal it gets a plain line a
     time, and nothing at all where there is a file.
 
     Raises NothingToTest without an AMD GPU, BadInput for a file that holds something else, CannotWrite where
     it takes no more.
     """
-    tree = Tree(root)
+    tree, console = Tree(root), Console()
     devices = [device for device in sensing.find_devices(tree) if device.folder]
     if not devices:
         raise NothingToTest("no AMD GPU whose sensors the kernel shows (looked for hwmon below /sys)")

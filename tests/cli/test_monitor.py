@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from runs import environment, rocmprobe, wait_until
 
 from rocmprobe.detect import telemetry as sensing
@@ -52,7 +51,7 @@ def test_a_file_is_appended_to_until_a_signal_ends_it(
     root: Path, tmp_path: Path, end: signal.Signals
 ) -> None:
     file = tmp_path / "out.csv"
-    monitor(root, file, Console(file=open(os.devnull, "w")), interval=0.01, times=2)  # noqa: SIM115
+    monitor(root, file, interval=0.01, times=2)
     process = start("--root", root, "--csv", file, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert wait_until(lambda: len(rows(file)) >= 3, 20)
     process.send_signal(end)
@@ -82,7 +81,7 @@ def test_a_picture_on_a_terminal(root: Path) -> None:
 
 
 def lines(root: Path, times: int, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    monitor(root, None, Console(), interval=0.01, times=times)
+    monitor(root, None, interval=0.01, times=times)
     return capsys.readouterr().out.splitlines()
 
 
@@ -118,7 +117,7 @@ def test_what_it_refuses(root: Path, tmp_path: Path) -> None:
         (tmp_path / "no" / "a.csv", "cannot be written"),
     ):
         with pytest.raises(BadInput, match=words):
-            monitor(root, file, Console(), times=1)
+            monitor(root, file, times=1)
     ended = rocmprobe("monitor", "--root", tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (3, "", 1)
     assert "no AMD GPU" in ended.stderr
