@@ -297,6 +297,25 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
     return OK if machine.amd_gpus else NOTHING
 
 
+@main.command("monitor")
+@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Append every reading, too.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True), default=Path("/"), hidden=True)
+@_answering
+def monitor_command(csv: Optional[Path], root: Path) -> int:
+    """Temperatures, fan, power, clocks and memory of every AMD GPU, live, beside a long training.
+
+    Ctrl-C ends it. Exits 3 where there is no AMD GPU.
+
+    \b
+    Example:
+      rocmprobe monitor --csv training.csv
+    """
+    from rocmprobe.monitor import monitor
+
+    monitor(root, csv)
+    return OK
+
+
 @main.command("explain")
 @click.argument("log", required=False, metavar="[FILE|-]")
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/explain.md).")

@@ -20,6 +20,7 @@ from rocmprobe.fault_machines import PHASES
 from rocmprobe.model import DIRECTIONS, BadInput, Fact, Gpu, Machine
 from rocmprobe.problems import DTYPES, parse_problem
 from rocmprobe.solvers import by_name, in_play
+from rocmprobe.telemetry import DeviceTelemetry, planted
 
 LIBRARIES = ("miopen", "rocblas", "hip")
 #: raise: RuntimeError(message); wrong: a wrong result, by ``bug``; signal: the child dies by ``signal``;
@@ -88,7 +89,8 @@ class SimulatedMachine:
     """A machine that is not there: its facts, and what goes wrong on it. ``budgets`` (by name) stand in
     for those of the level (``runner/budgets.py``), so that a machine that hangs need not be waited for in
     full. ``problems`` are asked about where the user names none; with ``fresh`` every case has a child of
-    its own. ``solvers`` are those that its MIOpen has, empty for all that ``data/solvers.toml`` lets pass."""
+    its own. ``solvers`` are those that its MIOpen has, empty for all that ``data/solvers.toml`` lets pass.
+    ``telemetry`` is what its sensors say over a run."""
 
     name: str
     summary: str
@@ -99,6 +101,7 @@ class SimulatedMachine:
     problems: tuple[str, ...] = ()
     fresh: bool = False
     solvers: tuple[str, ...] = ()
+    telemetry: tuple[DeviceTelemetry, ...] = ()
 
     def in_play(
         self, problem: str, direction: str, device: str, environ: Mapping[str, str]
@@ -153,7 +156,7 @@ def load_machine(name: str) -> SimulatedMachine:
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     known = (
         "summary", "source", "gpus", "facts", "variables", "faults", "budgets", "problems", "fresh",
-        "solvers",
+        "solvers", "telemetry",
     )  # fmt: skip
     for key in data:
         if key not in known:
@@ -181,7 +184,7 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     _known("solvers", "solver", tuple(offered), tuple(by_name()))
     return SimulatedMachine(
         name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
-        tuple(offered),
+        tuple(offered), tuple(map(planted, _tables(data, "telemetry"))),
     )  # fmt: skip
 
 

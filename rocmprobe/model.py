@@ -20,6 +20,7 @@ from typing import Any, Optional
 import dacite
 
 from rocmprobe.changes import Changes, Expected
+from rocmprobe.telemetry import DeviceTelemetry
 
 SCHEMA_VERSION = 1
 
@@ -359,7 +360,8 @@ class StepTime:
 @dataclass(frozen=True)
 class Results:
     """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind;
-    ``changes`` are those against its baseline, None where it was given none."""
+    ``changes`` are those against its baseline, None where it was given none. ``telemetry`` is that of each
+    device whose sensors were watched."""
 
     schema_version: int
     rocmprobe: str
@@ -379,6 +381,7 @@ class Results:
     estimate: Optional[Estimate] = None
     step_times: tuple[StepTime, ...] = ()
     changes: Optional[Changes] = None
+    telemetry: tuple[DeviceTelemetry, ...] = ()
 
 
 def to_json(value: Any) -> Any:

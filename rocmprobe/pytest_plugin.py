@@ -37,6 +37,7 @@ from rocmprobe.runner.journal import CannotWrite, header
 from rocmprobe.runner.leftovers import remove_leftovers
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
+from rocmprobe.runner.sampling import Sampler
 from rocmprobe.runner.session import Session
 from rocmprobe.runner.targets import DRIVERS
 from rocmprobe.worker.main import die_with_parent
@@ -136,6 +137,9 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(str(error), 2 if isinstance(error, BadInput) else 3)
     config.stash[_RUN] = option.rocmprobe_run
     config.pluginmanager.register(_XdistWorkers(option.rocmprobe_run))
+    sampler = run.sampler(option.rocmprobe_run)
+    if sampler:
+        config.pluginmanager.register(_Sampling(sampler))
     # With xdist, the trial that all others stand on comes first.
     option.loadscopereorder = False
 
@@ -200,6 +204,20 @@ class _XdistWorkers:
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
+
+
+class _Sampling:
+    """Watches the sensors while the session lasts; on the controller alone."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def pytest_sessionstart(self) -> None:
+        self._sampler.start()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        self._sampler.stop()
 
 
 def _options(config: pytest.Config) -> RunOptions:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Optional
 
 from rocmprobe.changes import Change, Changes, Expected
+from rocmprobe.machines import load_machine
 from rocmprobe.model import (
     DIRECTIONS,
     RUNGS,
@@ -276,6 +277,7 @@ def rdna1() -> Results:
     return _results(
         simulated="rdna1-rocm52-conv-dead",
         machine=rdna1_machine(),
+        telemetry=load_machine("hot-weak-fan").telemetry,
         settings=(DEFAULT, GEMM_ONLY, VENDOR_OFF, BYPASS),
         trials=(
             _trial("default", log=LOG), _trial("gemm-only", log=LOG), _trial("vendor-off"), _trial("bypass"),

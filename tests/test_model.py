@@ -120,7 +120,7 @@ def test_the_schema_knows_every_state_rung_and_verdict():
     fields = {field.name for field in dataclasses.fields(Results)}
     assert set(schema["properties"]) == fields
     # Files of the first runs lack what came later.
-    assert set(schema["required"]) == fields - {"redacted", "estimate", "step_times", "changes"}
+    assert set(schema["required"]) == fields - {"redacted", "estimate", "step_times", "changes", "telemetry"}
 
 
 def test_groups_of_states_do_not_overlap():

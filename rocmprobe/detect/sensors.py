@@ -41,7 +41,7 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     found: dict[str, float] = {}
 
     def read() -> None:
-        found.update(_processor(tree) if gpu is None else _gpu(tree, gpu))
+        found.update(processor(tree) if gpu is None else _gpu(tree, gpu))
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
@@ -61,7 +61,8 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def _processor(tree: Tree) -> dict[str, float]:
+def processor(tree: Tree) -> dict[str, float]:
+    """The clock of the fastest core and the highest temperature of the processor."""
     cores = [f"{_CPUS}/{name}" for name in tree.names(_CPUS) if _CPU.fullmatch(name)]
     clocks = _thousandths(tree, [f"{core}/cpufreq/scaling_cur_freq" for core in cores])
     if not clocks:

@@ -22,6 +22,7 @@ from rocmprobe.judge.models import models
 from rocmprobe.judge.primitives import controls, primitives, several_gpus
 from rocmprobe.judge.start_up import slow_first_calls
 from rocmprobe.judge.sweep import faulty_solvers
+from rocmprobe.judge.telemetry import telemetry_findings
 from rocmprobe.model import Finding, Outcome, Results
 
 #: What a rung below convolution carries; copy and elementwise carry everything.
@@ -37,7 +38,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
         *MACHINE_RULES, disagreement, two_copies, other_isa, _aborted, _wedged, _probe_errors, _teardown,
-        _partial,
+        _partial, telemetry_findings,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (

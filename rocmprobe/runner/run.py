@@ -18,7 +18,8 @@ from rocmprobe.backends.capi import ORIGINS, Place
 from rocmprobe.baseline import Baseline, baseline_of
 from rocmprobe.cases import Case
 from rocmprobe.detect import detect
-from rocmprobe.machines import load_machine
+from rocmprobe.detect.tree import Tree
+from rocmprobe.machines import SimulatedMachine, load_machine
 from rocmprobe.model import (
     SCHEMA_VERSION,
     BadInput,
@@ -37,6 +38,7 @@ from rocmprobe.runner import libraries
 from rocmprobe.runner.journal import NAME, CannotWrite, Journal, header, records, unblocked
 from rocmprobe.runner.locks import hold_for_good
 from rocmprobe.runner.options import RunOptions
+from rocmprobe.runner.sampling import Sampler, sampled
 from rocmprobe.runner.session import unasked
 from rocmprobe.runner.targets import Target, find_targets, targets_of
 from rocmprobe.settings import search_flags, settings_for
@@ -258,7 +260,16 @@ def results(folder: Path) -> Results:
         problems=tuple(parse_problem(text).as_json() for text in texts),
         trials=tuple(trials),
         outcomes=tuple(outcomes.values()),
+        telemetry=from_json(SimulatedMachine, run["simulation"]).telemetry
+        if run["simulation"]
+        else sampled(folder),
     )
+
+
+def sampler(folder: Path) -> Optional[Sampler]:
+    """What samples the sensors during the run in ``folder``; None for a simulated machine, which has none."""
+    run = header(folder)
+    return None if run["simulation"] else Sampler(folder, run["options"]["redact"], Tree(Path("/")))
 
 
 def baseline(folder: Path) -> Optional[Baseline]:

@@ -41,6 +41,10 @@ def test_one_item_is_one_outcome(tmp_path: Path, distribution: tuple[str, ...]) 
     assert not done.results.partial
     assert len(done.results.trials) == 3
     assert {"report.html", "junit.xml"} <= {path.name for path in done.folder.iterdir()}
+    # One sampler, however many ask: each device is described once, and has all the other lines.
+    samples = (done.folder / "samples.jsonl").read_text().splitlines()
+    assert sum('"limits"' in line for line in samples) == len(done.results.telemetry) > 0
+    assert sum(device.samples for device in done.results.telemetry) == sum('"at"' in line for line in samples)
 
 
 @pytest.mark.parametrize(("device", "code"), [("gpu", 2), ("cuda:7", 3)])

@@ -88,7 +88,7 @@ def test_a_reading_that_hangs_is_given_up(build, monkeypatch):
     reading, writing = os.pipe()
     monkeypatch.setattr(sensors, "_PATIENCE", 0.05)
     monkeypatch.setattr(
-        sensors, "_processor", lambda tree: {"core_clock_mhz": float(len(os.read(reading, 1)))}
+        sensors, "processor", lambda tree: {"core_clock_mhz": float(len(os.read(reading, 1)))}
     )
     assert conditions(build) == {}
     # The thread that reads ends with what it waited for.

@@ -1,0 +1,181 @@
+"""The devices whose sensors can be watched, and one reading of them, from hwmon and sysfs alone.
+
+Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst; of gpu_metrics
+drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
+Which files there are is found out once, so that a reading opens these and no others.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Optional
+
+from rocmprobe import gpus
+from rocmprobe._toml import tomllib
+from rocmprobe.detect import sensors
+from rocmprobe.detect.gpus import amdgpu, kfd, pci
+from rocmprobe.detect.tree import ReadError, Tree, number
+from rocmprobe.model import Fact
+from rocmprobe.telemetry import Limit
+
+#: Labels of hwmon's temperatures and clocks, and the quantity that each is. The radeon driver gives none;
+#: its first sensor is the GPU's own.
+_TEMPERATURES = {
+    "edge": "temperature_edge_c",
+    "junction": "temperature_junction_c",
+    "mem": "temperature_memory_c",
+}
+_CLOCKS = {"sclk": "core_clock_mhz", "mclk": "memory_clock_mhz"}
+_IN_TABLE = {
+    "temperature_edge_c": "edge",
+    "temperature_junction_c": "junction",
+    "temperature_memory_c": "memory",
+}
+#: In gpu_metrics 1.3: the format and its content revision, and where the status of throttling is, which has
+#: the same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
+_METRICS = struct.Struct("<HBB108xQ")
+_POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
+#: Degrees between which a limit that a driver tells is believed.
+_BELIEVED = (70, 130)
+
+
+@dataclass(frozen=True)
+class Device:
+    """What can be read of one device: ``files`` by quantity, each with what its number is divided by.
+
+    ``temperatures`` are the stems ("temp2") of their files, by quantity. A device without a ``folder`` is the
+    processor."""
+
+    address: str
+    name: str
+    folder: str = ""
+    hwmon: str = ""
+    files: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    temperatures: Mapping[str, str] = field(default_factory=dict)
+    isa: Optional[str] = None
+    vram: Fact = field(default_factory=Fact)
+
+
+def find_devices(tree: Tree) -> tuple[Device, ...]:
+    """Every AMD GPU that has sensors, by PCI address, whether it sleeps or not; the processor where there is
+    none."""
+    found = pci.read_devices(tree).values()
+    cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
+    watched = [card for card in cards if card.files]
+    return tuple(sorted(watched, key=lambda card: (len(card.address), card.address))) or (
+        Device("cpu", "processor"),
+    )
+
+
+def read(tree: Tree, device: Device) -> dict[str, float]:
+    """One reading, by the names of ``telemetry.QUANTITIES``; empty where the GPU sleeps: it is not woken."""
+    if not device.folder:
+        return sensors.processor(tree)
+    if amdgpu.is_suspended(tree, device.folder):
+        return {}
+    reading = {
+        quantity: value / divisor
+        for quantity, (name, divisor) in device.files.items()
+        if (value := number(tree.text(name))) is not None
+    }
+    # A sensor that a card does not have reads as zero degrees.
+    reading = {name: value for name, value in reading.items() if value or not name.startswith("temperature")}
+    return {**reading, **_throttled(tree, f"{device.folder}/gpu_metrics")}
+
+
+def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
+    """The limits of a device, by quantity. Asking for that of power wakes a GPU that sleeps, so this is for
+    one that has answered.
+
+    Temperatures are what the card says of itself; those of the table where it says nothing, or a limit above
+    the one at which it switches off.
+    """
+    found = {}
+    by_table = _table().get(device.isa or "", {})
+    for quantity, stem in device.temperatures.items():
+        name = f"{device.hwmon}/{stem}_crit"
+        told = number(tree.text(name)) or 0
+        switched_off = number(tree.text(f"{device.hwmon}/{stem}_emergency"))
+        if _BELIEVED[0] <= told / 1000 <= _BELIEVED[1] and (switched_off is None or switched_off >= told):
+            found[quantity] = Limit(told / 1000, name)
+        elif _IN_TABLE[quantity] in by_table:
+            source = f"data/thermal.toml: {by_table['source']}"
+            found[quantity] = Limit(float(by_table[_IN_TABLE[quantity]]), source)
+    cap = f"{device.hwmon}/power1_cap"
+    watts = (number(tree.text(cap)) or 0) / 1_000_000
+    if device.hwmon and watts:
+        found["power_w"] = Limit(watts, cap)
+    if device.vram.value:
+        found["vram_used_bytes"] = Limit(float(device.vram.value), device.vram.source)
+    return found
+
+
+def _card(tree: Tree, device: pci.Device) -> Device:
+    folder = device.folder
+    hwmon = next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), "")
+    present = frozenset(tree.names(hwmon)) if hwmon else frozenset()
+    temperatures = _labelled(tree, hwmon, "temp", _TEMPERATURES, present)
+    power = next((name for name in ("power1_average", "power1_input") if name in present), "")
+    files: dict[str, tuple[str, float]] = {
+        **{quantity: (f"{hwmon}/{stem}_input", 1000) for quantity, stem in temperatures.items()},
+        **{
+            quantity: (f"{hwmon}/{stem}_input", 1_000_000)
+            for quantity, stem in _labelled(tree, hwmon, "freq", _CLOCKS, present).items()
+        },
+    }
+    if "fan1_input" in present:
+        files["fan_rpm"] = (f"{hwmon}/fan1_input", 1)
+    if "pwm1" in present:
+        files["fan_percent"] = (f"{hwmon}/pwm1", 2.55)
+    if power:
+        files["power_w"] = (f"{hwmon}/{power}", 1_000_000)
+    for quantity, name in (("vram_used_bytes", "mem_info_vram_used"), ("busy_percent", "gpu_busy_percent")):
+        if files and tree.exists(f"{folder}/{name}"):
+            files[quantity] = (f"{folder}/{name}", 1)
+    pci_id = device.device.value
+    isa = gpus.gfx_of(pci_id)
+    chip = f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
+    name = gpus.marketing_name(pci_id, device.revision.value) or chip
+    # The carve-out of a processor with graphics is full as it comes; more is taken from the system's memory.
+    vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
+    return Device(device.address, name, folder, hwmon, files, temperatures, isa, vram)
+
+
+def _labelled(
+    tree: Tree, hwmon: str, kind: str, labels: Mapping[str, str], present: frozenset[str]
+) -> dict[str, str]:
+    """By quantity the stem ("temp2") of the sensors of one kind that are there."""
+    found = {}
+    for index in range(1, len(labels) + 1):
+        stem = f"{kind}{index}"
+        label = tree.text(f"{hwmon}/{stem}_label") if f"{stem}_label" in present else None
+        quantity = labels.get(label or (next(iter(labels)) if index == 1 else ""))
+        if quantity and f"{stem}_input" in present:
+            found[quantity] = stem
+    return found
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads(resources.files("rocmprobe").joinpath("data/thermal.toml").read_text("utf-8"))
+
+
+def _throttled(tree: Tree, name: str) -> dict[str, float]:
+    """The driver's word, where its table is of the one format that has the same bits on every chip."""
+    try:
+        with tree.opened(name) as handle:
+            data = os.read(handle, _METRICS.size)
+        _, version, revision, status = _METRICS.unpack(data)
+    except (ReadError, struct.error):
+        return {}
+    if (version, revision) != (1, 3) or status == (1 << 64) - 1:
+        return {}
+    return {
+        "throttled_heat": float(bool(status & _HEAT_BITS)),
+        "throttled_power": float(bool(status & _POWER_BITS)),
+    }

@@ -1,0 +1,146 @@
+"""Readings of temperatures, fans, power, clocks and memory over a run: their names, and their record.
+
+A reading is a mapping of QUANTITIES to numbers; what could not be read is absent, so a device that sleeps
+has an empty one. Samples come one a line in ``samples.jsonl``; results keep them thinned. No I/O here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Optional
+
+#: What is read, with its unit. ``temperature_c`` is that of a processor; the last two are 1 where the driver
+#: says that it holds the clocks down for heat, or for power and current, else 0.
+QUANTITIES: Mapping[str, str] = {
+    "temperature_edge_c": "°C", "temperature_junction_c": "°C", "temperature_memory_c": "°C",
+    "temperature_c": "°C", "fan_rpm": "rpm", "fan_percent": "%", "power_w": "W", "core_clock_mhz": "MHz",
+    "memory_clock_mhz": "MHz", "vram_used_bytes": "B", "busy_percent": "%", "throttled_heat": "",
+    "throttled_power": "",
+}  # fmt: skip
+#: Temperatures of a GPU that have a limit, the most telling first.
+TEMPERATURES = ("temperature_junction_c", "temperature_memory_c", "temperature_edge_c")
+#: No reading is as large; what is, or is not a number, is not one.
+_LARGEST = 1e18
+#: Moments that results keep of each device at most: as many as a plot of the page is wide.
+POINTS = 300
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that a quantity should come to, in its unit, and where that was read."""
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """One quantity over a run: the extremes and the median of all samples, and ``values`` at the
+    ``seconds`` of its device, None where it could not be read."""
+
+    min: Optional[float]
+    median: Optional[float]
+    max: Optional[float]
+    values: tuple[Optional[float], ...]
+
+
+@dataclass(frozen=True)
+class DeviceTelemetry:
+    """The readings of one device. ``device`` is its PCI address, or "cpu"; ``started`` the time of the first
+    of its ``samples`` (UTC), of which ``seconds`` tell those that were kept; ``asleep`` counts those that
+    found it asleep. ``limits`` are by quantity."""
+
+    device: str
+    name: str
+    started: str
+    samples: int
+    asleep: int = 0
+    seconds: tuple[Optional[float], ...] = ()
+    values: Mapping[str, Series] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+
+    def limit(self, quantity: str) -> Optional[float]:
+        found = self.limits.get(quantity)
+        return found.value if found else None
+
+    def moments(self) -> list[Mapping[str, float]]:
+        """The readings that were kept, one by one."""
+        return [
+            {
+                name: value
+                for name, each in self.values.items()
+                if (value := _at(each.values, index)) is not None
+            }
+            for index in range(len(self.seconds))
+        ]
+
+
+def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
+    """A value of a file that anyone may have edited: None where it is no number that can be shown."""
+    value = values[index] if index < len(values) else None
+    return value if value is not None and abs(value) < _LARGEST else None
+
+
+def summary(
+    device: str, name: str, started: str, samples: Sequence[tuple[float, Mapping[str, float]]],
+    limits: Mapping[str, Limit],
+) -> DeviceTelemetry:  # fmt: skip
+    """The record of ``samples``, each the seconds since ``started`` and a reading.
+
+    Of more than POINTS every nth is kept whole, so that what was read at one moment stays together.
+    """
+    kept = samples[:: math.ceil(len(samples) / POINTS) or 1]
+    found = [quantity for quantity in QUANTITIES if any(quantity in reading for _, reading in samples)]
+    return DeviceTelemetry(
+        device=device,
+        name=name,
+        started=started,
+        samples=len(samples),
+        asleep=sum(not reading for _, reading in samples),
+        seconds=tuple(round(seconds, 1) for seconds, _ in kept),
+        values={quantity: _series(quantity, samples, kept) for quantity in found},
+        limits=dict(limits),
+    )
+
+
+def _series(
+    quantity: str,
+    samples: Sequence[tuple[float, Mapping[str, float]]],
+    kept: Sequence[tuple[float, Mapping[str, float]]],
+) -> Series:
+    every = [reading[quantity] for _, reading in samples if quantity in reading]
+    values = tuple(reading.get(quantity) for _, reading in kept)
+    return Series(min(every), median(every), max(every), values)
+
+
+def planted(row: Mapping[str, Any]) -> DeviceTelemetry:
+    """The telemetry that the file of a simulated machine gives: ``device``, ``name``, ``seconds``, and tables
+    ``values`` and ``limits``.
+
+    Raises ValueError for anything else, unknown quantities, or series that are not as long as ``seconds``.
+    """
+    for key in ("device", "name", "seconds", "values", "limits"):
+        if key not in row:
+            raise ValueError(f"telemetry: {key!r} is missing")
+    if len(row) > 5:
+        raise ValueError("telemetry: only device, name, seconds, values and limits are known")
+    seconds, values, limits = row["seconds"], row["values"], row["limits"]
+    if not isinstance(values, dict) or not isinstance(limits, dict):
+        raise ValueError("telemetry: 'values' and 'limits' must be tables")
+    for quantity in (*values, *limits):
+        if quantity not in QUANTITIES:
+            raise ValueError(f"telemetry: {quantity!r} is not one of {', '.join(QUANTITIES)}")
+    for name, numbers in (("seconds", seconds), *values.items(), ("limits", list(limits.values()))):
+        if not isinstance(numbers, list) or not all(type(number) in (int, float) for number in numbers):
+            raise ValueError(f"telemetry: {name!r} must hold numbers")
+    if any(len(numbers) != len(seconds) for numbers in values.values()):
+        raise ValueError("telemetry: every series must be as long as 'seconds'")
+    samples = [
+        (float(second), {quantity: float(numbers[index]) for quantity, numbers in values.items()})
+        for index, second in enumerate(seconds)
+    ]
+    told = {quantity: Limit(float(value), "the simulated machine") for quantity, value in limits.items()}
+    return summary(str(row["device"]), str(row["name"]), "", samples, told)

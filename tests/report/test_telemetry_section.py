@@ -1,0 +1,102 @@
+"""The page's section on the sensors of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import pytest
+import sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocmprobe.judge.telemetry import telemetry_findings
+from rocmprobe.machines import load_machine
+from rocmprobe.model import Results, from_json
+from rocmprobe.report import html
+from rocmprobe.report.lines import Line, lines
+from rocmprobe.report.telemetry import telemetry
+from rocmprobe.telemetry import DeviceTelemetry, Series, summary
+
+FRAME = "<html><head><title>x</title></head><body></body></html>"
+HOT = load_machine("hot-weak-fan").telemetry
+
+
+def section(results: Results) -> str:
+    """What the page has of it, without pytest-html's part."""
+    found = re.search(
+        r'<section aria-labelledby="h-telemetry">.*?</section>', html.assemble(FRAME, results), re.S
+    )
+    return found[0] if found else ""
+
+
+def of(results: Results, *devices: DeviceTelemetry) -> Results:
+    made = dataclasses.replace(results, telemetry=devices)
+    return dataclasses.replace(made, findings=(*made.findings, *telemetry_findings(made)))
+
+
+def test_plots_extremes_and_alarms() -> None:
+    shown = section(of(dataclasses.replace(sample.rdna1(), simulated=None), *HOT))
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", shown) == [
+        "Temperature, °C", "Fan, %", "Clocks, MHz", "Power, W", "GPU memory, GiB", "Busy, %",
+    ]  # fmt: skip
+    assert (
+        'aria-label="Temperature, °C: junction 44 to 104 °C; edge 41 to 86 °C; memory 46 to 92 °C; limit 105"'
+        in shown
+    )
+    assert "The fan runs at 33 % while junction is at 104 °C" in shown
+    cells = re.sub(r"<[^>]+>", "|", shown)
+    assert re.search(r"fan, driven at\|+0 %\|+33 %\|+33 %", cells)
+    assert "Made up" not in shown
+
+
+def test_nothing_where_nothing_was_sampled_and_simulation_says_so() -> None:
+    assert section(sample.healthy_cpu()) == ""
+    assert "A simulated machine has no sensors" in section(of(sample.rdna1()))
+    assert "Made up: this machine is simulated." in section(sample.rdna1())
+
+
+def test_a_gpu_that_slept_is_said_to() -> None:
+    asleep = summary("0000:0b:00.0", "RX 5600 XT", "", [(float(second), {}) for second in range(9)], {})
+    shown = section(of(sample.healthy_cpu(), asleep))
+    assert "9 samples over 8 s, 9 of them found it asleep" in shown
+    assert "<svg" not in shown
+
+
+def test_alarms_stand_with_their_own_gpu() -> None:
+    other = dataclasses.replace(HOT[0], device="0000:0c:00.0", values={
+        name: series for name, series in HOT[0].values.items() if not name.startswith(("temperature", "fan"))
+    })  # fmt: skip
+    found = telemetry(of(sample.healthy_cpu(), *HOT, other))
+    assert found is not None
+    assert [len(device.alarms) for device in found.devices] == [2, 0]
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 10**400, -(10**400), 1e300])
+def test_numbers_that_cannot_be_shown_do_not_break_the_page(value: float) -> None:
+    series = Series(value, value, value, (value, 50.0, 60.0, value))
+    row = {"device": "<b>", "name": "<script>", "started": "", "samples": 4, "seconds": [0, value, 2, None],
+           "values": {"power_w": dataclasses.asdict(series), "<i>": dataclasses.asdict(series)},
+           "limits": {"power_w": {"value": value, "source": ""}}}  # fmt: skip
+    shown = section(of(sample.healthy_cpu(), from_json(DeviceTelemetry, row)))
+    assert "&lt;script&gt;" in shown
+    assert "<script>" not in shown
+
+
+numbers = st.none() | st.floats(-1e6, 1e9)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.floats(0, 1e6), numbers, numbers), min_size=1, max_size=40))
+def test_any_line_can_be_drawn(rows) -> None:
+    seconds = sorted(row[0] for row in rows)
+    drawn = []
+    for name, place in (("a", 1), ("b", 2)):
+        values = [row[place] for row in rows]
+        if any(None not in pair for pair in zip(values, values[1:])):
+            drawn.append(Line(name, "first", list(zip(seconds, values))))
+    if drawn:
+        svg = lines(drawn, "label", "W", "plot")
+        assert "nan" not in svg.replace("dominant", "")
+        assert svg.count('class="name"') == len(drawn)
