@@ -25,13 +25,17 @@ _FIRST_LINES = 0.25
 
 def words(foreign: str, limit: int = 400) -> str:
     """A sentence in one line: plain words stay, all others become code. ``limit`` in characters of it."""
-    pieces = _QUOTED.split(_line(foreign, limit))
-    return "".join(code(piece) if position % 2 else _prose(piece) for position, piece in enumerate(pieces))
+    made = ""
+    for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
+        shown = code(piece) if position % 2 else _prose(piece)
+        # Two code spans that touch would be read as one.
+        made += f" {shown}" if made.endswith("`") and shown.startswith("`") else shown
+    return made
 
 
 def _prose(piece: str) -> str:
-    parts = re.split(r"( +)", piece)
-    return "".join(_word(part, first=position == 0) for position, part in enumerate(parts))
+    parts = piece.split(" ")
+    return " ".join(_word(part, first=position == 0) for position, part in enumerate(parts))
 
 
 def _word(word: str, first: bool) -> str:
