@@ -52,11 +52,7 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
-    found = [
-        outcome
-        for outcome in failures(results)
-        if outcome.setting in settings and _concerns(results, outcome, settings[outcome.setting], tracker)
-    ]
+    found = concerning(results, tracker)
     if not found:
         return None
 
@@ -78,6 +74,16 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
     made = (_failure(results, each, settings[each.setting], ranked) for each in nearest)
     first = next(made)
     return first if first.script else next((each for each in made if each.script), first)
+
+
+def concerning(results: Results, tracker: str) -> list[Outcome]:
+    """The failures that are a matter of ``tracker``."""
+    settings = {setting.name: setting for setting in results.settings}
+    return [
+        outcome
+        for outcome in failures(results)
+        if outcome.setting in settings and _concerns(results, outcome, settings[outcome.setting], tracker)
+    ]
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
@@ -122,7 +128,7 @@ def same_question(results: Results, outcome: Outcome) -> dict[str, Outcome]:
     return {
         each.setting: each
         for each in results.outcomes
-        if _question(each) == _question(outcome) and each.setting != outcome.setting and each.setting not in own
+        if _question(each) == _question(outcome) and each.setting not in (outcome.setting, *own)
     }
 
 

@@ -12,15 +12,17 @@ from collections.abc import Iterable, Sequence
 from rocmprobe.report import text
 
 #: What may stand outside of code: letters and numbers with the punctuation of prose.
-_PROSE = re.compile(r"[^\W_]+(?:[-'’.,%+/×·…][^\W_]+)*%?|[-–—+×·=…]|[0-9]+(?:\.[0-9]+)?")
+_PROSE = re.compile(r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*%?|[-\u2013\u2014+\xd7\xb7=\u2026]")
 #: Of these, what GitHub links: addresses, commits, issues.
 _LINKED = re.compile(r"(?i)www\..*|gh-[0-9]+|[0-9a-f]{7,40}")
-_AROUND = re.compile(r"([(\"'“‘]*)(.*?)([)\"'”’.,;:!?…]*)")
+_AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
 #: What begins a list where it begins a line.
-_MARKER = re.compile(r"[-+=–—]+|[0-9]+[.)]")
+_MARKER = re.compile(r"[-+=]+|[0-9]+[.)]")
 #: Code as our own sentences have it.
 _QUOTED = re.compile(r"`([^`]+)`")
 _FIRST_LINES = 0.25
+#: The longer a run of backticks, the longer what has to stand around it; such a run says nothing.
+_TICKS = re.compile("`{10,}")
 
 
 def words(foreign: str, limit: int = 400) -> str:
@@ -56,7 +58,7 @@ def code(foreign: str, limit: int = 400) -> str:
 
 def _line(foreign: str, limit: int) -> str:
     # A log's line may have megabytes; to clean all of it for its beginning would take seconds.
-    return text.one_line(str(foreign)[: 8 * limit], limit)
+    return _TICKS.sub("```…", text.one_line(str(foreign)[: 8 * limit], limit))
 
 
 def _span(piece: str) -> str:
@@ -72,9 +74,9 @@ def _longest(body: str) -> int:
 
 
 def fence(foreign: str, language: str = "", limit: int = 4000) -> str:
-    """A block of code that nothing in ``foreign`` can close; what it has above ``limit`` characters is cut out
-    of its middle."""
-    body = cut(text.plain(cut(foreign, limit)).strip("\n"), limit)
+    """A block of code that nothing in ``foreign`` can close; what it has above ``limit`` characters is cut
+    out of its middle."""
+    body = _TICKS.sub("```…", cut(text.plain(cut(foreign, limit)).strip("\n"), limit))
     ticks = "`" * max(3, _longest(body) + 1)
     return f"{ticks}{language}\n{body}\n{ticks}"
 
