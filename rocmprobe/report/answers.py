@@ -10,7 +10,6 @@ from rocmprobe.judge.evidence import MEASUREMENTS
 from rocmprobe.model import Fact, Outcome, Results
 from rocmprobe.report.failure import Failure, backend, same_question
 from rocmprobe.report.inert import code, words
-from rocmprobe.report.repro import child_variables
 from rocmprobe.report.view import overridden
 
 _EVENTS = 10
@@ -56,7 +55,7 @@ def _came_to(outcome: Outcome) -> str:
 
 def _find_mode(results: Results, failure: Failure, others: Mapping[str, Outcome]) -> str:
     name = "MIOPEN_FIND_MODE"
-    mode = dict(child_variables(results, failure.outcome, failure.setting)).get(name)
+    mode = failure.variables.get(name)
     told = f"{code(f'{name}={mode}', 60)}" if mode else f"MIOpen's default: {code(name)} was not set"
     if failure.outcome.solver:
         told += f"; the solver was {code(failure.outcome.solver, 80)}"
