@@ -56,7 +56,7 @@ def _came_to(outcome: Outcome) -> str:
 def _find_mode(results: Results, failure: Failure, others: Mapping[str, Outcome]) -> str:
     name = "MIOPEN_FIND_MODE"
     mode = failure.variables.get(name)
-    told = f"{code(f'{name}={mode}', 60)}" if mode else f"MIOpen's default: {code(name)} was not set"
+    told = code(f"{name}={mode}", 60) if mode else f"MIOpen's default: {code(name)} was not set"
     if failure.outcome.solver:
         told += f"; the solver was {code(failure.outcome.solver, 80)}"
     elif failure.outcome.driver == "torch":
