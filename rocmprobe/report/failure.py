@@ -9,7 +9,7 @@ from typing import Optional
 from rocmprobe.judge.evidence import failed, tells_of_convolution
 from rocmprobe.model import RUNGS, BadInput, Outcome, Results, Setting, Trial
 from rocmprobe.problems import source_of
-from rocmprobe.report.repro import child_variables, driver_line, script
+from rocmprobe.report.repro import backend, child_variables, driver_line, script
 from rocmprobe.report.states import LOOKS
 
 TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
@@ -96,14 +96,6 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 def failures(results: Results) -> tuple[Outcome, ...]:
     """What was asked and failed, whatever the setting; a prediction of memory is no such thing."""
     return tuple(outcome for outcome in failed(results.outcomes) if tells_of_convolution(outcome))
-
-
-def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    """The vendor library of the device that ``outcome`` was asked on."""
-    if "cpu" in (setting.device, outcome.device):
-        return "onednn"
-    targets = {target.get("device"): target.get("backend") for target in results.options.get("targets") or ()}
-    return str(targets.get(outcome.device, "miopen"))
 
 
 def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str) -> bool:

@@ -75,7 +75,7 @@ def test_hostile_results_make_the_same_document(made, form: str) -> None:
 
 
 @given(foreign)
-@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.generate])
 def test_any_text_in_every_place_of_the_results(text: str) -> None:
     results = from_json(Results, sample.hostile(sample.rdna1(), text))
     for form in FORMS.values():
