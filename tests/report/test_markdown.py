@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 import sample
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
-from markdown_reading import faults, fences, headings
+from markdown_reading import faults, fences, headings, lists
 
 from rocmprobe.model import Results, from_json
 from rocmprobe.report import inert, junit, markdown
@@ -37,6 +37,9 @@ LIMITS = {"report": markdown.LIMIT, **dict.fromkeys(TRACKERS, LIMIT)}
 
 
 @given(foreign)
+@example("- item")
+@example("1. item")
+@example("a_b`c`")
 @settings(max_examples=100, deadline=None)
 def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
     row = [inert.words(text), inert.code(text), "x"]
@@ -49,6 +52,7 @@ def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
     )  # fmt: skip
     assert faults(document) == []
     assert len(headings(document)) == 1
+    assert lists(document) == 1
 
 
 @given(st.text("ab`\n|", max_size=200), st.integers(80, 120))
@@ -99,6 +103,7 @@ def test_lines_of_ten_megabytes_are_cut_and_the_cut_is_marked() -> None:
         assert len(document) <= LIMITS.get(form, 60_000)
         assert faults(document) == []
     assert "cut here" in issue_block(long, "rocm")
+    assert headings(issue_block(long, "ultralytics"))[-1] == "Are you willing to submit a PR?"
     assert "cut here" in report(long)
 
 
