@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -21,6 +20,7 @@ from markupsafe import Markup
 
 from rocmprobe.model import Outcome, Results, read_results, to_json
 from rocmprobe.report import DOCUMENT, matrix, text, view
+from rocmprobe.report.junit import tidied
 from rocmprobe.report.states import LOOKS, reason
 
 _PLUGINS = ("pytest_html.plugin", "pytest_metadata.plugin", "rocmprobe.report.replay")
@@ -37,11 +37,11 @@ def write(results_path: Path, html_path: Path, junit_path: Optional[Path] = None
     results = read_results(results_path)
     with tempfile.TemporaryDirectory(prefix="rocmprobe-report-") as name:
         folder = Path(name)
-        document = {"environment": dict(view.identity(results)), "rows": rows(results)}
+        document: dict[str, Any] = {"environment": dict(view.identity(results)), "rows": rows(results)}
         (folder / DOCUMENT).write_text(json.dumps(document), "utf-8")
         _replay(folder)
         page = assemble((folder / "report.html").read_text("utf-8"), results)
-        junit = tidy_junit((folder / "junit.xml").read_text("utf-8"), results)
+        junit = tidied((folder / "junit.xml").read_text("utf-8"), document["rows"], results)
     _put(html_path, page)
     if junit_path is not None:
         _put(junit_path, junit)
@@ -61,6 +61,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
         found.append(
             {
                 "name": name,
+                "group": group,
                 "nodeid": f"{group}::{name}",
                 "state": outcome.state,
                 "outcome": LOOKS[outcome.state].pytest,
@@ -214,28 +215,6 @@ def _measured(theirs: str, results: Results) -> str:
 def _embedded(results: Results) -> Markup:
     data = json.dumps(to_json(results), separators=(",", ":"))
     return Markup(data.translate(_JSON_ESCAPES))  # noqa: S704 - no character of HTML is left in it
-
-
-def tidy_junit(junit: str, results: Results) -> str:
-    """JUnit with the run's date and time instead of the rendering's, and without a host name."""
-    root = ET.fromstring(junit)  # noqa: S314 - written by pytest a moment ago
-    root.set("name", "rocmprobe")
-    recommendation = results.recommendation
-    facts = {
-        "rocmprobe": results.rocmprobe,
-        "simulated": results.simulated or "no",
-        "verdict": recommendation.verdict if recommendation else "unknown",
-        **dict(view.identity(results)),
-    }
-    for suite in root.iter("testsuite"):
-        suite.attrib.pop("hostname", None)
-        suite.set("timestamp", text.one_line(results.started))
-        suite.set("time", f"{view.run_seconds(results):.3f}")
-        properties = ET.Element("properties")
-        for name, value in facts.items():
-            ET.SubElement(properties, "property", name=name, value=text.one_line(value))
-        suite.insert(0, properties)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _put(path: Path, content: str) -> None:

@@ -84,9 +84,9 @@ def script(results: Results, outcome: Outcome) -> str:
     if outcome.driver != "torch":
         raise BadInput(
             f"{one_line(outcome.id)}: asked without torch, so no script of torch's reproduces it; "
-            + _driver_line(results, outcome)
+            + driver_line(results, outcome)
         )
-    asked = question(outcome, setting, _backend(results, outcome, setting))
+    asked = question(outcome, setting, backend(results, outcome, setting))
     dtype = "uint8" if outcome.check == "copy" else dtype_of(outcome)
     seed = zlib.crc32((outcome.problem or outcome.dtype).encode())
     code = _settled(results, outcome, setting, seed)
@@ -114,8 +114,8 @@ def _function(asked: Question) -> list[str]:
 
 def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) -> list[str]:
     """The lines that make the setting hold, with the import of torch where it has to stand."""
-    values = {name: json.dumps(value) for name, value in _variables(results, outcome, setting)}
-    own = _backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
+    values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
+    own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
     if own:
         values.update({name: "tempfile.mkdtemp()" for name in _OWN_FOLDERS if name not in setting.env})
     code = ["import os, sys, tempfile" if own else "import os, sys" if values else "import sys"]
@@ -123,7 +123,7 @@ def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) ->
         assigned = [f"{name}={value}" for name, value in values.items()]
         code += packed("os.environ.update(", assigned, ")")
     begun = ["import torch", f"torch.manual_seed({seed})"]
-    if _backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
+    if backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
         begun.append("torch.backends.cudnn.allow_tf32 = False")
     old, new = _flags(setting)
     code += ["; ".join([*begun, *old]), *new]
@@ -188,8 +188,8 @@ def _compared(asked: Question) -> list[str]:
     ]
 
 
-def _variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
-    """What the child had set: the setting's variables, and those of the user's that reach a child.
+def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
+    """Name and value of what the child had set: the setting's variables, and the user's that reach a child.
 
     What was redacted cannot be set again, and what the dynamic loader reads is set too late in a script.
     """
@@ -226,7 +226,7 @@ def _remarks(results: Results, outcome: Outcome) -> list[str]:
     inherited = _inherited(results, outcome, setting)
     left_out = [name for name, value in inherited.items() if _redacted(value) or _early(name)]
     remarks = [f"Set in the shell of the run, too: {_ascii(', '.join(left_out))}"] if left_out else []
-    return [*remarks, _driver_line(results, outcome)]
+    return [*remarks, driver_line(results, outcome)]
 
 
 def _told(results: Results, outcome: Outcome) -> str:
@@ -242,10 +242,10 @@ def _told(results: Results, outcome: Outcome) -> str:
     return _ascii(f"{text}: {message}" if message else text)
 
 
-def _driver_line(results: Results, outcome: Outcome) -> str:
+def driver_line(results: Results, outcome: Outcome) -> str:
     """The line for MIOpenDriver with the variables before it, or why there is none."""
     setting = _setting(results, outcome)
-    if _backend(results, outcome, setting) != "miopen":
+    if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
     elif setting.bypass or not setting.vendor_library:
         why = "under this setting nothing enters MIOpen"
@@ -263,7 +263,9 @@ def _driver_line(results: Results, outcome: Outcome) -> str:
         line, why = convolution_line(problem_of(outcome), outcome.direction or "fwd", version, immediate)
     if why:
         return f"no MIOpenDriver line: {why}"
-    values = [f"{name}={shlex.quote(_ascii(value))}" for name, value in _variables(results, outcome, setting)]
+    values = [
+        f"{name}={shlex.quote(_ascii(value))}" for name, value in child_variables(results, outcome, setting)
+    ]
     return " ".join([*values, line])
 
 
@@ -274,8 +276,9 @@ def _setting(results: Results, outcome: Outcome) -> Setting:
     raise BadInput(f"{one_line(outcome.id)}: the results do not describe its setting; run again")
 
 
-def _backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    if _device(outcome, setting) == "cpu":
+def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
+    """The vendor library's backend for the device that ``outcome`` was asked on."""
+    if (setting.device or outcome.device) == "cpu":
         return "onednn"
     targets: Any = results.options.get("targets") or ()
     backends = {target.get("device"): target.get("backend") for target in targets}
