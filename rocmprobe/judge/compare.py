@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Optional
 
 from rocmprobe.baseline import cards, named, states
 from rocmprobe.changes import KINDS, LOST, MENDED, MISSING, NEW, REGRESSION, Change
 from rocmprobe.judge.changes import changes
 from rocmprobe.judge.environment_changes import Difference, differences
-from rocmprobe.judge.measurement_changes import LESS, MORE, OPEN, Measured, Measurements, measured
+from rocmprobe.judge.measurement_changes import LESS, MORE, Measured, Measurements, measured
 from rocmprobe.model import BadInput, Outcome, Results
 
 
@@ -135,7 +135,11 @@ def _strangers(old: Results, new: Results, device: str) -> str:
         return f"the old run is {theirs}, the new one {ours}"
     if device != "cpu":
         theirs, ours = named(old.machine), named(new.machine)
-        return "" if cards(old.machine) == cards(new.machine) else f"the old run is of {theirs}, the new one of {ours}"
+        return (
+            ""
+            if cards(old.machine) == cards(new.machine)
+            else f"the old run is of {theirs}, the new one of {ours}"
+        )
     theirs, ours = (_processor(each) for each in (old, new))
     return "" if theirs == ours else f"the old run is of {theirs}, the new one of {ours}"
 

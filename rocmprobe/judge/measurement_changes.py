@@ -2,7 +2,8 @@
 
 Two things make times of two runs differ though nothing changed: they scatter, and the device ran at another
 speed. The first is told by how the ratios of several problems scatter about their mean (where only few were
-timed, by the deciles of each time), the second by the yardsticks (a matrix product and a copy) that were timed in the same rounds.
+timed, by the deciles of each time), the second by the yardsticks, a matrix product and a copy, that were
+timed in the same rounds.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
 
 
 def _student(chance: float, degrees: int) -> float:
-    """The quantile of Student's t: with few degrees of freedom the scatter itself is uncertain. By Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5."""
+    """The quantile of Student's t, since of few values the scatter itself is uncertain: Abramowitz and
+    Stegun, Handbook of Mathematical Functions, 26.7.5."""
     z = NormalDist().inv_cdf(chance)
     return (
         z
