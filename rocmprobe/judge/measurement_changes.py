@@ -9,7 +9,7 @@ timed in the same rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, median
 from typing import Optional
@@ -21,6 +21,10 @@ from rocmprobe.judge.ranking import WORTH_A_CHANGE
 from rocmprobe.model import Outcome
 
 MORE, LESS, OPEN = "more", "less", "too noisy"
+#: In the place of one direction, all that was timed under a setting.
+ALL = "all"
+#: Device, driver, setting, kind, what was measured.
+_Place = tuple[str, str, str, str, str]
 
 #: How often all groups of a comparison together may be called changed by chance, as far as scatter goes.
 _CHANCE = 0.01
@@ -29,8 +33,8 @@ _LEAST_DEGREES = 3
 #: Where the device's own speed changed by more, something else used it, or its clocks were others: then any
 #: time may be off by a factor, and none is called changed.
 QUIET = 1.25
-#: By what factor something has to change at least. Runs of one CPU that also did other things differed by up to
-#: 2.9 in what first calls took; the memory of the bypass, which measures its algorithms, by up to 1.2.
+#: By what factor something has to change at least. Runs of one CPU that also did other things differed by up
+#: to 2.9 in what first calls took; the memory of the bypass, which measures its algorithms, by up to 1.2.
 _WORTH = {"time": SAME_TIME, "first call": 3.0, "memory": 1.25}
 _TIMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd", "step")
 _FIRST_CALLS = ("cold_first_call", "warm_first_call")
@@ -44,10 +48,10 @@ class Measured:
     """How what was measured under one setting differs between two runs.
 
     ``kind`` is "time", "first call" or "memory", ``what`` the key in ``timings`` or ``memory`` of the
-    outcomes. ``ratio`` is new over old, the geometric mean over ``problems`` of them, and lies between
-    ``least`` and ``most`` where noise leaves it. ``told``: "more", "less", or "too noisy" where it is off by
-    more than counts as equal while noise could explain it. ``id`` is that of the outcome where a single
-    problem is far off and the rest of its setting is not, else empty.
+    outcomes, or "all" of a setting's times together. ``ratio`` is new over old, the geometric mean over
+    ``problems`` of them, and lies between ``least`` and ``most`` where noise leaves it. ``told``: "more",
+    "less", or "too noisy" where it is off by more than counts as equal while noise could explain it. ``id``
+    is that of the outcome where a single problem is far off and the rest of its setting is not, else empty.
     """
 
     device: str
@@ -88,7 +92,7 @@ class _Pair:
     after: Seconds
 
     @property
-    def group(self) -> tuple[str, str, str, str, str]:
+    def group(self) -> _Place:
         return self.old.device, self.old.driver, self.old.setting, self.kind, self.what
 
     @property
@@ -144,22 +148,31 @@ def _doubt(both: Iterable[tuple[Outcome, Outcome]]) -> float:
 
 
 def _by_setting(pairs: Sequence[_Pair], doubt: float) -> Iterator[Measured]:
-    groups: dict[tuple[str, str, str, str, str], list[_Pair]] = {}
-    for pair in pairs:
-        groups.setdefault(pair.group, []).append(pair)
     for kind in ("time", "first call"):
-        mine = {place: group for place, group in groups.items() if place[3] == kind}
-        scatter, degrees = _scatter([[pair.log for pair in group] for group in mine.values()])
-        sure = 1 - _CHANCE / 2 / max(len(mine), 1)
-        for place, group in mine.items():
-            if degrees < _LEAST_DEGREES:
-                whole = _by_deciles(group, doubt)
-            else:
+        mine = [pair for pair in pairs if pair.kind == kind]
+        groups = _grouped(mine, lambda pair: pair.group)
+        scatter, degrees = _scatter([[pair.log for pair in group] for group in groups.values()])
+        if degrees >= _LEAST_DEGREES:
+            # What a slow-down of a setting adds to every direction shows best in all of them together.
+            groups = {**_grouped(mine, lambda pair: (*pair.group[:4], ALL)), **groups}
+        sure = 1 - _CHANCE / 2 / max(len(groups), 1)
+        for place, group in groups.items():
+            if degrees >= _LEAST_DEGREES:
                 margin = _student(sure, degrees) * math.sqrt(scatter / len(group))
                 whole = _within(group, margin, doubt)
+            else:
+                whole = _by_deciles(group, doubt)
             told = _told(whole, _WORTH[kind], doubt)
             if told:
-                yield Measured(*place, len(group), whole.value, whole.least, whole.most, told)
+                problems = len({pair.old.id for pair in group})
+                yield Measured(*place, problems, whole.value, whole.least, whole.most, told)
+
+
+def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_Place, list[_Pair]]:
+    groups: dict[_Place, list[_Pair]] = {}
+    for pair in pairs:
+        groups.setdefault(place(pair), []).append(pair)
+    return groups
 
 
 def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
@@ -202,9 +215,7 @@ def _told(found: Ratio, worth: float, doubt: float = 1.0) -> str:
 
 def _far_off(pairs: Sequence[_Pair], doubt: float, told: Sequence[Measured]) -> Iterator[Measured]:
     """Single problems that changed by far more than the others scatter, in settings that did not."""
-    known = {
-        (each.device, each.driver, each.setting, each.kind, each.what) for each in told if each.told != OPEN
-    }
+    known = {(each.device, each.driver, each.setting) for each in told if each.told != OPEN}
     times = [pair for pair in pairs if pair.kind == "time"]
     if len(times) <= _LEAST_DEGREES:
         return
@@ -216,7 +227,7 @@ def _far_off(pairs: Sequence[_Pair], doubt: float, told: Sequence[Measured]) -> 
         found = ratio(pair.after, pair.before, doubt)
         word = _told(found, WORTH_A_CHANGE, doubt)
         beyond = max(found.least, 1 / found.most) > SAME_TIME and abs(pair.log - middle) > far
-        if pair.group not in known and word in (MORE, LESS) and beyond:
+        if pair.group[:3] not in known and word in (MORE, LESS) and beyond:
             yield Measured(*pair.group, 1, found.value, found.least, found.most, word, pair.old.id)
 
 
