@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -52,9 +54,25 @@ def tell(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> boo
 
         from rocmprobe.report.compare import render_comparison
 
-        render_comparison(comparison, Console())
+        with _no_commands(environ):
+            render_comparison(comparison, Console())
     summarise(comparison, environ)
     return worse(comparison)
+
+
+@contextmanager
+def _no_commands(environ: Mapping[str, str]) -> Iterator[None]:
+    """GitHub takes a line of output that begins with ``::`` for a command, also one that a file brought in.
+    In between, it does not."""
+    if environ.get("GITHUB_ACTIONS") != "true":
+        yield
+        return
+    token = secrets.token_hex(16)
+    click.echo(f"::stop-commands::{token}")
+    try:
+        yield
+    finally:
+        click.echo(f"::{token}::")
 
 
 def summarise(comparison: Comparison, environ: Mapping[str, str]) -> None:

@@ -20,7 +20,8 @@ JOBS = WORKFLOW["jobs"]
 ARTIFACTS = [
     # id of the run, created, expired, branch, repository of the branch
     (1, "2026-01-01", False, "main", 7), (2, "2026-01-03", True, "main", 7),
-    (3, "2026-01-04", False, "other", 7), (4, "2026-01-05", False, "main", 8), (5, "2026-01-02", False, "main", 7),
+    (3, "2026-01-04", False, "other", 7), (4, "2026-01-05", False, "main", 8),
+    (5, "2026-01-02", False, "main", 7),
 ]  # fmt: skip
 
 

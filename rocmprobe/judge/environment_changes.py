@@ -11,8 +11,9 @@ from rocmprobe.model import Gpu, Machine, Results, Setting
 
 #: Of ``Results.options``, what decides which questions are asked, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
-#: Facts of the moment: they differ between any two runs. A link sleeps while nothing uses it; where a GPU
-#: sits, its address says nothing that the other facts do not.
+#: The parts of a name, what explains most first.
+_PARTS = ("rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings")
+#: Facts of the moment: they differ between any two runs. A link sleeps while nothing uses it.
 _MOMENT_OF_GPU = frozenset({
     "vram_used_bytes", "busy_percent", "temperature_edge_c", "temperature_junction_c", "temperature_memory_c",
     "fan_rpm", "power_w", "core_clock_mhz", "memory_clock_mhz", "pcie_link",
@@ -44,7 +45,7 @@ class Difference:
 
 
 def differences(old: Results, new: Results) -> tuple[Difference, ...]:
-    """Every difference between the environments of two runs, in the order of a run's parts and by name.
+    """Every difference between the environments of two runs: what explains most first, then by name.
 
     Left out are facts of the moment (temperatures, clocks, what is free or in use, the kernel's log), how
     full a cache is, and which of several placeholders an identifier has.
@@ -52,9 +53,13 @@ def differences(old: Results, new: Results) -> tuple[Difference, ...]:
     before, after = dict(_described(old)), dict(_described(new))
     return tuple(
         Difference(name, before.get(name, ABSENT), after.get(name, ABSENT))
-        for name in {**before, **after}
+        for name in sorted({**before, **after}, key=_order)
         if before.get(name, ABSENT) != after.get(name, ABSENT)
     )
+
+
+def _order(name: str) -> tuple[int, str]:
+    return _PARTS.index(name.partition(".")[0]), name
 
 
 def _described(results: Results) -> Iterator[tuple[str, Any]]:
@@ -64,22 +69,21 @@ def _described(results: Results) -> Iterator[tuple[str, Any]]:
         if name in results.options:
             yield f"options.{name}", _alike(results.options[name])
     yield from _machine(results.machine)
-    for setting in sorted(results.settings, key=lambda each: each.name):
+    for setting in results.settings:
         yield from _setting(setting)
-    libraries = {
-        f"library.{trial.device}.{trial.driver}": trial.library for trial in results.trials if trial.library
-    }
-    yield from sorted(libraries.items())
+    for trial in results.trials:
+        if trial.library:
+            yield f"library.{trial.device}.{trial.driver}", trial.library
 
 
 def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
     for number, gpu in enumerate(machine.gpus):
         for name in (field.name for field in fields(Gpu) if field.name not in _MOMENT_OF_GPU):
             yield f"gpus.{number}.{name}", _alike(getattr(gpu, name).value)
-    for name, fact in sorted(machine.facts.items()):
+    for name, fact in machine.facts.items():
         if not name.startswith(_MOMENT):
             yield from _leaves(f"facts.{name}", fact.value)
-    for name, fact in sorted(machine.variables.items()):
+    for name, fact in machine.variables.items():
         yield f"variables.{name}", _alike(fact.value)
 
 
@@ -93,7 +97,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, Mapping):
         yield name, _alike(value)
         return
-    for key in sorted(value, key=str):
+    for key in value:
         if key not in _FILLING:
             yield from _leaves(f"{name}.{key}", value[key])
 

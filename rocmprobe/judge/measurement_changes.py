@@ -39,6 +39,8 @@ _WORTH = {"time": SAME_TIME, "first call": 3.0, "memory": 1.25}
 _TIMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd", "step")
 _FIRST_CALLS = ("cold_first_call", "warm_first_call")
 _MEMORY = ("peak_bytes", "saved_bytes")
+#: No call takes less. Results may come from elsewhere, and ratios of anything leave what floats can hold.
+_SHORTEST = 1e-9
 #: No device has as many bytes.
 _MOST = 2**60
 
@@ -119,11 +121,11 @@ def measured(old: Iterable[Outcome], new: Iterable[Outcome]) -> Measurements:
 def _pairs(old: Outcome, new: Outcome) -> Iterator[_Pair]:
     for what in _TIMES:
         before, after = (seconds(each.timings, what) for each in (old, new))
-        if before and after:
+        if before and after and min(before.p10, after.p10) >= _SHORTEST:
             yield _Pair(old, "time", what, before, after)
     for what in _FIRST_CALLS:
         before, after = (_of_starts(each, what) for each in (old, new))
-        if before and after:
+        if before and after and min(before.p10, after.p10) >= _SHORTEST:
             yield _Pair(old, "first call", what, before, after)
 
 
@@ -141,9 +143,9 @@ def _doubt(both: Iterable[tuple[Outcome, Outcome]]) -> float:
     may have disturbed another unseen."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
-        if "gemm" in old.timings and "gemm" in new.timings:
-            place = (old.device, old.driver, old.setting)
-            found.setdefault(place, []).append(math.log(drift(old.timings, new.timings)))
+        factor = drift(old.timings, new.timings)
+        if "gemm" in old.timings and "gemm" in new.timings and math.isfinite(factor):
+            found.setdefault((old.device, old.driver, old.setting), []).append(math.log(factor))
     return math.exp(max(map(fmean, found.values()), default=0.0))
 
 

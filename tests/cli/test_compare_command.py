@@ -59,7 +59,7 @@ def test_a_regression_is_told_in_every_form(made: Run, tmp_path: Path) -> None:
     assert {line.count(" | ") for line in rows} == {2, 3}
     for inert in ("<script", "@name", "#77", "https://", "\x1b", "\u202e", "``"):
         assert inert not in markdown
-    answer = rocmprobe("compare", old, new, "--json")
+    answer = rocmprobe("compare", old, new, "--json", env={"GITHUB_ACTIONS": "true"})
     assert answer.returncode == 1
     data = json.loads(answer.stdout)
     assert (data["verdict"], data["worse"]) == ("1 regression", True)
@@ -82,7 +82,16 @@ def test_bad_files_are_one_line_and_exit_code_2(made: Run, tmp_path: Path) -> No
         assert ended.stderr.count("\n") == 1
 
 
-def test_a_summary_that_cannot_be_written_changes_no_exit_code(made: Run, tmp_path: Path) -> None:
-    ended = rocmprobe("compare", made.folder, made.folder, env={"GITHUB_STEP_SUMMARY": str(tmp_path)})
+def test_in_a_github_job_nothing_printed_is_a_command_and_a_lost_summary_no_failure(
+    made: Run, tmp_path: Path
+) -> None:
+    ended = rocmprobe(
+        "compare",
+        made.folder,
+        made.folder,
+        env={"GITHUB_STEP_SUMMARY": str(tmp_path), "GITHUB_ACTIONS": "true"},
+    )
+    first, *_, last = ended.stdout.splitlines()
+    assert last == f"::{first.removeprefix('::stop-commands::')}::"
     assert ended.returncode == 0
     assert "no summary of the job" in ended.stderr

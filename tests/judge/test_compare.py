@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from synthetic import STATUS, card, run
 
 from rocmprobe.judge.compare import as_data, compare, verdict, worse
@@ -236,3 +238,16 @@ def test_a_comparison_of_nothing_does_not_pass() -> None:
     assert "The new run did not come to its end: what is missing in it was not asked." in comparison.notes
     with pytest.raises(BadInput, match=r"new\.json: it holds no outcome"):
         compare(old, dataclasses.replace(new, outcomes=()), "old.json", "new.json")
+
+
+@given(
+    st.lists(st.one_of(st.floats(), st.none(), st.text(max_size=2), st.integers()), min_size=14, max_size=14)
+)
+def test_odd_numbers_in_a_file_break_nothing(odd: list[Any]) -> None:
+    old = timed(random.Random(4), IDLE)
+    first, *others = old.outcomes
+    timings = dict(zip([*first.timings, "cold_first_call", "cold_first_call_min"], odd))
+    strange = dataclasses.replace(first, timings=timings, memory={"peak_bytes": odd[0]})
+    new = dataclasses.replace(old, outcomes=(strange, *others))
+    for pair in ((old, new), (new, old), (new, new)):
+        assert json.dumps(as_data(compare(*pair, "o", "n")), allow_nan=False)
