@@ -61,21 +61,22 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
         raise BadInput(
             f"--baseline: {path}: it is of {theirs}, this run of {ours}; name a run of the same machine"
         )
-    if _cards(former.machine) != _cards(machine):
+    if cards(former.machine) != cards(machine):
         raise BadInput(
-            f"--baseline: {path}: it is of {_named(former.machine)}, here is {_named(machine)}; name a run "
+            f"--baseline: {path}: it is of {named(former.machine)}, here is {named(machine)}; name a run "
             "of the same machine"
         )
     return Baseline(path, former.started, former.rocmprobe, states(former.outcomes))
 
 
-def _cards(machine: Machine) -> list[tuple[str, ...]]:
+def cards(machine: Machine) -> list[tuple[str, ...]]:
     """What tells the GPUs of one machine from those of another; in the order that the questions name."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]
 
 
-def _named(machine: Machine) -> str:
+def named(machine: Machine) -> str:
+    """The GPUs of a machine, for a sentence."""
     names = [f"{gpu.name.value or 'a GPU'} ({gpu.native_isa.value or 'ISA unknown'})" for gpu in machine.gpus]
     return " ".join(" and ".join(names).split())[:200] or "a machine without a GPU"

@@ -398,6 +398,26 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
     return OK
 
 
+@main.command("compare")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/compare.md).")
+@_answering
+def compare_command(old: Path, new: Path, as_json: bool) -> int:
+    """Say what changed from one run to another: states, environment, time and memory beyond the noise.
+
+    OLD and NEW are results.json files, or folders of runs. Exits 1 for a regression: what worked fails, or
+    takes clearly longer or more memory (docs/compare.md).
+
+    \b
+    Example:
+      rocmprobe compare last/results.json reports/latest/results.json
+    """
+    from rocmprobe.compare_command import tell
+
+    return FINDINGS if tell(old, new, as_json, os.environ) else OK
+
+
 @main.command("env")
 @click.argument("results", type=click.Path(path_type=Path), default=Path("reports/latest/results.json"))
 @click.option("--shell", type=click.Choice(("sh", "fish", "dotenv", "json")), default="sh", show_default=True)

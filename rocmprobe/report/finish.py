@@ -26,7 +26,7 @@ def finish(folder: Path) -> Results:
 
     Works on a run that died, too: what its journal holds is judged and marked partial.
     """
-    results = _gathered(folder)
+    results = gathered(folder)
     write_results(results, folder / "results.json")
     html.write(folder / "results.json", folder / "report.html", folder / "junit.xml")
     return results
@@ -39,7 +39,7 @@ def paper(source: Path, form: str, output: Optional[Path]) -> Path:
     Raises BadInput for a source that holds no results.
     """
     folder = source if source.is_dir() else source.parent
-    results = _read(source)
+    results = read(source)
     target = output or folder / _NAMES[form]
     with tempfile.TemporaryDirectory(prefix="rocmprobe-") as name:
         scratch = Path(name)
@@ -56,15 +56,16 @@ def told(source: Path, form: str, tracker: str) -> str:
 
     Raises BadInput for a source that holds no results.
     """
-    results = _read(source)
+    results = read(source)
     return markdown(results) if form == "md" else issue_block(results, tracker)
 
 
-def _read(source: Path) -> Results:
-    return _gathered(source) if source.is_dir() else read_results(source)
+def read(source: Path) -> Results:
+    """The results of ``source``, a results.json or the folder of a run. Raises BadInput where there are none."""
+    return gathered(source) if source.is_dir() else read_results(source)
 
 
-def _gathered(folder: Path) -> Results:
+def gathered(folder: Path) -> Results:
     """The judged results of the run in ``folder``, with a count of what was redacted in them."""
     results = judged(run.results(folder), run.baseline(folder))
     return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results

@@ -1,0 +1,102 @@
+"""``rocmprobe compare``: what is read, what leaves the house, and where the answer goes besides."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rocmprobe.judge.compare import Comparison, as_data, compare, worse
+from rocmprobe.judge.environment_changes import Difference
+from rocmprobe.model import Results, from_json, read_results
+
+
+def compared(old: Path, new: Path) -> Comparison:
+    """The comparison of two runs, each a results.json or the folder of a run, without identifiers.
+
+    Raises BadInput for what holds no results, or no outcome.
+    """
+    from rocmprobe.redact import redacted, redacted_text
+
+    found = compare(_results(old), _results(new), str(old), str(new))
+    clean: Comparison = from_json(Comparison, redacted(asdict(found)))
+    # Redaction goes by names: a value has to stand under its own, and a name may hold a path.
+    environment = (
+        Difference(redacted_text(each.name), _clean(each.name, each.before), _clean(each.name, each.after))
+        for each in found.environment
+    )
+    return replace(clean, environment=tuple(environment))
+
+
+def _clean(name: str, value: Any) -> Any:
+    from rocmprobe.redact import redacted
+
+    (clean,) = redacted({name: value}).values()
+    return clean
+
+
+def tell(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
+    """Print what changed, and write it where a GitHub job asks for it; returns whether a job should fail.
+
+    Raises BadInput as ``compared``.
+    """
+    comparison = compared(old, new)
+    if as_json:
+        click.echo(json.dumps(as_data(comparison), indent=1))
+    else:
+        from rich.console import Console
+
+        from rocmprobe.report.compare import render_comparison
+
+        with _no_commands(environ):
+            render_comparison(comparison, Console())
+    summarise(comparison, environ)
+    return worse(comparison)
+
+
+@contextmanager
+def _no_commands(environ: Mapping[str, str]) -> Iterator[None]:
+    """GitHub takes a line of output that begins with ``::`` for a command, also one that a file brought in.
+    In between, it does not."""
+    if environ.get("GITHUB_ACTIONS") != "true":
+        yield
+        return
+    token = secrets.token_hex(16)
+    click.echo(f"::stop-commands::{token}")
+    try:
+        yield
+    finally:
+        click.echo(f"::{token}::")
+
+
+def summarise(comparison: Comparison, environ: Mapping[str, str]) -> None:
+    """Append the comparison to the summary of a GitHub job (GITHUB_STEP_SUMMARY), where there is one.
+
+    A summary that cannot be written is one line on stderr.
+    """
+    from rocmprobe.report.compare import markdown
+
+    path = environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"\n{markdown(comparison)}")
+    except OSError as error:
+        click.echo(f"rocmprobe: no summary of the job: {path}: {error.strerror or error}", err=True)
+
+
+def _results(source: Path) -> Results:
+    """Of a folder its results.json; where the run died before it wrote one, what its journal holds."""
+    written = source / "results.json"
+    if source.is_dir() and not written.exists():
+        from rocmprobe.report.finish import gathered
+
+        return gathered(source)
+    return read_results(written if source.is_dir() else source)

@@ -1,0 +1,97 @@
+"""`rocmprobe compare` as a process: exit codes, forms of the answer, and what leaves the house."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import SMALL, Run, machine_file, rocmprobe, run
+
+HOSTILE = "x|y`` <script>alert(1)</script> @name #77 https://a.example/ \x1b[31m\u202e"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("compare")
+    return run(folder / "run", "--simulate", machine_file(folder / "machine.toml"), *SMALL)
+
+
+def changed(made: Run, path: Path, **fields: Any) -> Path:
+    data = json.loads((made.folder / "results.json").read_text("utf-8"))
+    first = data["outcomes"][0]
+    data["outcomes"][0] = {**first, **fields.pop("outcome", {})}
+    data["machine"]["facts"].update(fields.pop("facts", {}))
+    path.write_text(json.dumps({**data, **fields}), "utf-8")
+    return path
+
+
+def test_a_run_is_no_change_to_itself_also_where_it_died_before_its_results(
+    made: Run, tmp_path: Path
+) -> None:
+    died = tmp_path / "died"
+    died.mkdir()
+    shutil.copy(made.folder / "journal.jsonl", died)
+    ended = rocmprobe("compare", made.folder, died)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("No change.\n")
+    assert "Compared: 2 questions" in ended.stdout
+
+
+def test_a_regression_is_told_in_every_form(made: Run, tmp_path: Path) -> None:
+    facts = {
+        "torch.version": {"value": "9.9", "source": "x"}, "odd": {"value": HOSTILE, "source": "x"},
+        "torch.path": {"value": "/home/marvin/torch", "source": "x"},
+    }  # fmt: skip
+    new = changed(made, tmp_path / "new.json", outcome={"state": "crash"}, facts=facts)
+    old, summary = made.folder / "results.json", tmp_path / "summary.md"
+    summary.write_text("before\n", "utf-8")
+    ended = rocmprobe("compare", old, new, env={"GITHUB_STEP_SUMMARY": str(summary), "COLUMNS": "200"})
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stdout.startswith("1 regression.\n")
+    for words in ("regressed", "crash", "facts.torch.version", "9.9"):
+        assert words in ended.stdout
+    markdown = summary.read_text("utf-8")
+    assert markdown.startswith("before\n\n## rocmprobe compare: 1 regression.\n")
+    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
+    assert {line.count(" | ") for line in rows} == {2, 3}
+    for inert in ("<script", "@name", "#77", "https://", "\x1b", "\u202e", "``"):
+        assert inert not in markdown
+    answer = rocmprobe("compare", old, new, "--json", env={"GITHUB_ACTIONS": "true"})
+    assert answer.returncode == 1
+    data = json.loads(answer.stdout)
+    assert (data["verdict"], data["worse"]) == ("1 regression", True)
+    assert [(each["before"], each["after"]) for each in data["changed"]] == [("pass", "crash")]
+    assert "marvin" not in ended.stdout + markdown + answer.stdout
+
+
+def test_bad_files_are_one_line_and_exit_code_2(made: Run, tmp_path: Path) -> None:
+    good = made.folder
+    bad = {
+        "cannot be read": tmp_path / "none.json",
+        "schema_version is 99": changed(made, tmp_path / "later.json", schema_version=99),
+        "holds no outcome": changed(made, tmp_path / "empty.json", outcomes=[]),
+    }
+    for words, path in bad.items():
+        ended = rocmprobe("compare", good, path)
+        assert ended.returncode == 2
+        assert words in ended.stderr
+        assert str(path) in ended.stderr
+        assert ended.stderr.count("\n") == 1
+
+
+def test_in_a_github_job_nothing_printed_is_a_command_and_a_lost_summary_no_failure(
+    made: Run, tmp_path: Path
+) -> None:
+    ended = rocmprobe(
+        "compare",
+        made.folder,
+        made.folder,
+        env={"GITHUB_STEP_SUMMARY": str(tmp_path), "GITHUB_ACTIONS": "true"},
+    )
+    first, *_, last = ended.stdout.splitlines()
+    assert last == f"::{first.removeprefix('::stop-commands::')}::"
+    assert ended.returncode == 0
+    assert "no summary of the job" in ended.stderr

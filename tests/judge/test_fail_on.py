@@ -1,0 +1,33 @@
+"""The exit code of a run by what it found and by the policy of ``--fail-on``."""
+
+from __future__ import annotations
+
+import pytest
+from synthetic import STATUS, run
+
+from rocmprobe.baseline import Baseline, states
+from rocmprobe.cli import FINDINGS, OK, WEDGED, _exit_code
+from rocmprobe.judge.judged import judged
+from rocmprobe.model import Results
+
+#: The card that works owes it to an override, which is a finding: a processor has none.
+WORKS, BROKEN = judged(run(backend="onednn")), run({"default/convolution/*": STATUS})
+KNOWN = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(BROKEN.outcomes))
+GOOD = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(run().outcomes))
+
+
+@pytest.mark.parametrize(
+    ("results", "findings", "regressions"),
+    [
+        (WORKS, OK, OK),
+        (judged(BROKEN), FINDINGS, FINDINGS),
+        (judged(BROKEN, KNOWN), FINDINGS, OK),
+        (judged(BROKEN, GOOD), FINDINGS, FINDINGS),
+        (judged(run({"*/convolution/*": {"state": "blocked", "cause": "gpu-wedged"}})), WEDGED, WEDGED),
+    ],
+    ids=["works", "broken", "known", "regressed", "wedged"],
+)
+def test_exit_codes_of_each_policy(results: Results, findings: int, regressions: int) -> None:
+    assert _exit_code(results, "findings") == findings
+    assert _exit_code(results, "regressions") == regressions
+    assert _exit_code(results, "never") == (WEDGED if findings == WEDGED else OK)
