@@ -37,6 +37,7 @@ LIMITS = {"report": markdown.LIMIT, **dict.fromkeys(TRACKERS, LIMIT)}
 
 
 @given(foreign)
+@example("WWW")
 @example("- item")
 @example("1. item")
 @example("a_b`c`")
