@@ -61,7 +61,8 @@ def told(source: Path, form: str, tracker: str) -> str:
 
 
 def read(source: Path) -> Results:
-    """The results of ``source``, a results.json or the folder of a run. Raises BadInput where there are none."""
+    """The results of ``source``, a results.json or the folder of a run. Raises BadInput where there are
+    none."""
     return gathered(source) if source.is_dir() else read_results(source)
 
 

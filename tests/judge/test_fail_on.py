@@ -6,7 +6,8 @@ import pytest
 from synthetic import STATUS, run
 
 from rocmprobe.baseline import Baseline, states
-from rocmprobe.cli import FINDINGS, OK, WEDGED, _exit_code
+from rocmprobe.cli.base import FINDINGS, OK, WEDGED
+from rocmprobe.cli.run import _exit_code
 from rocmprobe.judge.judged import judged
 from rocmprobe.model import Results
 

@@ -1,0 +1,98 @@
+"""Commands about this machine, and what rocmprobe knows of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from rocmprobe.cli.base import NOTHING, OK, answering, main
+from rocmprobe.model import BadInput, to_json
+
+
+@main.command("detect")
+@click.option("--json", "as_json", is_flag=True, help="All facts as JSON.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("/"),
+              help="Read a recorded / tree.")  # fmt: skip
+@click.option("--deep", is_flag=True, help="Ask torch, too, in a process of its own; takes seconds.")
+@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
+@answering
+def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> int:
+    """Facts about this machine, each with its source, and what they tell. Runs no kernel, needs no torch.
+
+    Exits 3 where there is no AMD GPU.
+
+    \b
+    Examples:
+      rocmprobe detect --json
+      rocmprobe detect --deep
+    """
+    from rocmprobe.detect import ask_torch, detect
+    from rocmprobe.judge.machine import machine_findings
+    from rocmprobe.model import Machine, from_json
+    from rocmprobe.redact import census, redacted
+
+    if deep and root != Path("/"):
+        raise BadInput("--deep asks the torch of this machine; leave out --root, or --deep")
+    machine = detect(root)
+    if deep:
+        machine = replace(machine, facts={**machine.facts, **ask_torch()})
+    if not no_redact:
+        machine = from_json(Machine, redacted(to_json(machine)))
+    findings = machine_findings(machine)
+    if as_json:
+        import json
+
+        told = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
+        click.echo(json.dumps({**told, "redacted": {} if no_redact else census(told)}, indent=1))
+    else:
+        from rich.console import Console
+
+        from rocmprobe.report.glance import render_machine
+
+        render_machine(machine, findings, Console())
+    return OK if machine.amd_gpus else NOTHING
+
+
+@main.command("monitor")
+@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Append every reading, too.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True), default=Path("/"), hidden=True)
+@answering
+def monitor_command(csv: Optional[Path], root: Path) -> int:
+    """Temperatures, fan, power, clocks and memory of every AMD GPU, live, beside a long training.
+
+    Ctrl-C ends it. Exits 3 where there is no AMD GPU.
+
+    \b
+    Example:
+      rocmprobe monitor --csv training.csv
+    """
+    from rocmprobe.monitor import monitor
+
+    monitor(root, csv)
+    return OK
+
+
+@main.command("list")
+@click.argument(
+    "what",
+    type=click.Choice(
+        ("settings", "solvers", "problems", "checks", "machines", "variables", "gpus", "causes")
+    ),
+)
+@answering
+def list_command(what: str) -> int:
+    """Print one of the tables that rocmprobe works from.
+
+    \b
+    Example:
+      rocmprobe list settings
+    """
+    from rich.console import Console
+
+    from rocmprobe.report.tables import TABLES
+
+    Console().print(TABLES[what]())
+    return OK

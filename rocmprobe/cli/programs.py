@@ -1,0 +1,65 @@
+"""Commands that run the user's program."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from rocmprobe.cli.base import answering, main
+from rocmprobe.runner.journal import CannotWrite
+
+_PROGRAM = {"allow_interspersed_args": False}
+
+
+@main.command("exec", context_settings=_PROGRAM)
+@click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
+              help="Whose recommendation (default: reports/latest/results.json).")  # fmt: skip
+@click.option("--bypass", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
+              help="As recommended, on every device in any case, or not.")  # fmt: skip
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@answering
+def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...]) -> int:
+    """Run any Python program, as it is, under the recommended configuration (docs/exec.md).
+
+    The exit code is the program's own; 2 where nothing was run.
+
+    \b
+    Examples:
+      rocmprobe exec -- python train.py --epochs 3
+      rocmprobe exec --bypass always -- torchrun --nproc_per_node 2 train.py
+    """
+    from rocmprobe.launch.command import become, checked, environment
+    from rocmprobe.launch.conditions import conditions
+    from rocmprobe.report.text import one_line
+
+    under = conditions(profile, bypass)
+    program = checked(command, os.environ)
+    environ = environment(os.environ, under.as_variables())
+    click.echo(f"rocmprobe: running under {one_line(under.words, 1000)}", err=True)
+    become(program, command, environ)
+
+
+@main.command("shapes", context_settings=_PROGRAM)
+@click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="FILE")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@answering
+def shapes_command(output: Path, command: tuple[str, ...]) -> int:
+    """Record the distinct convolution problems that a program runs, in all its processes (docs/exec.md).
+
+    The exit code is the program's own; 2 where nothing was run.
+
+    \b
+    Example:
+      rocmprobe shapes -o shapes.json -- python train.py
+    """
+    from rocmprobe.launch.recording import record
+
+    try:
+        code, found = record(command, output)
+    except OSError as error:
+        raise CannotWrite(error.errno, error.strerror, str(output)) from error
+    click.echo(f"rocmprobe: {found or 'no'} problem(s) in {output}", err=True)
+    return code

@@ -1,0 +1,165 @@
+"""Commands about logs and the results of runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from rocmprobe.cli.base import FINDINGS, OK, answering, main
+from rocmprobe.model import BadInput, read_results
+
+
+@main.command("explain")
+@click.argument("log", required=False, metavar="[FILE|-]")
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/explain.md).")
+@click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
+              help="JSON with what is known besides, or what `rocmprobe detect --json` printed.")  # fmt: skip
+@click.option("--fact", "told", multiple=True, metavar="NAME=VALUE",
+              help="One such: gpu, true_gfx, effective_gfx, rocm, torch, os, exit, a variable.")  # fmt: skip
+@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
+@answering
+def explain_command(
+    log: Optional[str], as_json: bool, facts: Optional[Path], told: tuple[str, ...], no_redact: bool
+) -> int:
+    """Say why a program failed, from the log that it printed, or from the results.json of a run.
+
+    \b
+    Examples:
+      python train.py 2>&1 | rocmprobe explain
+      rocmprobe explain log.txt --fact 'gpu=RX 5700 XT' --fact HSA_OVERRIDE_GFX_VERSION=10.3.0
+    """
+    from rocmprobe import explain_command as explain
+
+    answer = explain.explained(log, explain.given_facts(facts, told))
+    if not no_redact:
+        answer = explain.without_identifiers(answer)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(explain.as_data(answer), indent=1))
+    else:
+        from rich.console import Console
+
+        from rocmprobe.report.explanation import render_explanation
+
+        render_explanation(answer, Console())
+    return OK
+
+
+@main.command("report")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(("html", "md", "json", "junit", "issue")), default="html",
+    show_default=True,
+)  # fmt: skip
+@click.option("--for", "tracker", type=click.Choice(("miopen", "rocm", "pytorch", "ultralytics")),
+              help="With --format issue: whose form is filled in (default: miopen).")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path),
+              help="Where to (default: beside the results; md and issue: the terminal).")  # fmt: skip
+@answering
+def report_command(results: Path, form: str, tracker: Optional[str], output: Optional[Path]) -> int:
+    """Make the report of a run again, from its results.json or from the folder of a run that died.
+
+    An issue is one failure, the gravest, in the fields of a tracker's form (docs/attaching.md).
+
+    \b
+    Examples:
+      rocmprobe report reports/latest/results.json -o report.html
+      rocmprobe report reports/latest/results.json --format issue --for pytorch
+    """
+    from rocmprobe.report import finish
+
+    if tracker and form != "issue":
+        raise BadInput(f"--for {tracker} goes with --format issue; add it, or leave --for out")
+    try:
+        if form in finish.TEXTS:
+            text = finish.told(results, form, tracker or "miopen")
+            if output is None:
+                click.echo(text, nl=False)
+                return OK
+            path = output
+            path.write_text(text, "utf-8")
+        else:
+            path = finish.paper(results, form, output)
+    except OSError as error:
+        raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
+    click.echo(path)
+    return OK
+
+
+@main.command("compare")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/compare.md).")
+@answering
+def compare_command(old: Path, new: Path, as_json: bool) -> int:
+    """Say what changed from one run to another: states, environment, time and memory beyond the noise.
+
+    OLD and NEW are results.json files, or folders of runs. Exits 1 for a regression: what worked fails, or
+    takes clearly longer or more memory (docs/compare.md).
+
+    \b
+    Example:
+      rocmprobe compare last/results.json reports/latest/results.json
+    """
+    from rocmprobe.compare_command import tell
+
+    return FINDINGS if tell(old, new, as_json, os.environ) else OK
+
+
+@main.command("env")
+@click.argument("results", type=click.Path(path_type=Path), default=Path("reports/latest/results.json"))
+@click.option("--shell", type=click.Choice(("sh", "fish", "dotenv", "json")), default="sh", show_default=True)
+@answering
+def env_command(results: Path, shell: str) -> int:
+    """The recommended configuration as variables; Python lines that it needs besides go to stderr.
+
+    Exits 1 where no configuration is recommended.
+
+    \b
+    Example:
+      eval "$(rocmprobe env)"
+    """
+    import json
+
+    found = read_results(results)
+    if found.recommendation is None or found.recommendation.configuration.setting is None:
+        click.echo("rocmprobe: these results recommend no configuration", err=True)
+        return FINDINGS
+    configuration = found.recommendation.configuration
+    env = dict(configuration.env)
+    if found.simulated:
+        click.echo(f"rocmprobe: for the simulated machine {found.simulated}, not this one", err=True)
+    forms = {"sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}"}
+    if shell == "json":
+        click.echo(json.dumps(env, indent=1))
+    else:
+        for name, value in env.items():
+            click.echo(forms[shell].format(name, shlex.quote(value)))
+    if configuration.code:
+        click.echo(f"rocmprobe: the program needs these lines, too:\n{configuration.code}", err=True)
+    return OK
+
+
+@main.command("repro")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("case")
+@answering
+def repro_command(results: Path, case: str) -> int:
+    """A torch script without rocmprobe that asks again what one outcome answers, to attach to a bug report.
+
+    CASE is the id of an outcome, or a part of it that no other has. After the script stand, as comments, what
+    the run found and the command line for MIOpenDriver.
+
+    \b
+    Example:
+      rocmprobe repro reports/latest/results.json default/gemm/float32 > repro.py
+    """
+    from rocmprobe.report.repro import reproduction
+
+    click.echo(reproduction(read_results(results), case))
+    return OK

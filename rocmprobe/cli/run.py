@@ -1,0 +1,206 @@
+"""``rocmprobe run``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from rocmprobe.cli.base import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED, answering, main
+from rocmprobe.model import BadInput, Results, read_results
+from rocmprobe.problems import LEVELS
+
+
+@main.command("run")
+@click.option("--device", default="auto", help="auto, cpu, cuda:N or all (auto: AMD, then NVIDIA, then CPU).")
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to ask."
+)
+@click.option(
+    "--purpose", type=click.Choice(("training", "inference")), default="training", show_default=True
+)
+@click.option("--settings", default="default", help="default, all, or names separated by commas.")
+@click.option(
+    "--driver",
+    type=click.Choice(("auto", "torch", "capi")),
+    default="auto",
+    show_default=True,
+    help="Who calls the libraries: torch, rocmprobe itself, or both where both can (docs/drivers.md).",
+)
+@click.option(
+    "--libraries",
+    default="",
+    metavar="PLACE",
+    help="Which copy capi calls: environment, rocm, distribution, torch, or a folder.",
+)
+@click.option(
+    "--problem", "problems", multiple=True, metavar="TEXT", help="Ask about this convolution instead."
+)
+@click.option(
+    "--shapes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Ask about the convolutions of a program instead, as `rocmprobe shapes` recorded them.",
+)
+@click.option(
+    "--estimate",
+    default="",
+    metavar="TEXT",
+    help="Time of a training: 'images=N epochs=N batch=N' (docs/models.md).",
+)
+@click.option("--only", multiple=True, metavar="ID", help="Only these checks, or case ids by pattern.")
+@click.option("--skip", multiple=True, metavar="ID", help="Leave these out.")
+@click.option(
+    "--simulate", metavar="MACHINE", help="A simulated machine (rocmprobe list machines), or its TOML file."
+)
+@click.option(
+    "-n",
+    "workers",
+    type=click.IntRange(0),
+    metavar="WORKERS",
+    help="Processes that ask (default: one for each GPU, as far as the cores go).",
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of this run.")
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[DIR]",
+    help="Finish a run that died (default: latest).",
+)
+@click.option("--retry-aborted", is_flag=True, help="With --resume: ask again what was in flight.")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="results.json of a former run: what failed there is expected, what worked there must work.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(("findings", "regressions", "never")),
+    default="findings",
+    show_default=True,
+    help="Exit 1 for findings to act on, only for failures that were not expected, or never.",
+)
+@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
+@click.option(
+    "--verify",
+    type=click.Path(path_type=Path),
+    metavar="RESULTS",
+    help="Run only the configuration that RESULTS recommends; exit 0 if and only if it passes.",
+)
+@click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED)
+@answering
+def run_command(
+    workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
+    baseline: Optional[Path], verify: Optional[Path], pytest_args: tuple[str, ...], **options: Any,
+) -> int:  # fmt: skip
+    """Ask the machine everything, recommend a configuration, write a report.
+
+    What follows -- goes to pytest.
+
+    \b
+    Examples:
+      rocmprobe run --level standard
+      rocmprobe run --simulate rdna1-rocm52-conv-dead
+      rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
+      rocmprobe run --shapes shapes.json
+      rocmprobe run --driver capi --libraries /opt/rocm
+      rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
+      rocmprobe run --baseline last/results.json --fail-on regressions
+    """
+    from rich.console import Console
+
+    from rocmprobe.github_job import no_commands, tell
+    from rocmprobe.report.terminal import render_run
+    from rocmprobe.runner import run
+    from rocmprobe.runner.leftovers import remove_leftovers
+    from rocmprobe.verify import derived, options_of, refuse, verified
+
+    if os.environ.get("ROCMPROBE_EXEC"):
+        raise BadInput("a run asks the machine as it is; start it without `rocmprobe exec`")
+    if verify:
+        refuse(_given())
+    if baseline and resume is not None:
+        raise BadInput("--baseline: a run that is taken up keeps the one it began with; leave it out")
+    console = Console()
+    found = remove_leftovers()
+    if found:
+        console.print(f"a run that was killed had left {found} temporary folder(s) behind; removed")
+    expected = read_results(verify) if verify else None
+    if resume is not None:
+        folder = Path(resume or "reports/latest").resolve()
+        run.resume(folder, retry_aborted, options["libraries"])
+    else:
+        folder = run.begin(options_of(expected, options), out, derived(expected), baseline).resolve()
+    with no_commands(os.environ):
+        code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
+        if code == INTERNAL:
+            return code
+        results = read_results(folder / "results.json")
+        render_run(
+            results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
+        )
+        holds = expected is None or code == INTERRUPTED or verified(expected, results, console)
+    tell(results, os.environ)
+    if code == INTERRUPTED:
+        return code
+    return _exit_code(results, fail_on, holds if expected else None)
+
+
+def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:
+    """``holds``: what a run to verify a recommendation came to; None of any other run."""
+    from rocmprobe.judge.changes import worse
+    from rocmprobe.judge.diagnose import act_on
+
+    if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
+        return WEDGED
+    policies = {"findings": act_on, "regressions": worse, "never": lambda _: False}
+    bad = policies[fail_on](results) if holds is None else not holds
+    return FINDINGS if bad else OK
+
+
+def _given() -> set[str]:
+    """The options that stand on the command line."""
+    context = click.get_current_context()
+    return {
+        option.opts[-1]
+        for option in context.command.params
+        if option.name and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
+    }
+
+
+def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) -> int:
+    """Run the suites for the run begun in ``folder``, out of reach of the user's pytest configuration."""
+    import pytest
+
+    from rocmprobe.progress import Progress
+    from rocmprobe.pytest_plugin import suites_folder
+
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+        os.environ.pop(name, None)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    # xdist's workers import from the working directory first; the user's may hold a random.py, or be gone.
+    os.chdir(folder)
+    suites = str(suites_folder())
+    arguments = [
+        "-c", str(Path(__file__).parents[1] / "data" / "suites.ini"),
+        "--rootdir", suites, "--confcutdir", suites,
+        "-p", "rocmprobe.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:terminal",
+        "--rocmprobe-run", str(folder),
+    ]  # fmt: skip
+    if workers > 1:
+        arguments += ["-p", "xdist.plugin", "-n", str(workers)]
+    code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console, folder)])
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return OK
+    if code == pytest.ExitCode.INTERRUPTED:
+        return INTERRUPTED
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise BadInput("nothing is left to ask; widen --only, --skip or --settings (see `rocmprobe list`)")
+    click.echo(
+        f"rocmprobe: pytest ended with {code!r}; the journal in {folder} holds what was gathered", err=True
+    )
+    return INTERNAL
