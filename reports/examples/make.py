@@ -1,5 +1,5 @@
-"""Make the example reports again: ``python reports/examples/make.py`` (minutes), or with ``--pages`` only what
-is rendered from the committed ``results.json`` (seconds), as after a change of the page.
+"""Make the example reports again: ``python reports/examples/make.py`` (minutes), or with ``--pages`` only
+what is rendered from the committed ``results.json`` (seconds), as after a change of the page.
 
 Needs rocmprobe with its extra ``torch``; the picture in the documents needs playwright and chromium, too.
 """

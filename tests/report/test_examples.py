@@ -23,7 +23,8 @@ _LIMIT = 1_200_000
 
 def _make() -> ModuleType:
     spec = importlib.util.spec_from_file_location("make", FOLDER / "make.py")
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
