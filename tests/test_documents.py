@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, commands are ones that the program takes, generated pages are current."""
+"""The documents: links lead somewhere, the program takes the commands, generated pages are current."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from pathlib import Path
 import click
 import pytest
 
+from rocmprobe import gpus
 from rocmprobe.cases import CHECKS
 from rocmprobe.cli import main
+from rocmprobe.judge.explain import explain
+from rocmprobe.judge.log_facts import facts_in, facts_of, together
+from rocmprobe.log import of_text
 from rocmprobe.machines import load_machine
 from rocmprobe.settings import all_settings
 
@@ -77,7 +81,8 @@ def refused(words: list[str]) -> str:
         context = command.make_context(name, [each for each in arguments if each != "..."])
     except click.exceptions.Exit:
         return ""
-    except click.MissingParameter:
+    except (click.MissingParameter, click.BadOptionUsage):
+        # A sentence may name an option without its value.
         return ""
     except click.ClickException as error:
         return error.format_message()
@@ -119,8 +124,9 @@ def test_commands_are_taken(path: Path) -> None:
 def test_a_wrong_link_and_a_wrong_command_are_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "# A [b](c.md), `d`\n# e\n# e\n```sh\nrocmprobe run --levle long # x\n```\n`rocmprobe run --only nothing`\n"
-        "`x | rocmprobe explain --json` `rocmprobe list moons` `rocmprobe prun`\n"
+        "# A [b](c.md), `d`\n# e\n# e\n```sh\nrocmprobe run --levle long # x\n```\n"
+        "`rocmprobe run --only nothing` `x | rocmprobe explain --json` `rocmprobe list moons`\n"
+        "`rocmprobe prun`\n"
     )
     assert anchors(page) == {"a-b-d", "e", "e-1"}
     told = [refused(words) for words in commands(page)]
@@ -144,3 +150,28 @@ def test_the_causes_are_those_of_the_data() -> None:
     spec.loader.exec_module(generate)
     # To mend it: python docs/generate.py
     assert generate.DOCUMENT.read_text("utf-8") == generate.document()
+
+
+def symptoms() -> list[tuple[str, str]]:
+    """Each log in the document on troubleshooting, with the first cause that is named after it."""
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    blocks = re.finditer(r"^```text\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    likely = re.compile(r"^Likely: .*?\(causes\.md#([\w-]+)\)", flags=re.MULTILINE)
+    return [(block[1], likely.findall(text, block.end())[0]) for block in blocks]
+
+
+@pytest.mark.parametrize(("log", "cause"), symptoms())
+def test_a_symptom_leads_to_the_cause_that_explain_names(log: str, cause: str) -> None:
+    read = of_text(log)
+    explanation = explain(read, together(facts_of({"gpu": "RX 5600 XT"}), facts_in(read)))
+    assert explanation.causes[0].cause == cause
+
+
+def test_wheels_are_those_of_the_data() -> None:
+    rows = re.findall(
+        r"^\| .* \| `(gfx\w+)` \| (.*) \|$",
+        (ROOT / "docs" / "quickstart.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    assert len(rows) > 10
+    assert dict(rows) == {gfx: gpus.target(gfx).wheels or "none" for gfx, _ in rows}
