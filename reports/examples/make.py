@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import click
 
 import rocmprobe
 from rocmprobe.cli import report_command
-from rocmprobe.redact import redacted_text
+from rocmprobe.model import read_results, to_json, write_results
+from rocmprobe.redact import census, redacted_text
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -64,6 +66,8 @@ def gather(name: str) -> None:
         target = HERE / name / "results.json"
         target.parent.mkdir(exist_ok=True)
         target.write_text(_without_paths(text, out, target.parent), "utf-8")
+        results = read_results(target)
+        write_results(replace(results, redacted=census(to_json(results))), target)
 
 
 def render(name: str) -> None:

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from rocmprobe.cli import main
-from rocmprobe.model import read_results
-from rocmprobe.redact import redacted_text
+from rocmprobe.model import read_results, to_json
+from rocmprobe.redact import census, redacted_text
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "reports" / "examples"
@@ -68,6 +68,7 @@ def test_an_example_is_small_and_nobodys(name: str) -> None:
     results = read_results(FOLDER / name / "results.json")
     assert not results.partial
     assert results.options["redact"]
+    assert results.redacted == census(to_json(results))
     assert results.simulated == (None if name == "cpu" else name)
     for path in (FOLDER / name).iterdir():
         text = path.read_text("utf-8")
