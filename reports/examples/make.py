@@ -1,0 +1,128 @@
+"""Make the example reports again: ``python reports/examples/make.py`` (minutes), or with ``--pages`` only
+what is rendered from the committed ``results.json`` (seconds), as after a change of the page.
+
+Needs rocmprobe with its extra ``torch``; the picture in the documents needs playwright and chromium, too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+import rocmprobe
+from rocmprobe.cli import report_command
+from rocmprobe.model import read_results, to_json, write_results
+from rocmprobe.redact import census, redacted_text
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PICTURE = ROOT / "docs" / "report.png"
+#: What each example asks; enough to show what such a report holds, and little enough for the repository.
+EXAMPLES = {
+    "cpu": [
+        *("--device", "cpu", "--only", "convolution", "--only", "gemm", "--only", "batch-norm"),
+        *("--only", "training-step", "--only", "start-up", "--only", "throughput", "--only", "memory"),
+        *("--only", "memory-sweep"),
+    ],
+    "rdna1-rocm52-conv-dead": [
+        *("--simulate", "rdna1-rocm52-conv-dead", "--only", "convolution", "--only", "batch-norm"),
+        *("--only", "training-step", "--only", "throughput"),
+    ],
+    "rocblas-files-missing": [
+        *("--simulate", "rocblas-files-missing", "--only", "convolution", "--only", "gemm"),
+        *("--settings", "naive-only,vendor-off,bypass,cpu"),
+    ],
+    "conv-hang": ["--simulate", "conv-hang", "--only", "convolution"],
+}
+#: The example of which the documents show the first screen.
+SHOWN = "rdna1-rocm52-conv-dead"
+_FILES = {"html": "report.html", "md": "report.md"}
+
+
+def forms() -> dict[str, str]:
+    """What is rendered of each example: the format as `rocmprobe report` calls it, and its file."""
+    choice: Any = next(option.type for option in report_command.params if option.name == "form")
+    return {form: file for form, file in _FILES.items() if form in choice.choices}
+
+
+def gather(name: str) -> None:
+    """Run the example ``name`` and keep its results, without paths of this computer."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / name
+        # Findings are what an example is for: exit code 1 is as good as 0.
+        done = _rocmprobe("run", *EXAMPLES[name], "--out", str(out))
+        if done not in (0, 1):
+            raise click.ClickException(f"{name}: the run ended with exit code {done}")
+        text = (out / "results.json").read_text("utf-8")
+        target = HERE / name / "results.json"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(_without_paths(text, out, target.parent), "utf-8")
+        results = read_results(target)
+        write_results(replace(results, redacted=census(to_json(results))), target)
+
+
+def render(name: str) -> None:
+    for form, file in forms().items():
+        results, output = HERE / name / "results.json", HERE / name / file
+        if _rocmprobe("report", str(results), "--format", form, "-o", str(output)):
+            raise click.ClickException(f"{name}: no {file}")
+
+
+def _rocmprobe(*arguments: str) -> int:
+    return subprocess.run([sys.executable, "-m", "rocmprobe", *arguments], check=False).returncode
+
+
+def _without_paths(text: str, out: Path, target: Path) -> str:
+    package = Path(rocmprobe.__file__).resolve().parents[1]
+    places = {
+        str(out): str(target.relative_to(ROOT)),
+        str(package): "/opt/rocmprobe",
+        sysconfig.get_path("purelib"): "/opt/site-packages",
+        sys.base_prefix: "/usr",
+        sys.prefix: "/usr",
+    }
+    for place in sorted(places, key=len, reverse=True):
+        # The run has redacted its results already, and with them a place within somebody's home.
+        for written in (place, redacted_text(place)):
+            text = text.replace(written, places[place])
+    return text
+
+
+def picture() -> None:
+    """The first screen of the example that the documents show."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 864, "height": 944})
+        page.goto((HERE / SHOWN / "report.html").as_uri())
+        page.screenshot(path=str(PICTURE))
+        browser.close()
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(tuple(EXAMPLES)))
+@click.option("--pages", is_flag=True, help="Render again; ask nothing anew.")
+@click.option("--no-picture", is_flag=True, help="Leave docs/report.png as it is.")
+def main(names: Sequence[str], pages: bool, no_picture: bool) -> None:
+    """Make the examples NAMES (default: all) again."""
+    for name in names or EXAMPLES:
+        if not pages:
+            gather(name)
+        render(name)
+    if not no_picture:
+        picture()
+
+
+if __name__ == "__main__":
+    main()
