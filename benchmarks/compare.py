@@ -103,7 +103,7 @@ def main() -> None:
         "no_change": sum(answer["verdict"] == "no change" and code == 0 for code, answer in told),
         "other_verdicts": [answer["verdict"] for _, answer in told if answer["verdict"] != "no change"],
         "times_in_each": told[0][1]["measurements"]["times"],
-        "drift": [round(answer["measurements"]["drift"], 3) for _, answer in told],
+        "drift": [round(answer["measurements"]["drift"]["cpu"], 3) for _, answer in told],
         "planted": {
             where: {"comparisons": len(rows), **{key: sum(each[key] for each in rows) for key in rows[0]}}
             for where, rows in plants.items()

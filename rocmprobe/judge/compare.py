@@ -61,7 +61,9 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
         len(before.keys() & after.keys()),
         changes(before, after),
         differences(old, new),
-        measured(_of(old, alike), _of(new, alike)),
+        measured(
+            _of(old, alike), _of(new, alike), {each.name: each.device for each in old.settings if each.device}
+        ),
         tuple(_notes(old, new, reasons, len(before.keys() & after.keys()))),
     )
 

@@ -9,8 +9,8 @@ timed in the same rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist, fmean, median
 from typing import Optional
 
@@ -19,6 +19,7 @@ from rocmprobe.expectations import observed
 from rocmprobe.judge.comparison import SAME_TIME, Ratio, Seconds, drift, ratio, seconds, time_of
 from rocmprobe.judge.ranking import WORTH_A_CHANGE
 from rocmprobe.model import Outcome
+from rocmprobe.roofline import roof
 
 MORE, LESS, OPEN = "more", "less", "too noisy"
 #: In the place of one direction, all that was timed under a setting.
@@ -31,7 +32,7 @@ _CHANCE = 0.01
 #: With fewer, how the ratios scatter is not known.
 _LEAST_DEGREES = 3
 #: Where the device's own speed changed by more, something else used it, or its clocks were others: then any
-#: time may be off by a factor, and none is called changed.
+#: time may be off by a factor, and none is called changed. Nor where no yardstick tells.
 QUIET = 1.25
 #: By what factor something has to change at least. Runs of one CPU that also did other things differed by up
 #: to 2.9 in what first calls took; the memory of the bypass, which measures its algorithms, by up to 1.2.
@@ -72,11 +73,11 @@ class Measured:
 @dataclass(frozen=True)
 class Measurements:
     """``times`` and ``amounts``: how many were held against each other; ``drift``: by what factor, 1 or more,
-    the devices' own speed may have changed."""
+    the speed of each device may have changed; a device of which that is not known is not in it."""
 
     times: int = 0
     amounts: int = 0
-    drift: float = 1.0
+    drift: Mapping[str, float] = field(default_factory=dict)
     changed: tuple[Measured, ...] = ()
 
     def told(self, word: str) -> tuple[Measured, ...]:
@@ -102,20 +103,30 @@ class _Pair:
         return math.log(self.after.median / self.before.median)
 
 
-def measured(old: Iterable[Outcome], new: Iterable[Outcome]) -> Measurements:
+def measured(
+    old: Iterable[Outcome], new: Iterable[Outcome], elsewhere: Mapping[str, str] = {}
+) -> Measurements:
     """What changed of all that was measured in both runs, by setting first.
 
-    The caller sees to it that both are of the same devices. Only what works in both runs counts.
+    The caller sees to it that both are of the same devices. ``elsewhere``: the settings that run on another
+    device than the one they are asked for (``Setting.device``). Only what works in both runs counts.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
     both = [pair for pair in both if all(works(observed(each).state) for each in pair)]
-    doubt = _doubt(both)
-    pairs = [pair for each in both for pair in _pairs(*each)]
-    changed = [*_by_setting(pairs, doubt), *_amounts(both)]
-    changed.extend(_far_off(pairs, doubt, changed))
+    places: dict[str, list[tuple[Outcome, Outcome]]] = {}
+    for each in both:
+        places.setdefault(elsewhere.get(each[0].setting, each[0].device), []).append(each)
+    drifts = {place: factor for place, mine in places.items() if (factor := _drift(mine)) is not None}
+    changed: list[Measured] = []
+    times = 0
+    for place, mine in places.items():
+        pairs = [pair for each in mine for pair in _pairs(*each)]
+        times += len(pairs)
+        found = [*_by_setting(pairs, drifts.get(place)), *_amounts(mine)]
+        changed += [*found, *_far_off(pairs, drifts.get(place), found)]
     amounts = sum(1 for each in both for _ in _bytes_of(*each))
-    return Measurements(len(pairs), amounts, doubt, tuple(changed))
+    return Measurements(times, amounts, drifts, tuple(changed))
 
 
 def _pairs(old: Outcome, new: Outcome) -> Iterator[_Pair]:
@@ -137,19 +148,25 @@ def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
     return Seconds(value, least, most)
 
 
-def _doubt(both: Iterable[tuple[Outcome, Outcome]]) -> float:
+def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
     """By what the device's speed may have changed between two measurements: the geometric mean over the
     problems of a setting, which share a process, and of those the largest, since what disturbed one process
-    may have disturbed another unseen."""
+    may have disturbed another unseen. None where the yardsticks were not timed in both runs."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
         factor = drift(old.timings, new.timings)
-        if "gemm" in old.timings and "gemm" in new.timings and math.isfinite(factor):
+        if roof(old.timings) and roof(new.timings) and math.isfinite(factor):
             found.setdefault((old.device, old.driver, old.setting), []).append(math.log(factor))
-    return math.exp(max(map(fmean, found.values()), default=0.0))
+    return math.exp(max(map(fmean, found.values()))) if found else None
 
 
-def _by_setting(pairs: Sequence[_Pair], doubt: float) -> Iterator[Measured]:
+def quiet(drifted: Optional[float]) -> bool:
+    """Whether the device is known to have run at the same speed, as far as that matters here."""
+    return drifted is not None and drifted <= QUIET
+
+
+def _by_setting(pairs: Sequence[_Pair], drifted: Optional[float]) -> Iterator[Measured]:
+    doubt = drifted or 1.0
     for kind in ("time", "first call"):
         mine = [pair for pair in pairs if pair.kind == kind]
         groups = _grouped(mine, lambda pair: pair.group)
@@ -164,7 +181,7 @@ def _by_setting(pairs: Sequence[_Pair], doubt: float) -> Iterator[Measured]:
                 whole = _within(group, margin, doubt)
             else:
                 whole = _by_deciles(group, doubt)
-            told = _told(whole, _WORTH[kind], doubt)
+            told = _told(whole, _WORTH[kind], quiet(drifted))
             if told:
                 problems = len({pair.old.id for pair in group})
                 yield Measured(*place, problems, whole.value, whole.least, whole.most, told)
@@ -209,13 +226,15 @@ def _student(chance: float, degrees: int) -> float:
     )
 
 
-def _told(found: Ratio, worth: float, doubt: float = 1.0) -> str:
+def _told(found: Ratio, worth: float, sure: bool = True) -> str:
     if 1 / worth <= found.value <= worth:
         return ""
-    return {"longer": MORE, "shorter": LESS}.get(found.told, OPEN) if doubt <= QUIET else OPEN
+    return {"longer": MORE, "shorter": LESS}.get(found.told, OPEN) if sure else OPEN
 
 
-def _far_off(pairs: Sequence[_Pair], doubt: float, told: Sequence[Measured]) -> Iterator[Measured]:
+def _far_off(
+    pairs: Sequence[_Pair], drifted: Optional[float], told: Sequence[Measured]
+) -> Iterator[Measured]:
     """Single problems that changed by far more than the others scatter, in settings that did not."""
     known = {(each.device, each.driver, each.setting) for each in told if each.told != OPEN}
     times = [pair for pair in pairs if pair.kind == "time"]
@@ -226,8 +245,8 @@ def _far_off(pairs: Sequence[_Pair], doubt: float, told: Sequence[Measured]) -> 
     scatter = 1.4826 * median(abs(pair.log - middle) for pair in times)
     far = scatter * _student(1 - _CHANCE / 2 / len(times), len(times) - 1)
     for pair in times:
-        found = ratio(pair.after, pair.before, doubt)
-        word = _told(found, WORTH_A_CHANGE, doubt)
+        found = ratio(pair.after, pair.before, drifted or 1.0)
+        word = _told(found, WORTH_A_CHANGE, quiet(drifted))
         beyond = max(found.least, 1 / found.most) > SAME_TIME and abs(pair.log - middle) > far
         if pair.group[:3] not in known and word in (MORE, LESS) and beyond:
             yield Measured(*pair.group, 1, found.value, found.least, found.most, word, pair.old.id)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rocmprobe.judge.compare import Comparison, Side, verdict, worse
 from rocmprobe.judge.environment_changes import ABSENT
-from rocmprobe.judge.measurement_changes import LESS, MORE, OPEN, QUIET, Measured
+from rocmprobe.judge.measurement_changes import LESS, MORE, OPEN, Measured, quiet
 from rocmprobe.report import text
 from rocmprobe.report.changes import WORDS
 from rocmprobe.report.states import VERDICT_WORDS
@@ -87,15 +87,22 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         f"{text.count(found.amounts, 'amount')} of memory; "
         f"{text.count(len(comparison.environment), 'difference')} of the environment",
     )
-    if found.times and found.drift > QUIET:
+    for device, factor in found.drift.items():
+        if not quiet(factor):
+            yield (
+                "Device",
+                f"the own speed of {device} differs by a factor of {factor:.2f} between the runs, as matrix "
+                "product and copy tell: something else used it, or its clocks were others. No time of it is "
+                "called changed; compare runs of a quiet machine.",
+            )
+    if found.times and not found.drift:
         yield (
             "Device",
-            f"its own speed differs by a factor of {found.drift:.2f} between the runs, as matrix "
-            "product and copy tell: something else used it, or its clocks were others. No time is called "
-            "changed; compare runs of a quiet machine.",
+            "no matrix product and copy were timed in both runs, so its own speed is not known, and no time "
+            "is called changed; ask throughput in both.",
         )
     open_ = found.told(OPEN)
-    if open_ and found.drift <= QUIET:
+    if open_:
         names = ", ".join(f"{each.setting} {each.what} {each.ratio:.2f}" for each in open_[:6])
         more = f" and {len(open_) - 6} more" if len(open_) > 6 else ""
         yield "Too noisy to tell (new / old)", f"{names}{more}"

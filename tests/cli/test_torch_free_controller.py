@@ -34,9 +34,10 @@ def test_a_run_does_not_import_torch_in_the_controller(tmp_path: Path, env: dict
     assert done.ended.returncode == 0, done.ended.stderr
     assert imported_torch(tmp_path) == [False]
 
-    for arguments in (("report", tmp_path / "out"), ("env", tmp_path / "out" / "results.json")):
+    made = tmp_path / "out"
+    for arguments in (("report", made), ("env", made / "results.json"), ("compare", made, made)):
         assert rocmprobe(*arguments, env=env).returncode == 0
-    assert imported_torch(tmp_path) == [False] * 3
+    assert imported_torch(tmp_path) == [False] * 4
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ SETTINGS = ("default", "gemm-only", "vendor-off", "bypass")
 PROBLEMS = ("one", "two", "three")
 SECONDS = {"fwd": 4.4e-3, "bwd_data": 4.4e-3, "bwd_weights": 5.0e-3, "fwd_bwd": 14e-3}
 YARDSTICKS = {"gemm": 3.3e-4, "copy": 5.1e-3}
+WORK = {"gemm_flops": 33554432.0, "copy_bytes": 134217728.0}
 #: Standard deviations of logarithms of times: what a time, a process, and a whole run are off by. On an idle
 #: CPU, and on one that does other things, where times were seen to differ by a factor of three.
 IDLE = (0.03, 0.015, 0.02)
@@ -38,7 +39,7 @@ def timed(
     for setting in SETTINGS:
         process = speed + chance.gauss(0, of_a_process)
         for problem in PROBLEMS:
-            timings: dict[str, float] = {"gemm_flops": 33554432.0, "copy_bytes": 134217728.0}
+            timings: dict[str, float] = dict(WORK)
             for name, seconds in {**SECONDS, **YARDSTICKS}.items():
                 factor = slow.get(setting, 1.0) if name in SECONDS else 1.0
                 value = seconds * factor * 2.718281828 ** (process + chance.gauss(0, of_a_time))
@@ -58,6 +59,14 @@ def longer(outcome: Outcome, factor: float, names: Iterable[str]) -> Outcome:
         for name, value in outcome.timings.items()
     }
     return dataclasses.replace(outcome, timings=timings)
+
+
+def steady(results: Results) -> Results:
+    """With yardsticks that say that the device ran at one speed."""
+    return dataclasses.replace(results, outcomes=tuple(
+        dataclasses.replace(each, timings={**each.timings, **YARDSTICKS, **WORK}) if each.timings else each
+        for each in results.outcomes
+    ))  # fmt: skip
 
 
 def told(old: Results, new: Results) -> str:
@@ -115,12 +124,35 @@ def test_a_device_whose_speed_changed_gives_no_verdict_on_time() -> None:
     throttled = dataclasses.replace(old, outcomes=tuple(longer(each, 2, everything) for each in old.outcomes))
     comparison = compare(old, throttled, "old.json", "new.json")
     assert verdict(comparison) == "no change"
-    assert comparison.measurements.drift == pytest.approx(2)
+    assert comparison.measurements.drift == {"cpu": pytest.approx(2)}
     assert len(comparison.measurements.told("too noisy")) == len(SETTINGS) * (1 + len(SECONDS))
 
 
+def test_without_yardsticks_no_time_is_called_changed() -> None:
+    comparison = compare(run(), run(seconds={"bypass": (9.0, 9.0, 9.0)}), "old.json", "new.json")
+    assert verdict(comparison) == "no change"
+    assert comparison.measurements.drift == {}
+    assert {each.setting for each in comparison.measurements.told("too noisy")} == {"bypass"}
+
+
+def test_a_busy_processor_says_nothing_of_the_gpu() -> None:
+    settings = (Setting("default", "why", "native"), Setting("cpu", "why", "cpu", device="cpu"))
+    old = dataclasses.replace(
+        steady(run(seconds={"cpu": (5.0, 5.0, 5.0), "default": (1.0, 1.0, 1.0)})), settings=settings
+    )
+    new = dataclasses.replace(old, outcomes=tuple(
+        longer(each, 2, YARDSTICKS) if each.setting == "cpu"
+        else longer(each, 1.2, SECONDS) if each.setting == "default" else each
+        for each in old.outcomes
+    ))  # fmt: skip
+    comparison = compare(old, new, "old.json", "new.json")
+    assert comparison.measurements.drift == {"cuda:0": pytest.approx(1), "cpu": pytest.approx(2)}
+    assert verdict(comparison) == "1 setting slower"
+
+
 def test_failures_and_slow_downs_are_both_told() -> None:
-    old, broken = run(), run({"default/convolution/*": STATUS}, seconds={"bypass": (1.2, 1.2, 1.2)})
+    old = steady(run())
+    broken = steady(run({"default/convolution/*": STATUS}, seconds={"bypass": (1.2, 1.2, 1.2)}))
     comparison = compare(old, broken, "old.json", "new.json")
     assert verdict(comparison) == "6 regressions, 1 setting slower"
     assert worse(comparison)
@@ -145,7 +177,7 @@ def with_memory(peak: int, starts: float = 0.05) -> Results:
         memory={"peak_bytes": peak, "saved_bytes": 4096, "largest_batch": peak},
         timings={"cold_first_call": starts, "cold_first_call_min": starts, "cold_first_call_max": starts},
     )  # fmt: skip
-    return dataclasses.replace(run(backend="onednn"), outcomes=(outcome,))
+    return steady(dataclasses.replace(CPU, outcomes=(outcome,)))
 
 
 def test_memory_and_first_calls_by_a_clear_factor() -> None:
@@ -160,7 +192,8 @@ def test_memory_and_first_calls_by_a_clear_factor() -> None:
 def other_card(**facts: Any) -> Results:
     machine = card()
     gpu = dataclasses.replace(machine.gpus[0], **{name: Fact(value, "x") for name, value in facts.items()})
-    return run(seconds={"default": (9.0, 9.0, 9.0)}, machine=dataclasses.replace(machine, gpus=(gpu,)))
+    slow = {"default": (9.0, 9.0, 9.0)}
+    return steady(run(seconds=slow, machine=dataclasses.replace(machine, gpus=(gpu,))))
 
 
 @pytest.mark.parametrize(
@@ -171,12 +204,12 @@ def other_card(**facts: Any) -> Results:
     ],
 )
 def test_times_of_strangers_are_not_compared_and_that_is_said(new: Results, words: str) -> None:
-    comparison = compare(run(), new, "old.json", "new.json")
+    comparison = compare(steady(run()), new, "old.json", "new.json")
     assert comparison.measurements.times == 0
     assert verdict(comparison) == "no change"
     (note,) = comparison.notes
     assert words in note
-    assert verdict(compare(run(), other_card(), "old.json", "new.json")) == "1 setting slower"
+    assert told(steady(run()), other_card()) == "1 setting slower"
 
 
 def test_processors_are_told_apart_by_name_and_cores() -> None:
