@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rocmprobe.github_job import no_commands, summarise
 from rocmprobe.judge.compare import Comparison, as_data, compare, worse
 from rocmprobe.judge.environment_changes import Difference
 from rocmprobe.model import Results, from_json, read_results
@@ -54,42 +53,13 @@ def tell(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> boo
 
         from rocmprobe.report.compare import render_comparison
 
-        with _no_commands(environ):
+        with no_commands(environ):
             render_comparison(comparison, Console())
-    summarise(comparison, environ)
+    if environ.get("GITHUB_STEP_SUMMARY"):
+        from rocmprobe.report.compare import markdown
+
+        summarise(markdown(comparison), environ)
     return worse(comparison)
-
-
-@contextmanager
-def _no_commands(environ: Mapping[str, str]) -> Iterator[None]:
-    """GitHub takes a line of output that begins with ``::`` for a command, also one that a file brought in.
-    In between, it does not."""
-    if environ.get("GITHUB_ACTIONS") != "true":
-        yield
-        return
-    token = secrets.token_hex(16)
-    click.echo(f"::stop-commands::{token}")
-    try:
-        yield
-    finally:
-        click.echo(f"::{token}::")
-
-
-def summarise(comparison: Comparison, environ: Mapping[str, str]) -> None:
-    """Append the comparison to the summary of a GitHub job (GITHUB_STEP_SUMMARY), where there is one.
-
-    A summary that cannot be written is one line on stderr.
-    """
-    from rocmprobe.report.compare import markdown
-
-    path = environ.get("GITHUB_STEP_SUMMARY")
-    if not path:
-        return
-    try:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(f"\n{markdown(comparison)}")
-    except OSError as error:
-        click.echo(f"rocmprobe: no summary of the job: {path}: {error.strerror or error}", err=True)
 
 
 def _results(source: Path) -> Results:

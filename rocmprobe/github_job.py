@@ -31,18 +31,24 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def tell(results: Results, environ: Mapping[str, str]) -> None:
-    """Append to the summary of the job (GITHUB_STEP_SUMMARY) and print annotations (GITHUB_ACTIONS), where
-    there are such. A summary that cannot be written is one line on stderr."""
+    """Print annotations (GITHUB_ACTIONS) and append to the summary of the job, where there are such."""
     from rocmprobe.report import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
         for command in github.workflow_commands(results):
             click.echo(command)
+    if environ.get("GITHUB_STEP_SUMMARY"):
+        summarise(github.summary(results), environ)
+
+
+def summarise(summary: str, environ: Mapping[str, str]) -> None:
+    """Append Markdown to the summary of the job (GITHUB_STEP_SUMMARY), where there is one. A summary that
+    cannot be written is one line on stderr."""
     path = environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
     try:
-        _append(Path(path), github.summary(results))
+        _append(Path(path), summary)
     except OSError as error:
         click.echo(f"rocmprobe: no summary of the job: {path}: {error.strerror or error}", err=True)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +15,13 @@ from rocmprobe.judge.environment_changes import ABSENT
 from rocmprobe.judge.measurement_changes import LESS, MORE, OPEN, Measured, quiet
 from rocmprobe.report import text
 from rocmprobe.report.changes import WORDS
+from rocmprobe.report.inert import code, table
 from rocmprobe.report.states import VERDICT_WORDS
 
 #: Rows of each table; the JSON has all of them.
 _SHOWN = 40
 #: Characters of a value of the environment.
 _LONGEST = 120
-_HARMLESS = re.compile(r"[A-Za-z ]*|[0-9.]+(?: to [0-9.]+| problems?)?")
 _TOLD = {
     ("time", MORE): "slower", ("time", LESS): "faster", ("first call", MORE): "slower to start",
     ("first call", LESS): "faster to start", ("memory", MORE): "more memory", ("memory", LESS): "less memory",
@@ -56,11 +55,11 @@ def markdown(comparison: Comparison) -> str:
     """The same as Markdown; what comes from the files is inert code in it."""
     blocks = [
         f"## rocmprobe compare: {_headline(comparison)}",
-        "\n".join(f"- {label}: {_code(words, 1000)}" for label, words in _lines(comparison)),
+        "\n".join(f"- {label}: {code(words, 1000)}" for label, words in _lines(comparison)),
     ]
     for section in _sections(comparison):
-        rows = (tuple(map(_code, row)) for row in section.rows[:_SHOWN])
-        blocks.append(f"### {section.title}\n\n{_table(section.header, rows)}")
+        rows = (tuple(map(code, row)) for row in section.rows[:_SHOWN])
+        blocks.append(f"### {section.title}\n\n{table(section.header, rows)}")
         if len(section.rows) > _SHOWN:
             blocks.append(_left_out(section))
     return "\n\n".join(filter(None, blocks)) + "\n"
@@ -158,19 +157,3 @@ def _value(value: Any) -> str:
 
 def _left_out(section: _Section) -> str:
     return f"{text.count(len(section.rows) - _SHOWN, 'row')} more: rocmprobe compare --json has all of them."
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _code(foreign: str, limit: int = 400) -> str:
-    """Code in HTML: in it no parser of Markdown finds a link, a mention, or the end of a cell. Words and
-    numbers alone need none."""
-    line = text.one_line(foreign, limit)
-    return line if _HARMLESS.fullmatch(line) else f"<code>{''.join(map(_inert, line))}</code>"
-
-
-def _inert(character: str) -> str:
-    return character if character.isalnum() or character in " .,-" else f"&#{ord(character)};"
