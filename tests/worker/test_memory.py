@@ -196,7 +196,7 @@ class TestSweep:
         with ThreadPoolExecutor(max_workers=1) as pool:
             # In a thread of its own, so that the others of this process can go on.
             found = pool.submit(
-                ANSWERED_BY["memory-sweep"], ask(sour, "default", sweep_bytes=64 * MIB)
+                ANSWERED_BY["memory-sweep"], ask(sour, "default", sweep_bytes=64 * MIB, seconds=10.0)
             ).result()
         assert (found.state, found.memory["ended_by"]) == ("pass", "memory")
         assert 0 < found.memory["largest_batch"] < found.memory["refused_batch"]
