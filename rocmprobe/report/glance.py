@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rocmprobe.model import Fact, Finding, Gpu, Machine
 from rocmprobe.report import text, view
+from rocmprobe.report.banners import poses
 from rocmprobe.report.terminal import print_findings, styled
 from rocmprobe.variables import DEFAULT, EFFECTIVE
 
@@ -81,7 +82,7 @@ def _print_gpus(alike: list[Gpu], console: Console) -> None:
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     name = f"{several}{view.show_gpu_name(gpu)}"
     heading = styled((name, "bold"), ("  ", ""), (text.show(native), "green"))
-    if view.poses(native, effective):
+    if poses(native, effective):
         heading.append(" -> ", "dim")
         heading.append(text.plain(text.show(effective)), "bold yellow")
     console.print(heading)

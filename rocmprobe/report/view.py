@@ -12,6 +12,8 @@ from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
 from rocmprobe.report import (
     changes,
+    evidence,
+    findings,
     matrix,
     measures,
     memory,
@@ -23,6 +25,8 @@ from rocmprobe.report import (
     throughput,
     validation,
 )  # fmt: skip
+from rocmprobe.report.banners import banners, poses
+from rocmprobe.report.size import Fit
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -50,13 +54,6 @@ _IDENTITY = (
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Rungs that are asked without PyTorch, too.
 _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
-
-
-@dataclass(frozen=True)
-class Banner:
-    kind: str
-    title: str
-    body: str
 
 
 @dataclass(frozen=True)
@@ -96,15 +93,15 @@ class Device:
     matrix: Optional[matrix.Matrix]
 
 
-def build(results: Results) -> dict[str, Any]:
-    """The names that the page template uses."""
+def build(results: Results, fit: Fit) -> dict[str, Any]:
+    """The names that the page template uses, with as much as fits."""
     recommendation = results.recommendation
     names = sorted({outcome.device for outcome in results.outcomes})
     verdict = recommendation.verdict if recommendation else "none"
     return {
         "results": results,
         "title": title(results),
-        "banners": banners(results),
+        "banners": banners(results, card(results.machine), fit),
         "verdict": verdict,
         "verdict_word": VERDICT_WORDS[verdict] if recommendation else "No recommendation",
         "verdict_tone": VERDICT_TONES[verdict] if recommendation else "fault",
@@ -112,11 +109,14 @@ def build(results: Results) -> dict[str, Any]:
         "recommendation": recommendation,
         "blocks": blocks(recommendation.configuration) if recommendation else (),
         "identity": identity(results),
-        "findings": results.findings,
+        "causes": findings.by_cause(results.findings),
+        "layer_titles": findings.layer_titles(),
         "severity_symbols": SEVERITY_SYMBOLS,
-        "devices": [device(results, name) for name in names],
+        "devices": [device(results, name, fit) for name in names],
         "looks": [look for look in LOOKS.values() if any(o.state == look.state for o in results.outcomes)],
-        "evidence": matrix.evidence(results),
+        "evidence": evidence.groups(results, fit),
+        "counted": evidence.counted(results),
+        "logs": evidence.logs(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
         "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
@@ -131,12 +131,11 @@ def build(results: Results) -> dict[str, Any]:
         "facts": fact_rows(unlabelled(results.machine)),
         "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
-        "unlearned": matrix.unlearned(results),
+        "unlearned": evidence.unlearned(results),
         "against": changes.sentence(results.changes) if results.changes else "",
         "changes": changes.table(results.changes),
         "settings": results.settings,
         "sweep": solvers.build(results),
-        "trials": results.trials,
     }
 
 
@@ -170,45 +169,6 @@ def sentence(results: Results) -> str:
     if results.recommendation:
         return results.recommendation.sentence
     return "The run ended before a recommendation could be made."
-
-
-def overridden(machine: Machine) -> list[tuple[str, str]]:
-    """Native and effective ISA of every GPU that poses as another."""
-    pairs = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in machine.gpus]
-    return [(str(native), str(effective)) for native, effective in pairs if poses(native, effective)]
-
-
-def poses(native: Any, effective: Any) -> bool:
-    return bool(native and effective and native != effective)
-
-
-def banners(results: Results) -> list[Banner]:
-    found = []
-    if results.simulated:
-        body = (
-            f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
-            f"{card(results.machine)} or on any RDNA1 card. All speeds are those of the simulating CPU."
-        )
-        found.append(Banner("simulated", "SIMULATED", body))
-    if results.partial or results.finished is None:
-        body = (
-            "The run stopped before it was done, so what follows is incomplete. "
-            "Continue it with: rocmprobe run --resume"
-        )
-        found.append(Banner("partial", "Partial run", body))
-    for native, effective in overridden(results.machine):
-        variable = results.machine.variables.get("HSA_OVERRIDE_GFX_VERSION")
-        by = f" (HSA_OVERRIDE_GFX_VERSION={variable.value})" if variable else ""
-        body = f"The silicon is {native}, but the ROCm runtime is told that it is {effective}{by}."
-        found.append(Banner("override", "ISA override", body))
-    broken = sum(outcome.state == "probe-error" for outcome in results.outcomes)
-    if broken:
-        told = "says" if broken == 1 else "say"
-        body = (
-            f"{text.count(broken, 'check')} broke by rocmprobe's own fault and {told} nothing of the machine."
-        )
-        found.append(Banner("probe", "Probe errors", body))
-    return found
 
 
 def blocks(configuration: Configuration) -> list[Block]:
@@ -258,7 +218,7 @@ def identity(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def device(results: Results, name: str) -> Device:
+def device(results: Results, name: str, fit: Fit) -> Device:
     mine = [outcome for outcome in results.outcomes if outcome.device == name]
     native, effective = mine[0].native_isa, mine[0].effective_isa
     isa = f"{native} as {effective}" if poses(native, effective) else native or ""
@@ -266,10 +226,16 @@ def device(results: Results, name: str) -> Device:
     ladders = tuple(
         ladder(results, mine, driver, len(drivers) > 1) for driver in sorted(drivers, reverse=True)
     )
-    return Device(
-        name, isa, ladders, matrix.layers(results, name), matrix.build(results, name, "problem-matrix"),
-        matrix.build(results, name, "convolution"),
-    )  # fmt: skip
+    layers, problem_matrix, convolutions = (
+        (
+            matrix.layers(results, name),
+            matrix.build(results, name, "problem-matrix"),
+            matrix.build(results, name, "convolution"),
+        )
+        if fit.matrices
+        else (None, None, None)
+    )
+    return Device(name, isa, ladders, layers, problem_matrix, convolutions)
 
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
