@@ -227,6 +227,12 @@ def _tables() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def source_of(text: str) -> str:
+    """The network and layer that a problem of the tables is taken from, "" for any other."""
+    rows = (row for purpose in PURPOSES for row in _tables()[purpose])
+    return next((str(row["source"]) for row in rows if row["problem"] == text), "")
+
+
 def problems(level: str, purpose: str) -> tuple[Problem, ...]:
     """The problems that ``level`` checks for ``purpose`` (a key of ``data/problems.toml``).
 

@@ -84,7 +84,7 @@ def script(results: Results, outcome: Outcome) -> str:
     if outcome.driver != "torch":
         raise BadInput(
             f"{one_line(outcome.id)}: asked without torch, so no script of torch's reproduces it; "
-            + _driver_line(results, outcome)
+            + driver_line(results, outcome)
         )
     asked = question(outcome, setting, _backend(results, outcome, setting))
     dtype = "uint8" if outcome.check == "copy" else dtype_of(outcome)
@@ -226,7 +226,7 @@ def _remarks(results: Results, outcome: Outcome) -> list[str]:
     inherited = _inherited(results, outcome, setting)
     left_out = [name for name, value in inherited.items() if _redacted(value) or _early(name)]
     remarks = [f"Set in the shell of the run, too: {_ascii(', '.join(left_out))}"] if left_out else []
-    return [*remarks, _driver_line(results, outcome)]
+    return [*remarks, driver_line(results, outcome)]
 
 
 def _told(results: Results, outcome: Outcome) -> str:
@@ -242,7 +242,7 @@ def _told(results: Results, outcome: Outcome) -> str:
     return _ascii(f"{text}: {message}" if message else text)
 
 
-def _driver_line(results: Results, outcome: Outcome) -> str:
+def driver_line(results: Results, outcome: Outcome) -> str:
     """The line for MIOpenDriver with the variables before it, or why there is none."""
     setting = _setting(results, outcome)
     if _backend(results, outcome, setting) != "miopen":

@@ -1,0 +1,133 @@
+"""Foreign text as Markdown that does nothing: no HTML, link, image, mention or reference comes of it.
+
+Escapes alone will not do: GitHub finds ``@name``, ``#123`` and addresses in the text after Markdown is read.
+In code it does not, so whatever is more than plain words stands in a code span or a fence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from rocmprobe.report import text
+
+#: What may stand outside of code: letters and numbers with the punctuation of prose.
+_PROSE = re.compile(r"[^\W_]+(?:[-'’.,%+/×·…][^\W_]+)*%?|[-–—+×·=…]|[0-9]+(?:\.[0-9]+)?")
+#: Of these, what GitHub links: addresses, commits, issues.
+_LINKED = re.compile(r"(?i)www\..*|gh-[0-9]+|[0-9a-f]{7,40}")
+_AROUND = re.compile(r"([(\"'“‘]*)(.*?)([)\"'”’.,;:!?…]*)")
+#: What begins a list where it begins a line.
+_MARKER = re.compile(r"[-+=–—]+|[0-9]+[.)]")
+#: Code as our own sentences have it.
+_QUOTED = re.compile(r"`([^`]+)`")
+_FIRST_LINES = 0.25
+
+
+def words(foreign: str, limit: int = 400) -> str:
+    """A sentence in one line: plain words stay, all others become code. ``limit`` in characters of it."""
+    made = ""
+    for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
+        shown = code(piece) if position % 2 else _prose(piece)
+        # Two code spans that touch would be read as one.
+        made += f" {shown}" if made.endswith("`") and shown.startswith("`") else shown
+    return made
+
+
+def _prose(piece: str) -> str:
+    parts = piece.split(" ")
+    return " ".join(_word(part, first=position == 0) for position, part in enumerate(parts))
+
+
+def _word(word: str, first: bool) -> str:
+    if first and _MARKER.fullmatch(word):
+        return code(word)
+    match = _AROUND.fullmatch(word)
+    before, core, after = match.groups() if match else ("", word, "")
+    if not core or (_PROSE.fullmatch(core) and not _LINKED.fullmatch(core)):
+        return word
+    return f"{before}{code(core)}{after}"
+
+
+def code(foreign: str, limit: int = 400) -> str:
+    """A code span of one line, also in a table's cell: there no parser leaves a bar alone, so bars stand
+    outside of it."""
+    return "&#124;".join(_span(piece) for piece in _line(foreign, limit).split("|"))
+
+
+def _line(foreign: str, limit: int) -> str:
+    # A log's line may have megabytes; to clean all of it for its beginning would take seconds.
+    return text.one_line(str(foreign)[: 8 * limit], limit)
+
+
+def _span(piece: str) -> str:
+    if not piece.strip():
+        return piece
+    ticks = "`" * (_longest(piece) + 1)
+    pad = " " if piece[0] == "`" or piece[-1] == "`" else ""
+    return f"{ticks}{pad}{piece}{pad}{ticks}"
+
+
+def _longest(body: str) -> int:
+    return max((len(run) for run in re.findall("`+", body)), default=0)
+
+
+def fence(foreign: str, language: str = "", limit: int = 4000) -> str:
+    """A block of code that nothing in ``foreign`` can close; what it has above ``limit`` characters is cut out
+    of its middle."""
+    body = cut(text.plain(cut(foreign, limit)).strip("\n"), limit)
+    ticks = "`" * max(3, _longest(body) + 1)
+    return f"{ticks}{language}\n{body}\n{ticks}"
+
+
+def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
+    """A fence with the first ``most`` of some lines, each of at most ``width`` characters."""
+    found = list(foreign)
+    shown = [text.plain(line[: 8 * width]).replace("\n", " ") for line in found[:most]]
+    shown = [line if len(line) <= width else line[: width - 1] + "…" for line in shown]
+    if len(found) > most:
+        shown.append(f"[... {text.count(len(found) - most, 'line')} more ...]")
+    return fence("\n".join(shown), limit=(width + 1) * (most + 1))
+
+
+def cut(body: str, limit: int) -> str:
+    """``body`` with at most ``limit`` characters: a quarter from its beginning, the rest from its end, and
+    between them a line that says how much is missing."""
+    if len(body) <= limit:
+        return body
+    mark = f"\n[... {len(body) - limit} characters and more cut here ...]\n"
+    room = max(limit - len(mark), 0)
+    head = int(room * _FIRST_LINES)
+    return body[:head] + mark + body[len(body) - (room - head) :]
+
+
+def folded(summary: str, inner: str) -> str:
+    """Markdown that a click unfolds; ``summary`` is our own words."""
+    return f"<details><summary>{summary}</summary>\n\n{inner}\n\n</details>"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], most: int = 200) -> str:
+    """Rows of cells that are Markdown already; above ``most`` rows, the last line says how many are left
+    out."""
+    rows = list(rows)
+    lines = [_row(header), _row(["---"] * len(header)), *map(_row, rows[:most])]
+    if len(rows) > most:
+        lines.append(f"\n{text.count(len(rows) - most, 'row')} left out; results.json has all of them.")
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def joined(blocks: Iterable[str], limit: int) -> str:
+    """Blocks of Markdown with a blank line between; those that would lead above ``limit`` characters are left
+    out, which the last line then says."""
+    mark = "[cut here: the rest does not fit; results.json has all of it]"
+    kept: list[str] = []
+    room = limit - len(mark) - 2
+    for block in filter(None, blocks):
+        room -= len(block) + 2
+        if room < 0:
+            return "\n\n".join([*kept, mark]) + "\n"
+        kept.append(block)
+    return "\n\n".join(kept) + "\n"
