@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rocmprobe.model import Gpu, Machine, Results
 from rocmprobe.report import text
+from rocmprobe.report.identity import card, overridden, show_gpu_name
 from rocmprobe.report.size import FITS, Fit
 from rocmprobe.variables import DEFAULT, find
 
@@ -24,29 +24,19 @@ class Banner:
     body: str
 
 
-def banners(results: Results, card: str, fit: Fit = FITS[0]) -> list[Banner]:
-    """Warnings, gravest first; ``card`` is what was tested, in a few words."""
+def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
+    """Warnings, gravest first."""
     return [
-        *_simulated(results, card), *_partial(results), *_overridden(results.machine), *_dirty(results.machine),
-        *_busy(results.machine.gpus), *_probe_errors(results), *_shortened(fit),
+        *_simulated(results), *_partial(results), *_overridden(results.machine),
+        *_dirty(results.machine), *_busy(results.machine.gpus), *_probe_errors(results), *_shortened(fit),
     ]  # fmt: skip
 
 
-def overridden(machine: Machine) -> list[tuple[str, str]]:
-    """Native and effective ISA of every GPU that poses as another."""
-    pairs = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in machine.gpus]
-    return [(str(native), str(effective)) for native, effective in pairs if poses(native, effective)]
-
-
-def poses(native: Any, effective: Any) -> bool:
-    return bool(native and effective and native != effective)
-
-
-def _simulated(results: Results, card: str) -> Iterator[Banner]:
+def _simulated(results: Results) -> Iterator[Banner]:
     if results.simulated:
         body = (
             f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
-            f"{card} or on any RDNA1 card. All speeds are those of the simulating CPU."
+            f"{card(results.machine)} or on any RDNA1 card. All speeds are those of the simulating CPU."
         )
         yield Banner("simulated", "SIMULATED", body)
 
@@ -70,17 +60,16 @@ def _overridden(machine: Machine) -> Iterator[Banner]:
 
 def _dirty(machine: Machine) -> Iterator[Banner]:
     """Variables that steer the stack, apart from those that name a default and the override."""
-    reach, dropped = [], []
+    reach: list[str] = []
+    dropped: list[str] = []
     for name in machine.variables:
         row, label = find(name), machine.facts.get(f"variables.{name}")
         if name == _OVERRIDE or (label and str(label.value).startswith(DEFAULT)):
             continue
         (reach if row is not None and row.keep else dropped).append(name)
-    told = []
-    if reach:
-        told.append(f"{_names(reach)} {_was(reach)} set and {'reaches' if len(reach) == 1 else 'reach'} every trial.")
+    told = [f"Set, and reaching every trial: {_names(reach)}."] if reach else []
     if dropped:
-        told.append(f"{_names(dropped)} {_was(dropped)} set and kept from all trials but those of “as-found”.")
+        told.append(f"Set, and kept from all trials but those of “as-found”: {_names(dropped)}.")
     if told:
         yield Banner("dirty", "Environment", " ".join(told))
 
@@ -88,10 +77,6 @@ def _dirty(machine: Machine) -> Iterator[Banner]:
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def _was(names: Sequence[str]) -> str:
-    return "was" if len(names) == 1 else "were"
 
 
 def _busy(gpus: Sequence[Gpu]) -> Iterator[Banner]:
@@ -103,8 +88,10 @@ def _busy(gpus: Sequence[Gpu]) -> Iterator[Banner]:
         if used is not None and whole and used >= _FULL * whole:
             told.append(f"{text.bytes_(used)} of {text.bytes_(whole)} VRAM in use")
         if told:
-            name = gpu.name.value or gpu.native_isa.value or "The GPU"
-            body = f"{name} had other work when the run began: {', '.join(told)}. Times and memory are less sure."
+            body = (
+                f"{show_gpu_name(gpu)} had other work when the run began: {', '.join(told)}. "
+                "Times and memory are less sure."
+            )
             yield Banner("busy", "GPU busy", body)
 
 

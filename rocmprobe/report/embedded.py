@@ -9,13 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Optional
 
+from markupsafe import Markup
+
 from rocmprobe.model import BadInput, Results, to_json
 from rocmprobe.report.size import Fit
 
 _TRACKERS = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
 
 
-def results_data(results: Results, fit: Fit) -> Optional[str]:
+def results_data(results: Results, fit: Fit) -> Optional[Markup]:
     """The whole results.json, packed; None where that is more than fits."""
     packed = pack(to_json(results))
     return packed if len(packed) <= fit.data else None
@@ -33,14 +35,18 @@ def issue_texts(results: Results) -> dict[str, str]:
 
 
 def _writers() -> dict[str, Callable[[Results], str]]:
-    from rocmprobe.report.issue import issue_block
     from rocmprobe.report.markdown import markdown
 
+    try:
+        from rocmprobe.report.issue import issue_block
+    except ImportError:
+        return {"Markdown": markdown}
     blocks = {name: partial(issue_block, tracker=tracker) for tracker, name in _TRACKERS.items()}
     return {**blocks, "Markdown": markdown}
 
 
-def pack(data: Any) -> str:
+def pack(data: Any) -> Markup:
     """``data`` as JSON, gzip and base64: no character of HTML is left in it, and no date."""
     text = json.dumps(data, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+    packed = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+    return Markup(packed)  # noqa: S704 - letters and numbers

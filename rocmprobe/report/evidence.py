@@ -52,8 +52,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Outcomes that failed for one reason, with a ``script`` that asks the first of them again; or outcomes of
-    one check, in short."""
+    """Outcomes that failed for one reason, with a ``script`` that asks one of them again; or outcomes of one
+    check, in short."""
 
     heading: str
     count: int
@@ -204,6 +204,7 @@ class _Entries:
         self._told: dict[tuple[str, ...], str] = {}
 
     def entry(self, position: int, outcome: Outcome) -> Entry:
+        setting, trial = self._settings.get(outcome.setting), self._trials.get(outcome.trial)
         own = anchor(position)
         lines = tuple(fit_lines(list(outcome.evidence), self._fit))
         first = self._told.setdefault(lines, own) if lines else own
@@ -213,7 +214,7 @@ class _Entries:
             look=LOOKS[outcome.state],
             hint=text.one_line(reason(outcome), 120),
             arch=arch(outcome),
-            facts=tuple(_facts(outcome, self._settings.get(outcome.setting), self._trials.get(outcome.trial))),
+            facts=tuple(_facts(outcome, setting, trial)),
             lines=lines if first == own else (),
             same="" if first == own else first,
             log=self._logs.get(outcome.trial, ""),
@@ -227,9 +228,7 @@ def _label(outcome: Outcome) -> str:
     return " · ".join(part for part in (subject, outcome.direction, check, outcome.setting, driver) if part)
 
 
-def _facts(
-    outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial]
-) -> Iterable[tuple[str, str]]:
+def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial]) -> Iterable[tuple[str, str]]:
     yield "command", f"rocmprobe repro results.json {shlex.quote(text.one_line(outcome.id, 300))}"
     if setting:
         yield "variables", _under(setting)
@@ -284,20 +283,8 @@ def counted(results: Results) -> Table:
     counts = Counter((outcome.check, outcome.state) for outcome in results.outcomes)
     states = [state for state in LOOKS if any(counts[check, state] for check, _ in counts)]
     checks = dict.fromkeys(outcome.check for outcome in results.outcomes)
-    rows = tuple(
-        (check, *(str(counts[check, state] or "") for state in states)) for check in checks
-    )
+    rows = tuple((check, *(str(counts[check, state] or "") for state in states)) for check in checks)
     return Table(("check", *states), rows)
-
-
-def unlearned(results: Results) -> list[tuple[Look, str, int]]:
-    """State, reason and count of what this run could not learn, most frequent first."""
-    counts = Counter(
-        (outcome.state, text.one_line(reason(outcome)) or LOOKS[outcome.state].meaning)
-        for outcome in results.outcomes
-        if outcome.state in UNLEARNED_STATES
-    )
-    return [(LOOKS[state], why, amount) for (state, why), amount in counts.most_common()]
 
 
 def logs(results: Results, fit: Fit) -> tuple[Log, ...]:

@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from rocmprobe.model import Outcome, Results, read_results
 from rocmprobe.report import DOCUMENT, embedded, evidence, pytest_html_page, text, view
+from rocmprobe.report.identity import run_seconds
 from rocmprobe.report.size import CAP, FITS, Fit, clipped
 from rocmprobe.report.states import LOOKS, reason
 
@@ -195,7 +196,7 @@ def assemble(page: str, results: Results, fit: Fit) -> str:
     values = view.build(results, fit)
     packed, texts = embedded.results_data(results, fit), embedded.issue_texts(results)
     ours = _templates(fit).get_template("page.html.jinja").render(
-        **values, packed=packed and Markup(packed), texts=texts, packed_texts=Markup(embedded.pack(texts))
+        **values, packed=packed, texts=texts, packed_texts=embedded.pack(texts)
     )  # fmt: skip
     own_head = _head([script, theirs.rpartition("<script>")[2].partition("</script>")[0]])
     start = page[:head].replace("<html>", '<html lang="en">', 1).replace("<head>", f"<head>{own_head}", 1)
@@ -242,7 +243,7 @@ def tidy_junit(junit: str, results: Results) -> str:
     for suite in root.iter("testsuite"):
         suite.attrib.pop("hostname", None)
         suite.set("timestamp", text.one_line(results.started))
-        suite.set("time", f"{view.run_seconds(results):.3f}")
+        suite.set("time", f"{run_seconds(results):.3f}")
         properties = ET.Element("properties")
         for name, value in facts.items():
             ET.SubElement(properties, "property", name=name, value=text.one_line(value))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.model import DIRECTIONS, RUNGS, Outcome, Results
+from rocmprobe.model import DIRECTIONS, RUNGS, UNLEARNED_STATES, Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.states import LOOKS, Look, reason, worst
 
@@ -131,3 +131,13 @@ def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
     counts = Counter(outcome.state for outcome in outcomes)
     states = ", ".join(f"{counts[state]} {state}" for state in LOOKS if counts[state])
     return f"{groups} under {text.count(columns, 'setting')}: {states}."
+
+
+def unlearned(results: Results) -> list[tuple[Look, str, int]]:
+    """State, reason and count of what this run could not learn, most frequent first."""
+    counts = Counter(
+        (outcome.state, text.one_line(reason(outcome)) or LOOKS[outcome.state].meaning)
+        for outcome in results.outcomes
+        if outcome.state in UNLEARNED_STATES
+    )
+    return [(LOOKS[state], why, amount) for (state, why), amount in counts.most_common()]

@@ -8,7 +8,8 @@ import re
 from typing import Any
 
 from rocmprobe.model import Results
-from rocmprobe.report import text, view
+from rocmprobe.report import text
+from rocmprobe.report.identity import run_seconds
 
 _BLOB = re.compile(r'data-jsonblob="([^"]*)"')
 
@@ -18,7 +19,7 @@ def tidied(page: str, results: Results) -> str:
     # The policy blocks the handler, and a browser's console should stay clean; the report is complete.
     page = page.replace(' onclick="location.reload()"', "")
     page = re.sub(r'(<input [^>]*data-test-result="(\w+)")', r'\1 aria-label="Show \2"', page)
-    outcomes, took = text.count(len(results.outcomes), "outcome"), text.seconds(view.run_seconds(results))
+    outcomes, took = text.count(len(results.outcomes), "outcome"), text.seconds(run_seconds(results))
     # pytest-html times its own session, which here is the rendering.
     page = re.sub(
         r'(<p class="run-count">)[^<]*',
@@ -26,15 +27,16 @@ def tidied(page: str, results: Results) -> str:
         page,
         count=1,
     )
-    return _BLOB.sub(lambda match: f'data-jsonblob="{_packed(match[1])}"', page, count=1)
+    return _BLOB.sub(lambda match: f"data-jsonblob='{_packed(match[1])}'", page, count=1)
 
 
 def _packed(blob: str) -> str:
-    """pytest-html's data without spaces, and escaped no more than an attribute needs: it is a third of the page.
+    """pytest-html's data without spaces, in single quotes, since it is full of double ones: it is a third of
+    the page.
 
     The keys of its tests only group what belongs to one test.
     """
     data: dict[str, Any] = json.loads(html.unescape(blob))
     data["tests"] = dict(enumerate(data["tests"].values()))
-    packed = json.dumps(data, separators=(",", ":"))
-    return packed.replace("&", "&amp;").replace('"', "&#34;").replace("<", "&lt;")
+    packed = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return packed.replace("&", "&amp;").replace("'", "&#39;").replace("<", "&lt;")

@@ -106,4 +106,4 @@ def _words(cell: str) -> str:
 
 def pytest_html_results_table_html(report: Any, data: list[str]) -> None:
     row = report.row
-    data[:] = [f'{escape(row["reason"])} <a href=#{row["anchor"]}>evidence</a>']
+    data[:] = [f"{escape(row['reason'])} <a href=#{row['anchor']}>evidence</a>"]

@@ -10,8 +10,8 @@ CAP = 20_000_000
 
 @dataclass(frozen=True)
 class Fit:
-    """What is shown: characters of a value and of a line, lines of an outcome that failed, outcomes with their
-    evidence, outcomes in one row each, bytes of embedded data, and whether there are matrices."""
+    """What is shown: characters of a value and of a line, lines of an outcome that failed, outcomes with
+    their evidence, outcomes in one row each, bytes of embedded data, and whether there are matrices."""
 
     value: int
     width: int
@@ -29,8 +29,8 @@ FITS = (
     Fit(1000, 300, 20, 2_000, 10_000, 4_000_000, True, "all but the first lines of evidence and logs"),
     Fit(
         300, 200, 10, 500, 2_000, 0, False,
-        "all but the first lines of evidence and logs, the matrices, results.json itself, and outcomes beyond "
-        "the first 500 that failed and the first 2000 of the others",
+        "all but the first lines of evidence and logs, the matrices, results.json itself, and outcomes "
+        "beyond the first 500 that failed and the first 2000 of the others",
     ),
     Fit(
         80, 80, 3, 50, 100, 0, False,

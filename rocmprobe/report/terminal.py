@@ -12,7 +12,6 @@ from rich.text import Text
 
 from rocmprobe.judge.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model import Finding, Outcome, Results
-from rocmprobe.report.banners import banners
 from rocmprobe.report import changes, models, shapes_table, text, view
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS
 
@@ -22,7 +21,7 @@ _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 def render_run(results: Results, paths: Mapping[str, Path], console: Console) -> None:
     """Verdict, configuration to copy, findings, counts by state, and where the files are."""
-    for banner in banners(results, view.card(results.machine)):
+    for banner in view.banners(results):
         banner_line = styled(
             (f"{banner.title}: ", "bold magenta" if banner.kind == "simulated" else "bold yellow")
         )

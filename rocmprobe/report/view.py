@@ -25,8 +25,9 @@ from rocmprobe.report import (
     throughput,
     validation,
 )  # fmt: skip
-from rocmprobe.report.banners import banners, poses
-from rocmprobe.report.size import Fit
+from rocmprobe.report.banners import banners
+from rocmprobe.report.identity import card, identity, poses
+from rocmprobe.report.size import FITS, Fit
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -41,16 +42,6 @@ RUNG_WORDS = {
     "train": "Training step",
     "multi-gpu": "Several GPUs",
 }
-#: The identity strip: label, and the facts that may answer, best first.
-_IDENTITY = (
-    ("Kernel", ("kernel.release",)),
-    ("ROCm", ("rocm.version", "hip.version")),
-    ("HIP", ("capi.hip",)),
-    ("MIOpen", ("miopen.version", "capi.miopen")),
-    ("PyTorch", ("torch.version",)),
-    ("System", ("os.name",)),
-    ("CPU", ("cpu.name",)),
-)
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Rungs that are asked without PyTorch, too.
 _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
@@ -101,7 +92,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
     return {
         "results": results,
         "title": title(results),
-        "banners": banners(results, card(results.machine), fit),
+        "banners": banners(results, fit),
         "verdict": verdict,
         "verdict_word": VERDICT_WORDS[verdict] if recommendation else "No recommendation",
         "verdict_tone": VERDICT_TONES[verdict] if recommendation else "fault",
@@ -131,7 +122,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "facts": fact_rows(unlabelled(results.machine)),
         "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
-        "unlearned": evidence.unlearned(results),
+        "unlearned": matrix.unlearned(results),
         "against": changes.sentence(results.changes) if results.changes else "",
         "changes": changes.table(results.changes),
         "settings": results.settings,
@@ -143,26 +134,6 @@ def title(results: Results) -> str:
     words = VERDICT_WORDS[results.recommendation.verdict] if results.recommendation else "no recommendation"
     marker = "SIMULATED · " if results.simulated else ""
     return f"{marker}{words} · {card(results.machine)} · rocmprobe"
-
-
-def card(machine: Machine) -> str:
-    """What was tested, in a few words; the CPU where there is no GPU."""
-    names = [show_gpu_name(gpu) for gpu in machine.gpus]
-    if names:
-        return " + ".join(names)
-    return text.one_line(str(machine.value("cpu.name") or "CPU"), 60)
-
-
-def show_gpu_name(gpu: Gpu) -> str:
-    return str(gpu.name.value or gpu.native_isa.value or "unknown GPU")
-
-
-def first_value(machine: Machine, names: Sequence[str]) -> Any:
-    for name in names:
-        value = machine.value(name)
-        if value is not None:
-            return value
-    return None
 
 
 def sentence(results: Results) -> str:
@@ -185,40 +156,7 @@ def blocks(configuration: Configuration) -> list[Block]:
     return found
 
 
-def run_seconds(results: Results) -> float:
-    started, finished = text.moment(results.started), text.moment(results.finished)
-    if started and finished and (started.tzinfo is None) == (finished.tzinfo is None):
-        return (finished - started).total_seconds()
-    return sum(trial.seconds for trial in results.trials)
-
-
-def identity(results: Results) -> list[tuple[str, str]]:
-    """Label and value; unknown GPU values are said, unknown software is left to the facts table."""
-    machine = results.machine
-    rows = []
-    for index, gpu in enumerate(machine.gpus):
-        suffix = f" {index}" if len(machine.gpus) > 1 else ""
-        rows += [
-            (f"Card{suffix}", show_gpu_name(gpu)),
-            (f"Native ISA{suffix}", text.show(gpu.native_isa.value)),
-            (f"Effective ISA{suffix}", text.show(gpu.effective_isa.value)),
-            (f"VRAM{suffix}", text.bytes_(text.numeric(gpu.vram_bytes.value))),
-        ]
-    if not machine.gpus:
-        rows.append(("Card", "no GPU"))
-    for label, names in _IDENTITY:
-        value = first_value(machine, names)
-        if value is not None and not (label == "CPU" and machine.gpus):
-            rows.append((label, text.show(value)))
-    return [
-        *rows,
-        ("Date", text.date(results.started)),
-        ("rocmprobe", results.rocmprobe),
-        ("Run time", text.seconds(run_seconds(results))),
-    ]
-
-
-def device(results: Results, name: str, fit: Fit) -> Device:
+def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:
     mine = [outcome for outcome in results.outcomes if outcome.device == name]
     native, effective = mine[0].native_isa, mine[0].effective_isa
     isa = f"{native} as {effective}" if poses(native, effective) else native or ""
