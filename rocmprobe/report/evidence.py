@@ -229,10 +229,14 @@ def _label(outcome: Outcome) -> str:
 
 
 def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial]) -> Iterable[tuple[str, str]]:
+    late = ", died in teardown" if trial and trial.exit_crash else ""
+    ended = f", exit {trial.exit}{late}" if trial else ""
     yield "command", f"rocmprobe repro results.json {shlex.quote(text.one_line(outcome.id, 300))}"
-    if setting:
-        yield "variables", _under(setting)
-    yield "device", f"{outcome.device}, driver {outcome.driver}, {outcome.dtype}"
+    if setting and _under(setting):
+        yield "under", _under(setting)
+    yield "trial", f"{outcome.trial or 'none'}{ended}"
+    if outcome.driver != "torch":
+        yield "driver", outcome.driver
     known = outcome.expected
     if known:
         yield "came to", known.state
@@ -248,9 +252,6 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
         if getattr(outcome, name):
             yield name, text.show(getattr(outcome, name))
     yield from _attempts(outcome)
-    if trial:
-        late = ", died in teardown" if trial.exit_crash else ""
-        yield "trial", f"{trial.id}, exit {trial.exit}{late}"
 
 
 def _under(setting: Setting) -> str:
@@ -263,7 +264,7 @@ def _under(setting: Setting) -> str:
         parts.append("bypass")
     if setting.inherit_environment:
         parts.append("the user's own environment")
-    return " ".join(parts) or "none"
+    return " ".join(parts)
 
 
 def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:

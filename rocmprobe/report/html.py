@@ -27,6 +27,8 @@ from rocmprobe.report.states import LOOKS, reason
 
 _PLUGINS = ("pytest_html.plugin", "pytest_metadata.plugin", "rocmprobe.report.replay")
 _LIMIT_SECONDS = 300
+#: What indents elements: no line of a text begins with an angle bracket that is not escaped.
+_INDENT = re.compile(r"\n\s+(?=<)")
 #: Characters of evidence in JUnit, whose readers load all of it.
 _LONGREPR = 20_000
 
@@ -180,7 +182,7 @@ def _asset(name: str) -> str:
     return resources.files("rocmprobe.report").joinpath(name).read_text("utf-8")
 
 
-def assemble(page: str, results: Results, fit: Fit) -> str:
+def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
     """pytest-html's page with ours above it, in the order in which it is seen.
 
     Only HTML's own landmarks (head, body) are relied on, so that another pytest-html still fits.
@@ -198,6 +200,7 @@ def assemble(page: str, results: Results, fit: Fit) -> str:
     ours = _templates(fit).get_template("page.html.jinja").render(
         **values, packed=packed, texts=texts, packed_texts=embedded.pack(texts)
     )  # fmt: skip
+    ours = _INDENT.sub("\n", ours)
     own_head = _head([script, theirs.rpartition("<script>")[2].partition("</script>")[0]])
     start = page[:head].replace("<html>", '<html lang="en">', 1).replace("<head>", f"<head>{own_head}", 1)
     title = str(Markup.escape(text.one_line(values["title"])))
