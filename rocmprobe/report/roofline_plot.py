@@ -80,9 +80,7 @@ def _plot(best: Roof, series: dict[str, list[tuple[float, float]]], name: str, l
     low = min([bend, *(x for x, _ in placed)]) / 2
     high = max([bend, *(x for x, _ in placed)]) * 2
     line = [(x, min(best.flops, best.bytes * x)) for x in (low, bend, high)]
-    told = (
-        f"{label}: at most {text.number(best.flops / 1e9)} GFLOP/s and {text.number(best.bytes / 1e9)} GB/s"
-    )
+    rates = f"{text.number(best.flops / 1e9)} GFLOP/s and {text.number(best.bytes / 1e9)} GB/s"
     return plots.scatter(
         [(log10(x), log10(y)) for x, y in line],
         {each: [(log10(x), log10(y)) for x, y in places] for each, places in series.items()},
