@@ -164,6 +164,7 @@ def run_command(
     """
     from rich.console import Console
 
+    from rocmprobe.github_job import no_commands, tell
     from rocmprobe.report.terminal import render_run
     from rocmprobe.runner import run
     from rocmprobe.runner.leftovers import remove_leftovers
@@ -185,17 +186,20 @@ def run_command(
         run.resume(folder, retry_aborted, options["libraries"])
     else:
         folder = run.begin(options_of(expected, options), out, derived(expected), baseline).resolve()
-    code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
-    if code == INTERNAL:
-        return code
-    results = read_results(folder / "results.json")
-    render_run(
-        results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
-    )
+    with no_commands(os.environ):
+        code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
+        if code == INTERNAL:
+            return code
+        results = read_results(folder / "results.json")
+        render_run(
+            results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
+        )
+        holds = expected is None or code == INTERRUPTED or verified(expected, results, console)
+    tell(results, os.environ)
     if code == INTERRUPTED:
         return code
     if expected:
-        return OK if verified(expected, results, console) else FINDINGS
+        return OK if holds else FINDINGS
     return _exit_code(results, fail_on)
 
 
@@ -327,21 +331,38 @@ def explain_command(
 @main.command("report")
 @click.argument("results", type=click.Path(path_type=Path))
 @click.option(
-    "--format", "form", type=click.Choice(("html", "json", "junit")), default="html", show_default=True
-)
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Where to (default: beside the results).")
+    "--format", "form", type=click.Choice(("html", "md", "json", "junit", "issue")), default="html",
+    show_default=True,
+)  # fmt: skip
+@click.option("--for", "tracker", type=click.Choice(("miopen", "rocm", "pytorch", "ultralytics")),
+              help="With --format issue: whose form is filled in (default: miopen).")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path),
+              help="Where to (default: beside the results; md and issue: the terminal).")  # fmt: skip
 @_answering
-def report_command(results: Path, form: str, output: Optional[Path]) -> int:
+def report_command(results: Path, form: str, tracker: Optional[str], output: Optional[Path]) -> int:
     """Make the report of a run again, from its results.json or from the folder of a run that died.
 
+    An issue is one failure, the gravest, in the fields of a tracker's form (docs/attaching.md).
+
     \b
-    Example:
+    Examples:
       rocmprobe report reports/latest/results.json -o report.html
+      rocmprobe report reports/latest/results.json --format issue --for pytorch
     """
     from rocmprobe.report import finish
 
+    if tracker and form != "issue":
+        raise BadInput(f"--for {tracker} goes with --format issue; add it, or leave --for out")
     try:
-        path = finish.paper(results, form, output)
+        if form in finish.TEXTS:
+            text = finish.told(results, form, tracker or "miopen")
+            if output is None:
+                click.echo(text, nl=False)
+                return OK
+            path = output
+            path.write_text(text, "utf-8")
+        else:
+            path = finish.paper(results, form, output)
     except OSError as error:
         raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
     click.echo(path)

@@ -54,8 +54,8 @@ def _toml(value: Any) -> str:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without what the pytest that runs it has put there."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    """This process's environment without what the pytest that runs it has put there, and GitHub."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GITHUB_"))}
     return {**own, **(extra or {})}
 
 

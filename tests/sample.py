@@ -427,20 +427,20 @@ _CLOSED = (
 )  # fmt: skip
 
 
-def hostile(results: Results) -> Any:
-    """``results`` as JSON data with every free string, and every free key, made hostile."""
+def hostile(results: Results, added: str = HOSTILE) -> Any:
+    """``results`` as JSON data with ``added`` to every free string, and to every free key."""
     data = to_json(results)
     named = ("env", "facts", "variables", "numerics", "timings", "memory", "per")
 
     def spoil(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
-            added = {name + HOSTILE: spoil(item) for name, item in value.items()} if key in named else {}
-            return {**{name: spoil(item, name) for name, item in value.items()}, **added}
+            more = {name + added: spoil(item) for name, item in value.items()} if key in named else {}
+            return {**{name: spoil(item, name) for name, item in value.items()}, **more}
         if isinstance(value, (list, tuple)):
             return [spoil(item, key) for item in value]
         # The names below keep the page's parts alive: the ladder and the validation look for them.
         if isinstance(value, str) and key not in _CLOSED and value not in ("default", "bypass"):
-            return value + HOSTILE
+            return value + added
         return value
 
     return spoil(data)

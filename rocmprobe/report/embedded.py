@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Optional
 
 from markupsafe import Markup
 
-from rocmprobe.model import BadInput, Results, to_json
+from rocmprobe.model import Results, to_json
+from rocmprobe.report.failure import TRACKERS, failures
+from rocmprobe.report.issue import issue_block
+from rocmprobe.report.markdown import markdown
 from rocmprobe.report.size import Fit
 
-_TRACKERS = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
+_NAMES = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
 
 
 def results_data(results: Results, fit: Fit) -> Optional[Markup]:
@@ -24,25 +25,10 @@ def results_data(results: Results, fit: Fit) -> Optional[Markup]:
 
 
 def issue_texts(results: Results) -> dict[str, str]:
-    """By what it is for, the text to paste there; a tracker that has nothing to be told is left out."""
-    texts = {}
-    for name, write in _writers().items():
-        try:
-            texts[name] = write(results)
-        except BadInput:
-            continue
-    return texts
-
-
-def _writers() -> dict[str, Callable[[Results], str]]:
-    from rocmprobe.report.markdown import markdown
-
-    try:
-        from rocmprobe.report.issue import issue_block
-    except ImportError:
-        return {"Markdown": markdown}
-    blocks = {name: partial(issue_block, tracker=tracker) for tracker, name in _TRACKERS.items()}
-    return {**blocks, "Markdown": markdown}
+    """By what it is for, the text to paste there; where nothing failed there is the Markdown only."""
+    trackers = TRACKERS if failures(results) else ()
+    blocks = {_NAMES.get(tracker, tracker): issue_block(results, tracker) for tracker in trackers}
+    return {**blocks, "Markdown": markdown(results)}
 
 
 def pack(data: Any) -> Markup:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.judge.evidence import failed, tells_of_convolution
 from rocmprobe.model import RUNGS, BadInput, Outcome, Results, Setting, Trial
 from rocmprobe.problems import source_of
-from rocmprobe.report.repro import driver_line, script
+from rocmprobe.report.repro import child_variables, driver_line, script
 from rocmprobe.report.states import LOOKS
 
 TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
@@ -22,20 +22,21 @@ _TRIED = 50
 
 @dataclass(frozen=True)
 class Failure:
-    """One failed outcome and its setting, with a stand-alone script (or why there is none) and the line for
-    MIOpenDriver; ``others`` failed besides."""
+    """One failed outcome and its setting, with a stand-alone script (or why there is none), the line for
+    MIOpenDriver, and the variables that its process was given; ``others`` failed besides."""
 
     outcome: Outcome
     setting: Setting
     script: str
     no_script: str
     driver: str
+    variables: Mapping[str, str]
     others: tuple[Outcome, ...]
 
     @property
     def state(self) -> str:
-        """What it came to: of one that was expected to fail, what it failed with."""
-        return self.outcome.expected.state if self.outcome.expected else self.outcome.state
+        """What it came to."""
+        return state_of(self.outcome)
 
     @property
     def message(self) -> str:
@@ -46,22 +47,19 @@ class Failure:
 
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
     """The failure that matters most to ``tracker``: under the setting nearest to PyTorch as it comes, the
-    worst state, low on the ladder, in float32; of those alike, one that a script can reproduce, for
-    Ultralytics one of YOLO's own layers. None where nothing failed that is the tracker's matter: settings of
-    rocmprobe's own bypass and what the CPU does for a GPU are nobody's, and MIOpen's are those that enter it.
+    worst state; of those that share it one that a script can reproduce, low on the ladder, in float32, and
+    for Ultralytics one of YOLO's own layers. None where nothing failed that is the tracker's matter: settings
+    of rocmprobe's own bypass and what the CPU does for a GPU are nobody's, and MIOpen's are those that enter
+    it.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
-    found = [
-        outcome
-        for outcome in failures(results)
-        if outcome.setting in settings and _concerns(results, outcome, settings[outcome.setting], tracker)
-    ]
+    found = concerning(results, tracker)
     if not found:
         return None
 
     def rank(outcome: Outcome) -> tuple[object, ...]:
-        state = outcome.expected.state if outcome.expected else outcome.state
+        state = state_of(outcome)
         return (
             outcome.driver != "torch",
             outcome.setting != "default",
@@ -74,10 +72,25 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
         )
 
     ranked = sorted(found, key=rank)
-    nearest = [each for each in ranked if each.setting == ranked[0].setting][:_TRIED]
-    made = (_failure(results, each, settings[each.setting], ranked) for each in nearest)
+    alike = [each for each in ranked if rank(each)[:5] == rank(ranked[0])[:5]][:_TRIED]
+    made = (_failure(results, each, settings[each.setting], ranked) for each in alike)
     first = next(made)
     return first if first.script else next((each for each in made if each.script), first)
+
+
+def state_of(outcome: Outcome) -> str:
+    """What it came to: of one that was expected to fail, what it failed with."""
+    return outcome.expected.state if outcome.expected else outcome.state
+
+
+def concerning(results: Results, tracker: str) -> list[Outcome]:
+    """The failures that are a matter of ``tracker``."""
+    settings = {setting.name: setting for setting in results.settings}
+    return [
+        outcome
+        for outcome in failures(results)
+        if outcome.setting in settings and _concerns(results, outcome, settings[outcome.setting], tracker)
+    ]
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
@@ -103,16 +116,18 @@ def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str
 
 
 def _failure(results: Results, outcome: Outcome, setting: Setting, ranked: list[Outcome]) -> Failure:
-    code, why = "", ""
+    code, why, variables = "", "", {}
     try:
         code = script(results, outcome)
     except BadInput as error:
         why = str(error)
     try:
         driver = driver_line(results, outcome)
+        variables = dict(child_variables(results, outcome, setting))
     except BadInput as error:
         driver = f"no MIOpenDriver line: {error}"
-    return Failure(outcome, setting, code, why, driver, tuple(each for each in ranked if each is not outcome))
+    others = tuple(each for each in ranked if each is not outcome)
+    return Failure(outcome, setting, code, why, driver, variables, others)
 
 
 def same_question(results: Results, outcome: Outcome) -> dict[str, Outcome]:
@@ -122,7 +137,7 @@ def same_question(results: Results, outcome: Outcome) -> dict[str, Outcome]:
     return {
         each.setting: each
         for each in results.outcomes
-        if _question(each) == _question(outcome) and each.setting != outcome.setting and each.setting not in own
+        if _question(each) == _question(outcome) and each.setting not in (outcome.setting, *own)
     }
 
 

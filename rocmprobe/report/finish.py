@@ -12,9 +12,13 @@ from rocmprobe.judge.judged import judged
 from rocmprobe.model import Results, read_results, to_json, write_results
 from rocmprobe.redact import census
 from rocmprobe.report import html
+from rocmprobe.report.issue import issue_block
+from rocmprobe.report.markdown import markdown
 from rocmprobe.runner import run
 
 _NAMES = {"html": "report.html", "json": "results.json", "junit": "junit.xml"}
+#: Forms that are a text to paste; they go to the terminal unless a file is named.
+TEXTS = ("md", "issue")
 
 
 def finish(folder: Path) -> Results:
@@ -35,7 +39,7 @@ def paper(source: Path, form: str, output: Optional[Path]) -> Path:
     Raises BadInput for a source that holds no results.
     """
     folder = source if source.is_dir() else source.parent
-    results = _gathered(source) if source.is_dir() else read_results(source)
+    results = _read(source)
     target = output or folder / _NAMES[form]
     with tempfile.TemporaryDirectory(prefix="rocmprobe-") as name:
         scratch = Path(name)
@@ -44,6 +48,20 @@ def paper(source: Path, form: str, output: Optional[Path]) -> Path:
             html.write(scratch / _NAMES["json"], scratch / _NAMES["html"], scratch / _NAMES["junit"])
         shutil.copyfile(scratch / _NAMES[form], target)
     return target
+
+
+def told(source: Path, form: str, tracker: str) -> str:
+    """One form of ``TEXTS`` of ``source``, a results.json or the folder of a run; of "issue", that for
+    ``tracker``.
+
+    Raises BadInput for a source that holds no results.
+    """
+    results = _read(source)
+    return markdown(results) if form == "md" else issue_block(results, tracker)
+
+
+def _read(source: Path) -> Results:
+    return _gathered(source) if source.is_dir() else read_results(source)
 
 
 def _gathered(folder: Path) -> Results:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from rocmprobe.model import Outcome, Results, read_results
 from rocmprobe.report import DOCUMENT, embedded, evidence, pytest_html_page, text, view
-from rocmprobe.report.identity import run_seconds
+from rocmprobe.report.junit import tidied
 from rocmprobe.report.size import CAP, FITS, Fit, clipped
 from rocmprobe.report.states import LOOKS, reason
 
@@ -42,9 +42,10 @@ def write(results_path: Path, html_path: Path, junit_path: Optional[Path] = None
     results = read_results(results_path)
     page, junit = "", ""
     for fit in FITS:
-        theirs, replayed = _replayed(results, fit)
-        # Only the page may have to leave out anything.
-        junit = junit or tidy_junit(replayed, results)
+        shown = rows(results)[: fit.rows]
+        theirs, replayed = _replayed(results, shown)
+        # Only the page may have to leave out outcomes.
+        junit = junit or tidied(replayed, shown, results)
         page = assemble(theirs, results, fit)
         if len(page.encode()) <= CAP:
             break
@@ -53,13 +54,13 @@ def write(results_path: Path, html_path: Path, junit_path: Optional[Path] = None
         _put(junit_path, junit)
 
 
-def _replayed(results: Results, fit: Fit) -> tuple[str, str]:
+def _replayed(results: Results, shown: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """pytest-html's page and pytest's JUnit."""
     with tempfile.TemporaryDirectory(prefix="rocmprobe-report-") as name:
         folder = Path(name)
         document = {
             "environment": {label: text.one_line(value) for label, value in view.identity(results)},
-            "rows": rows(results)[: fit.rows],
+            "rows": shown,
         }
         (folder / DOCUMENT).write_text(json.dumps(document), "utf-8")
         _replay(folder)
@@ -81,6 +82,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
         found.append(
             {
                 "name": name,
+                "group": group,
                 "nodeid": f"{group}::{name}",
                 "state": outcome.state,
                 "outcome": look.pytest,
@@ -230,28 +232,6 @@ def _head(scripts: list[str]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
     )
-
-
-def tidy_junit(junit: str, results: Results) -> str:
-    """JUnit with the run's date and time instead of the rendering's, and without a host name."""
-    root = ET.fromstring(junit)  # noqa: S314 - written by pytest a moment ago
-    root.set("name", "rocmprobe")
-    recommendation = results.recommendation
-    facts = {
-        "rocmprobe": results.rocmprobe,
-        "simulated": results.simulated or "no",
-        "verdict": recommendation.verdict if recommendation else "unknown",
-        **dict(view.identity(results)),
-    }
-    for suite in root.iter("testsuite"):
-        suite.attrib.pop("hostname", None)
-        suite.set("timestamp", text.one_line(results.started))
-        suite.set("time", f"{run_seconds(results):.3f}")
-        properties = ET.Element("properties")
-        for name, value in facts.items():
-            ET.SubElement(properties, "property", name=name, value=text.one_line(value))
-        suite.insert(0, properties)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _put(path: Path, content: str) -> None:

@@ -12,15 +12,19 @@ from collections.abc import Iterable, Sequence
 from rocmprobe.report import text
 
 #: What may stand outside of code: letters and numbers with the punctuation of prose.
-_PROSE = re.compile(r"[^\W_]+(?:[-'’.,%+/×·…][^\W_]+)*%?|[-–—+×·=…]|[0-9]+(?:\.[0-9]+)?")
+_PROSE = re.compile(r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*%?|[-\u2013\u2014+\xd7\xb7=\u2026]")
 #: Of these, what GitHub links: addresses, commits, issues.
-_LINKED = re.compile(r"(?i)www\..*|gh-[0-9]+|[0-9a-f]{7,40}")
-_AROUND = re.compile(r"([(\"'“‘]*)(.*?)([)\"'”’.,;:!?…]*)")
+_LINKED = re.compile(r"(?i)\b(?:www\.|gh-[0-9]|[0-9a-f]{7,40}\b)")
+_AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
 #: What begins a list where it begins a line.
-_MARKER = re.compile(r"[-+=–—]+|[0-9]+[.)]")
+_MARKER = re.compile(r"[-+=]+|[0-9]+[.)]")
 #: Code as our own sentences have it.
 _QUOTED = re.compile(r"`([^`]+)`")
-_FIRST_LINES = 0.25
+_FIRST = 0.25
+#: Characters that the mark of a cut may need.
+_MARK = 60
+#: The longer a run of backticks, the longer what has to stand around it; such a run says nothing.
+_TICKS = re.compile("`{10,}")
 
 
 def words(foreign: str, limit: int = 400) -> str:
@@ -43,7 +47,7 @@ def _word(word: str, first: bool) -> str:
         return code(word)
     match = _AROUND.fullmatch(word)
     before, core, after = match.groups() if match else ("", word, "")
-    if not core or (_PROSE.fullmatch(core) and not _LINKED.fullmatch(core)):
+    if not core or (_PROSE.fullmatch(core) and not _LINKED.search(core)):
         return word
     return f"{before}{code(core)}{after}"
 
@@ -56,7 +60,7 @@ def code(foreign: str, limit: int = 400) -> str:
 
 def _line(foreign: str, limit: int) -> str:
     # A log's line may have megabytes; to clean all of it for its beginning would take seconds.
-    return text.one_line(str(foreign)[: 8 * limit], limit)
+    return _TICKS.sub("```…", text.one_line(str(foreign)[: 8 * limit], limit))
 
 
 def _span(piece: str) -> str:
@@ -72,9 +76,9 @@ def _longest(body: str) -> int:
 
 
 def fence(foreign: str, language: str = "", limit: int = 4000) -> str:
-    """A block of code that nothing in ``foreign`` can close; what it has above ``limit`` characters is cut out
-    of its middle."""
-    body = cut(text.plain(cut(foreign, limit)).strip("\n"), limit)
+    """A block of code that nothing in ``foreign`` can close; what it has above ``limit`` characters is cut
+    out of its middle."""
+    body = _TICKS.sub("```…", cut(text.plain(cut(foreign.strip("\n"), limit)), limit))
     ticks = "`" * max(3, _longest(body) + 1)
     return f"{ticks}{language}\n{body}\n{ticks}"
 
@@ -94,9 +98,9 @@ def cut(body: str, limit: int) -> str:
     between them a line that says how much is missing."""
     if len(body) <= limit:
         return body
-    mark = f"\n[... {len(body) - limit} characters and more cut here ...]\n"
-    room = max(limit - len(mark), 0)
-    head = int(room * _FIRST_LINES)
+    room = max(limit - _MARK, 0)
+    head = int(room * _FIRST)
+    mark = f"\n[... {len(body) - room} characters cut here ...]\n"
     return body[:head] + mark + body[len(body) - (room - head) :]
 
 

@@ -115,8 +115,8 @@ def against(results: Results, most: int = 50) -> Iterator[str]:
 def counts(results: Results) -> str:
     """How many outcomes came to which state."""
     found = Counter(outcome.state for outcome in results.outcomes)
-    states = ", ".join(f"{look.symbol} {found[state]} {state}" for state, look in LOOKS.items() if found[state])
-    return f"{text.count(len(results.outcomes), 'outcome')}: {states or 'none'}."
+    states = [f"{look.symbol} {found[state]} {state}" for state, look in LOOKS.items() if found[state]]
+    return f"{text.count(len(results.outcomes), 'outcome')}: {', '.join(states) or 'none'}."
 
 
 def _device(device: view.Device) -> Iterator[str]:
@@ -127,8 +127,8 @@ def _device(device: view.Device) -> Iterator[str]:
         yield f"The ladder{asked}. {words(ladder.caption)}"
         rows = [(rung.name, _look(rung.look), rung.detail) for rung in ladder.rungs]
         yield table(("rung", "state", "of them"), rows)
-    tables = ("Convolution", device.matrix), ("Problem matrix", device.problem_matrix), ("Layers", device.layers)
-    for name, tabled in tables:
+    tables = {"Convolution": device.matrix, "Problem matrix": device.problem_matrix, "Layers": device.layers}
+    for name, tabled in tables.items():
         if tabled:
             yield folded(f"{name}: settings and what came of them", _matrix(tabled))
 
@@ -212,7 +212,7 @@ def _environment(results: Results) -> Iterator[str]:
         inner = table(("fact", "value", "source"), map(_fact, facts), _ROWS)
         yield folded(f"{text.count(len(facts), 'fact')}, each with its source", inner)
     if results.redacted:
-        kinds = ", ".join(f"{amount} × {words(kind, 40)}" for kind, amount in results.redacted.items())
+        kinds = ", ".join(f"{words(kind, 40)} {amount}" for kind, amount in results.redacted.items())
         yield f"Replaced by placeholders before this was written: {kinds}."
 
 

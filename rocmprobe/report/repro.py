@@ -114,7 +114,7 @@ def _function(asked: Question) -> list[str]:
 
 def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) -> list[str]:
     """The lines that make the setting hold, with the import of torch where it has to stand."""
-    values = {name: json.dumps(value) for name, value in _variables(results, outcome, setting)}
+    values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
     own = _backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
     if own:
         values.update({name: "tempfile.mkdtemp()" for name in _OWN_FOLDERS if name not in setting.env})
@@ -188,8 +188,8 @@ def _compared(asked: Question) -> list[str]:
     ]
 
 
-def _variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
-    """What the child had set: the setting's variables, and those of the user's that reach a child.
+def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
+    """Name and value of what the child had set: the setting's variables, and the user's that reach a child.
 
     What was redacted cannot be set again, and what the dynamic loader reads is set too late in a script.
     """
@@ -263,7 +263,9 @@ def driver_line(results: Results, outcome: Outcome) -> str:
         line, why = convolution_line(problem_of(outcome), outcome.direction or "fwd", version, immediate)
     if why:
         return f"no MIOpenDriver line: {why}"
-    values = [f"{name}={shlex.quote(_ascii(value))}" for name, value in _variables(results, outcome, setting)]
+    values = [
+        f"{name}={shlex.quote(_ascii(value))}" for name, value in child_variables(results, outcome, setting)
+    ]
     return " ".join([*values, line])
 
 

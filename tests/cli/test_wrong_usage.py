@@ -73,6 +73,8 @@ WRONG: dict[str, tuple[int, str, Make]] = {
     "report of a broken file": (2, "not JSON", lambda at: ["report", written(at / "results.json", "{")]),
     "report of another version": (2, "schema_version is 9",
                                   lambda at: ["report", results(at, schema_version=9)]),
+    "an issue's tracker for a page": (2, "--format issue",
+                                      lambda at: ["report", results(at), "--for", "rocm"]),
     "report of a folder": (2, "name the folder of a run", lambda at: ["report", at]),
     "report to nowhere": (2, "name another file",
                           lambda at: ["report", results(at), "-o", at / "none" / "report.html"]),

@@ -18,7 +18,11 @@ from rich.console import Console
 from rocmprobe import redact
 from rocmprobe.judge.machine import machine_findings
 from rocmprobe.model import Fact, Machine, Results, from_json, to_json
+from rocmprobe.report.failure import TRACKERS
+from rocmprobe.report.github import summary, workflow_commands
 from rocmprobe.report.glance import render_machine
+from rocmprobe.report.issue import issue_block
+from rocmprobe.report.markdown import markdown
 from rocmprobe.report.terminal import render_run
 
 hexadecimal = st.text("0123456789abcdef", min_size=12, max_size=12)
@@ -33,6 +37,8 @@ planted = st.one_of(
     st.uuids().map(lambda uuid: (str(uuid), "UUID={}")),
     hexadecimal.map(lambda digits: (f"ghp_{digits * 3}", "token {}")),
 )
+
+SERIAL = "K7XX01234567890"
 
 
 @pytest.fixture
@@ -52,9 +58,9 @@ def saying(line: str) -> Results:
     attempts = tuple(dataclasses.replace(attempt, message=line) for attempt in broken.attempts)
     broken = dataclasses.replace(broken, evidence=(line, line), attempts=attempts)
     trials = tuple(dataclasses.replace(trial, log=line) for trial in results.trials)
-    machine = Machine(
-        results.machine.gpus, {"x": Fact(line, line), "y": Fact(None, line)}, {"V": Fact([line])}
-    )
+    told = {"x": Fact(line, line), "y": Fact(None, line), "rocm.version": Fact(None, line)}
+    told["board.serial"] = Fact(SERIAL)
+    machine = Machine(results.machine.gpus, told, {"V": Fact([line])})
     return dataclasses.replace(results, machine=machine, trials=trials, outcomes=(broken,))
 
 
@@ -69,5 +75,8 @@ def test_no_medium_shows_an_identifier(identity: None, found: list[tuple[str, st
     with tempfile.TemporaryDirectory() as folder:
         rendered = render(results, Path(folder))
         media = [path.read_text("utf-8") for path in (rendered.results, rendered.page, rendered.junit)]
+    media += [markdown(results), summary(results), *workflow_commands(results)]
+    media += [issue_block(results, tracker) for tracker in TRACKERS]
+    named = [SERIAL, *(identifier for identifier, _ in found)]
     for medium in (*media, screen.file.getvalue()):
-        assert [identifier for identifier, _ in found if identifier in medium] == []
+        assert [identifier for identifier in named if identifier in medium] == []

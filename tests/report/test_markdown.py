@@ -1,0 +1,147 @@
+"""The report as Markdown: what it says, and that nothing which a results file says becomes more than text."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import sample
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from markdown_reading import faults, fences, headings
+
+from rocmprobe.model import Results, from_json
+from rocmprobe.report import inert, junit, markdown
+from rocmprobe.report.failure import TRACKERS
+from rocmprobe.report.github import summary
+from rocmprobe.report.issue import LIMIT, issue_block
+from rocmprobe.report.markdown import markdown as report
+
+#: Beside what attacks a page, what Markdown and GitHub act upon.
+HOSTILE = (
+    f"{sample.HOSTILE} @octocat #123 GH-7 octo/cat#9 1234567deadbeef https://evil.example www.evil.example "
+    ":tada: [a](javascript:alert(4)) ![i](x) `` ` ``` ~~~ | \\| a|b </details> <!-- *b* __c__ ~~d~~ $e$ # h\n"
+    "# heading\n---\n===\n> quoted\n- item\n1. item\n    code\n```\n~~~\n</details>\n<details open>\n"
+)
+FRAGMENTS = [
+    *HOSTILE.split(" "), *"`|<>@#*_[]()!\\~$&:-=+.\n\t ", "``", "```", "\n\n", "\r\n", "\u2028", "\x00",
+    "\x1b[0m", "word", "12", "1.", "a_b", "\ud800", "é", "\U0001d4b3", "\u200b", "\ufeff",
+]  # fmt: skip
+foreign = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=4)), max_size=24).map("".join)
+FORMS = {
+    "report": report,
+    "summary": summary,
+    **{tracker: lambda results, name=tracker: issue_block(results, name) for tracker in TRACKERS},
+}
+LIMITS = {"report": markdown.LIMIT, **dict.fromkeys(TRACKERS, LIMIT)}
+
+
+@given(foreign)
+@settings(max_examples=100, deadline=None)
+def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
+    row = [inert.words(text), inert.code(text), "x"]
+    document = "\n\n".join(
+        [
+            inert.words(text), f"- {inert.words(text)}", f"> **Note:** {inert.words(text)}",
+            f"### {inert.code(text)}, {inert.words(text)}.", inert.table(("a", "b", "c"), [row, row]),
+            inert.folded("Log", f"{inert.fence(text)}\n\n{inert.lines([text, text], 1)}"), "end",
+        ]
+    )  # fmt: skip
+    assert faults(document) == []
+    assert len(headings(document)) == 1
+
+
+@given(st.text("ab`\n|", max_size=200), st.integers(80, 120))
+@settings(max_examples=60, deadline=None)
+def test_a_fence_holds_what_was_said_or_marks_the_cut(text: str, limit: int) -> None:
+    ((_, content),) = fences(inert.fence(text, limit=limit))
+    said = text.strip("\n")
+    if len(said) > limit:
+        assert "characters cut here" in content
+        assert len(content) <= limit + 1
+    elif "`" * 10 not in said:
+        assert content.rstrip("\n") == said
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("made", [sample.rdna1, sample.expected, sample.healthy_cpu])
+def test_hostile_results_make_the_same_document(made, form: str) -> None:
+    benign, hostile = made(), from_json(Results, sample.hostile(made(), HOSTILE))
+    usual, spoiled = FORMS[form](benign), FORMS[form](hostile)
+    assert faults(usual) == []
+    assert faults(spoiled) == []
+    assert len(headings(spoiled)) == len(headings(usual))
+    assert len(spoiled) <= LIMITS.get(form, 60_000)
+
+
+@given(foreign)
+@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+def test_any_text_in_every_place_of_the_results(text: str) -> None:
+    results = from_json(Results, sample.hostile(sample.rdna1(), text))
+    for form in FORMS.values():
+        assert faults(form(results)) == []
+
+
+def test_lines_of_ten_megabytes_are_cut_and_the_cut_is_marked() -> None:
+    line = "x`|<@a " * (10 * 2**20 // 7)
+    results = sample.rdna1()
+    broken = dataclasses.replace(
+        results.outcomes[7], state="crash", evidence=(line,), trial=results.trials[0].id
+    )
+    finding = dataclasses.replace(results.findings[0], title=line, advice=line, evidence=(line,))
+    trials = tuple(dataclasses.replace(trial, log=line) for trial in results.trials)
+    long = dataclasses.replace(
+        results, outcomes=(broken,), findings=(finding,) * 60, trials=trials,
+        simulated=line, problems=(),
+    )  # fmt: skip
+    for form, made in FORMS.items():
+        document = made(long)
+        assert len(document) <= LIMITS.get(form, 60_000)
+        assert faults(document) == []
+    assert "cut here" in issue_block(long, "rocm")
+    assert "cut here" in report(long)
+
+
+def test_the_report_says_what_the_page_says() -> None:
+    results = sample.rdna1()
+    document = report(results)
+    assert headings(document)[0] == "rocmprobe: Bypass · AMD Radeon RX 5600 XT"
+    assert "**SIMULATED:**" in document.split("\n\n")[1]
+    assert "ISA override" in document
+    assert results.recommendation is not None
+    assert ("sh", "export HSA_OVERRIDE_GFX_VERSION=10.3.0\n") in fences(document)
+    assert ("python", f"{results.recommendation.configuration.code}\n") in fences(document)
+    for found in results.findings:
+        assert found.title in document
+        assert all(line in document for line in found.evidence)
+    assert "✕ error" in document
+    assert "nothing ran on RDNA1" in document
+    assert "the GPU itself: the machine was simulated" in document
+    assert "any AMD GPU: this run asked none" in report(sample.healthy_cpu())
+
+
+def test_without_a_recommendation_there_still_is_a_report() -> None:
+    document = report(dataclasses.replace(sample.rdna1(), recommendation=None, findings=(), partial=True))
+    assert "No recommendation" in headings(document)[0]
+    assert "Partial run" in document
+    assert faults(document) == []
+
+
+def test_junit_is_cut_and_keeps_its_names() -> None:
+    results = sample.healthy_cpu()
+    rows = [{"group": "a.b", "name": "x::y[z]", "seconds": -1.0}, {"group": "c", "name": "d", "seconds": 2.0}]
+    said = "y" * 30_000
+    case = f'<testcase classname="?" name="?" time="9"><failure message="{said}">{said}</failure></testcase>'
+    written = f'<testsuites><testsuite hostname="me" timestamp="?">{case}{case}</testsuite></testsuites>'
+    root = junit.ET.fromstring(junit.tidied(written, rows, dataclasses.replace(results, started="once")))
+    (suite,) = root
+    assert not {"hostname", "timestamp"} & set(suite.attrib)
+    cases = list(root.iter("testcase"))
+    assert [each.attrib["name"] for each in cases] == ["x::y[z]", "d"]
+    assert [each.attrib["classname"] for each in cases] == ["a.b", "c"]
+    assert [float(each.attrib["time"]) for each in cases] == [0, 2]
+    (failure,) = cases[0]
+    assert len(failure.attrib["message"]) <= 1000
+    assert failure.text is not None
+    assert len(failure.text) <= 20_000
+    assert "cut here" in failure.text
