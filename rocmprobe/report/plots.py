@@ -100,6 +100,7 @@ def scatter(
         width=_WIDTH,
         height=_SCATTER_HEIGHT,
         margin=_MARGIN,
+        margin_right=4 * _MARGIN,
         dots_size=4,
         x_title=axes[0],
         y_title=axes[1],

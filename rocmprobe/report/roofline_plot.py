@@ -87,5 +87,5 @@ def _plot(best: Roof, series: dict[str, list[tuple[float, float]]], name: str, l
         name,
         f"{label}: at most {rates}; {text.count(len(placed), 'point')}",
         ("FLOP per byte", "GFLOP/s"),
-        (lambda x: text.number(10**x), lambda y: text.number(10**y / 1e9)),
+        (lambda x: f"{10**x:g}", lambda y: f"{10 ** (y - 9):g}"),
     )
