@@ -201,6 +201,7 @@ class _Entries:
         self._trials = {trial.id: trial for trial in results.trials}
         alike = enumerate(_alike(results.trials).values())
         self._logs = {trial.id: _log(number) for number, same in alike for trial in same}
+        self._several = len({outcome.device for outcome in results.outcomes}) > 1
         self._told: dict[tuple[str, ...], str] = {}
 
     def entry(self, position: int, outcome: Outcome) -> Entry:
@@ -210,7 +211,7 @@ class _Entries:
         first = self._told.setdefault(lines, own) if lines else own
         return Entry(
             anchor=own,
-            label=_label(outcome),
+            label=_label(outcome) + (f" · {outcome.device}" if self._several else ""),
             look=LOOKS[outcome.state],
             hint=text.one_line(reason(outcome), 120),
             arch=arch(outcome),

@@ -33,7 +33,7 @@ FITS = (
         "beyond the first 500 that failed and the first 2000 of the others",
     ),
     Fit(
-        80, 80, 3, 50, 100, 0, False,
+        200, 80, 3, 50, 100, 0, False,
         "nearly all evidence and logs, the matrices, results.json itself, and all but a few outcomes",
     ),
 )  # fmt: skip

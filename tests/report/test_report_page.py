@@ -344,7 +344,7 @@ def test_above_the_cap_it_is_said_what_was_left_out(tmp_path: Path, monkeypatch:
     rendered = render(results, tmp_path)
     banner = re.search(r'class="banner shortened".*', rendered.html)
     assert banner
-    assert "leaves out" in banner[0]
+    assert "results.json itself" in banner[0]
     assert rendered.page.stat().st_size < 400_000
     assert "disabled" in re.search(r'<button[^>]*id="save-json"[^>]*>', rendered.html)[0]  # type: ignore[index]
     assert rendered.junit.read_text("utf-8").count("<testcase ") == 300
@@ -389,7 +389,7 @@ def test_findings_explain_their_cause_once(tmp_path: Path) -> None:
     twice = (*results.findings[:1] * 2, results.findings[-1])
     page = render(dataclasses.replace(results, findings=twice), tmp_path).html
     about = cause("miopen-no-solver")
-    assert page.count(str(Markup.escape(about.explanation))) == 1
+    assert page.count(str(Markup.escape(about.explanation[:60]))) == 1
     assert page.count(f'href="{about.links[0]}"') == 1
     assert page.count("About this cause") == 1, "nothing is known of the other"
 
