@@ -339,15 +339,16 @@ def test_standard_run_stays_small(tmp_path: Path) -> None:
 
 
 def test_above_the_cap_it_is_said_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = sample.repeated(sample.rdna1(), 300)
-    monkeypatch.setattr(html, "CAP", 400_000)
+    cap = 260_000
+    monkeypatch.setattr(html, "CAP", cap)
+    results = sample.repeated(sample.rdna1(), 150)
     rendered = render(results, tmp_path)
     banner = re.search(r'class="banner shortened".*', rendered.html)
     assert banner
     assert "results.json itself" in banner[0]
-    assert rendered.page.stat().st_size < 400_000
+    assert rendered.page.stat().st_size < cap
     assert "disabled" in re.search(r'<button[^>]*id="save-json"[^>]*>', rendered.html)[0]  # type: ignore[index]
-    assert rendered.junit.read_text("utf-8").count("<testcase ") == 300
+    assert rendered.junit.read_text("utf-8").count("<testcase ") == 150
 
 
 def test_endless_lines_are_clipped_and_the_data_keeps_them(tmp_path: Path) -> None:
@@ -410,6 +411,33 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
     assert "reaching every trial: HIP_VISIBLE_DEVICES." in above
     assert "those of “as-found”: MIOPEN_FIND_MODE." in above
     assert "97 % busy" in above
+
+
+def test_plots_say_in_words_what_they_draw(rdna1: Rendered) -> None:
+    told = re.findall(r'<svg[^>]* role="img" aria-label="([^"]*)"', rdna1.html)
+    for words in (
+        "Roofline, float32 on cuda:0: at most 1.72e+03 GFLOP/s and 26.8 GB/s; 8 points",
+        "vendor-off measured: 3 MiB; vendor-off predicted: 2.5 MiB",
+        "fwd: 0.126 of the limit", "limit: 1", "bypass cold: 2.07 ms; bypass warm: 2.07 ms",
+    ):  # fmt: skip
+        assert any(words in label for label in told), words
+
+
+def test_wrong_results_show_where_they_are_off(tmp_path: Path) -> None:
+    lines = (
+        "rms_range is 0.07",
+        "error map: 2 row(s) over 2 channel(s)",
+        "     0 ..#+",
+        "     1 ....",
+        "a log",
+    )
+    wrong = sample.outcome(
+        "default", "convolution", "conv", "wrong", problem=sample.PROBLEMS[0], direction="fwd", evidence=lines
+    )
+    results = sample.rdna1()
+    page = render(dataclasses.replace(results, outcomes=(wrong, *results.outcomes)), tmp_path).html
+    [drawn] = re.findall(r"<figcaption><a href=\"#o0\">[^<]*</a></figcaption><pre[^>]*>([^<]*)</pre>", page)
+    assert drawn == "     0 ..#+\n     1 ...."
 
 
 def test_without_scripts_a_table_stands_in_for_the_rows(rdna1: Rendered) -> None:
