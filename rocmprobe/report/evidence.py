@@ -167,7 +167,8 @@ def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
     )  # fmt: skip
     learned = outcome.state not in UNLEARNED_STATES
     took = sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
-    note = _share(outcome) if learned else text.one_line(reason(outcome), 120)
+    found = " · ".join(filter(None, (_share(outcome), outcome.solver)))
+    note = found if learned else text.one_line(reason(outcome), 120)
     if outcome.state == "slow":
         note = text.one_line(reason(outcome), 120) or note
     return Row(

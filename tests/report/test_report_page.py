@@ -385,6 +385,15 @@ def test_failures_carry_command_variables_attempts_and_log(rdna1: Rendered) -> N
         assert words in entry
 
 
+def test_what_failed_is_listed_by_reason_above(rdna1: Rendered) -> None:
+    section = rdna1.html[rdna1.html.index('id="h-findings"') : rdna1.html.index('id="h-advice"')]
+    listed = re.findall(r'<li><a href="#(o\d+)">([^<]*)</a> <span class="muted">(\d+)</span></li>', section)
+    first = next(i for i, each in enumerate(sample.rdna1().outcomes) if each.rung == "conv")
+    conv = ("error · miopen-no-solver · RuntimeError: miopenStatusUnknownError", "30")
+    assert (f"o{first}", *conv) in listed
+    assert sum(int(amount) for *_, amount in listed) == 31
+
+
 def test_findings_explain_their_cause_once(tmp_path: Path) -> None:
     results = sample.rdna1()
     twice = (*results.findings[:1] * 2, results.findings[-1])
