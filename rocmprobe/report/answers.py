@@ -8,9 +8,10 @@ from typing import Any
 from rocmprobe.gpus import target
 from rocmprobe.judge.evidence import MEASUREMENTS
 from rocmprobe.model import Fact, Outcome, Results
-from rocmprobe.report.failure import Failure, backend, same_question
+from rocmprobe.report.failure import Failure, same_question
 from rocmprobe.report.identity import overridden
 from rocmprobe.report.inert import code, words
+from rocmprobe.report.repro import backend
 
 _EVENTS = 10
 _SETTINGS = 12

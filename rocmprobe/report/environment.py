@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Optional
 
 from rocmprobe.model import Fact, Gpu, Machine, Results
 from rocmprobe.report import identity, text
@@ -22,10 +22,9 @@ def collect_env(results: Results) -> str:
     machine = results.machine
     kind = machine.value("torch.kind")
     rocm = machine.value("torch.hip") or ("N/A" if kind in ("cpu", "cuda") else None)
-    cuda = machine.value("torch.cuda") or (_UNKNOWN if kind in (None, "cuda") else "N/A")
     rows = [
         ("PyTorch version", machine.value("torch.version")),
-        ("CUDA used to build PyTorch", cuda),
+        ("CUDA used to build PyTorch", _cuda(machine)),
         ("ROCM used to build PyTorch", rocm),
         ("", ""),
         ("OS", machine.value("os.name")),
@@ -63,7 +62,7 @@ def rocminfo(results: Results) -> str:
             ("Revision", gpu.revision.value),
             ("Compute Unit", gpu.cus.value),
             ("Wavefront Size", gpu.wave_size.value),
-            ("VRAM", text.bytes_(text.numeric(gpu.vram_bytes.value))),
+            ("VRAM", _bytes(gpu.vram_bytes.value)),
             ("PCIe atomics", gpu.pcie_atomics.value),
         ]
     return _lines(((f"{label}:" if label else "", value) for label, value in rows), "  ", 22)
@@ -78,12 +77,12 @@ def yolo_checks(results: Results) -> str:
         ("OS", f"Linux-{kernel}, {machine.value('os.name') or _UNKNOWN}"),
         ("Environment", machine.value("container.kind")),
         ("Python", machine.value("python.version")),
-        ("RAM", text.bytes_(text.numeric(machine.value("memory.bytes")))),
+        ("RAM", _bytes(machine.value("memory.bytes"))),
         ("CPU", machine.value("cpu.name")),
         ("CPU count", machine.value("cpu.cores")),
         ("GPU", gpu),
         ("GPU count", len(machine.gpus)),
-        ("CUDA", machine.value("torch.cuda")),
+        ("CUDA", _cuda(machine)),
         ("HIP", identity.first_value(machine, ("hip.version", "torch.hip"))),
         ("MIOpen", _library(results)),
         ("", ""),
@@ -102,6 +101,17 @@ def _described(gpu: Gpu) -> str:
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     isa = f"{native} posing as {effective}" if identity.poses(native, effective) else text.show(native)
     return f"{identity.show_gpu_name(gpu)} ({isa})"
+
+
+def _cuda(machine: Machine) -> Any:
+    """ "None" of a PyTorch that is built for something else."""
+    built_without = machine.value("torch.kind") in ("rocm", "cpu")
+    return machine.value("torch.cuda") or ("None" if built_without else None)
+
+
+def _bytes(value: Any) -> Optional[str]:
+    amount = text.numeric(value)
+    return None if amount is None else text.bytes_(amount)
 
 
 def _library(results: Results) -> Any:

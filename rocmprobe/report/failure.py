@@ -9,13 +9,15 @@ from typing import Optional
 from rocmprobe.judge.evidence import failed, tells_of_convolution
 from rocmprobe.model import RUNGS, BadInput, Outcome, Results, Setting, Trial
 from rocmprobe.problems import source_of
-from rocmprobe.report.repro import child_variables, driver_line, script
+from rocmprobe.report.repro import backend, child_variables, driver_line, script
 from rocmprobe.report.states import LOOKS
 
 TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
 #: Rungs on which MIOpen computes something; the others are the runtime's, rocBLAS's or PyTorch's own.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(LOOKS)
+#: Of what failures are ranked by, so many make one graver than another: driver, library, setting, state.
+_GRAVE = 4
 #: So many are tried for one that a script without rocmprobe reproduces.
 _TRIED = 50
 
@@ -46,11 +48,11 @@ class Failure:
 
 
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
-    """The failure that matters most to ``tracker``: under the setting nearest to PyTorch as it comes, the
-    worst state; of those that share it one that a script can reproduce, low on the ladder, in float32, and
-    for Ultralytics one of YOLO's own layers. None where nothing failed that is the tracker's matter: settings
-    of rocmprobe's own bypass and what the CPU does for a GPU are nobody's, and MIOpen's are those that enter
-    it.
+    """The failure that matters most to ``tracker``: under the first of the run's settings (PyTorch as it
+    comes), the worst state; of those that share it one that a script can reproduce, low on the ladder, in
+    float32, and for Ultralytics one of YOLO's own layers. None where nothing failed that is the tracker's
+    matter: settings of rocmprobe's own bypass and what the CPU does for a GPU are nobody's, and MIOpen's are
+    those that enter it.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
@@ -62,7 +64,6 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
         state = state_of(outcome)
         return (
             outcome.driver != "torch",
-            outcome.setting != "default",
             not settings[outcome.setting].vendor_library,
             order[outcome.setting],
             _STATES.index(state) if state in _STATES else len(_STATES),
@@ -72,7 +73,7 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
         )
 
     ranked = sorted(found, key=rank)
-    alike = [each for each in ranked if rank(each)[:5] == rank(ranked[0])[:5]][:_TRIED]
+    alike = [each for each in ranked if rank(each)[:_GRAVE] == rank(ranked[0])[:_GRAVE]][:_TRIED]
     made = (_failure(results, each, settings[each.setting], ranked) for each in alike)
     first = next(made)
     return first if first.script else next((each for each in made if each.script), first)
@@ -96,14 +97,6 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 def failures(results: Results) -> tuple[Outcome, ...]:
     """What was asked and failed, whatever the setting; a prediction of memory is no such thing."""
     return tuple(outcome for outcome in failed(results.outcomes) if tells_of_convolution(outcome))
-
-
-def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    """The vendor library of the device that ``outcome`` was asked on."""
-    if "cpu" in (setting.device, outcome.device):
-        return "onednn"
-    targets = {target.get("device"): target.get("backend") for target in results.options.get("targets") or ()}
-    return str(targets.get(outcome.device, "miopen"))
 
 
 def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str) -> bool:

@@ -14,7 +14,7 @@ from rocmprobe.report import text
 #: What may stand outside of code: letters and numbers with the punctuation of prose.
 _PROSE = re.compile(r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*%?|[-\u2013\u2014+\xd7\xb7=\u2026]")
 #: Of these, what GitHub links: addresses, commits, issues.
-_LINKED = re.compile(r"(?i)\b(?:www\.|gh-[0-9]|[0-9a-f]{7,40}\b)")
+_LINKED = re.compile(r"(?i)\b(?:www\b|gh-[0-9]|[0-9a-f]{7,40}\b)")
 _AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
 #: What begins a list where it begins a line.
 _MARKER = re.compile(r"[-+=]+|[0-9]+[.)]")

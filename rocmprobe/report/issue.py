@@ -18,7 +18,6 @@ from rocmprobe.report.environment import collect_env, gpu_line, rocminfo, yolo_c
 from rocmprobe.report.failure import (
     TRACKERS,
     Failure,
-    backend,
     concerning,
     failures,
     gravest,
@@ -27,6 +26,7 @@ from rocmprobe.report.failure import (
 )  # fmt: skip
 from rocmprobe.report.inert import code, fence, folded, joined, lines, words
 from rocmprobe.report.markdown import banners
+from rocmprobe.report.repro import backend
 
 #: Characters of a block. GitHub takes 65 536; people add some of their own.
 LIMIT = 60_000
@@ -117,13 +117,12 @@ def _ultralytics(results: Results, failure: Failure) -> Iterator[Optional[str]]:
     yield "### Bug"
     layer = source_of(failure.outcome.problem or "")
     own = f"a layer of YOLO's: {words(layer)}" if "YOLO" in layer else "no layer of YOLO's own"
-    yield f"This fails below Ultralytics, in PyTorch or a library that it calls; it is {own}."
+    yield f"This fails below Ultralytics, in PyTorch or a library that it calls; what fails is {own}."
     yield from _bug(results, failure)
     yield "### Environment"
     yield "In the form of `yolo checks`, from what rocmprobe gathered; put the output itself here, too."
     yield yolo_checks(results)
     yield "### Minimal Reproducible Example"
-    yield "Needs PyTorch alone."
     yield from _reproduction(failure)
     yield "### Additional"
     yield from _additional(results, failure)
@@ -213,7 +212,7 @@ def _numbers(outcome: Outcome) -> str:
 
 def _reproduction(failure: Failure) -> Iterator[str]:
     if failure.script:
-        yield "This script needs PyTorch alone. It exits with 1 for wrong numbers; all else it lets through:"
+        yield "This needs PyTorch alone. Wrong numbers end it with 1; an exception or a crash comes as it is:"
         yield fence(failure.script, "python", 6000)
     else:
         yield f"There is no script without rocmprobe: {words(failure.no_script)}"

@@ -86,7 +86,7 @@ def script(results: Results, outcome: Outcome) -> str:
             f"{one_line(outcome.id)}: asked without torch, so no script of torch's reproduces it; "
             + driver_line(results, outcome)
         )
-    asked = question(outcome, setting, _backend(results, outcome, setting))
+    asked = question(outcome, setting, backend(results, outcome, setting))
     dtype = "uint8" if outcome.check == "copy" else dtype_of(outcome)
     seed = zlib.crc32((outcome.problem or outcome.dtype).encode())
     code = _settled(results, outcome, setting, seed)
@@ -115,7 +115,7 @@ def _function(asked: Question) -> list[str]:
 def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) -> list[str]:
     """The lines that make the setting hold, with the import of torch where it has to stand."""
     values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
-    own = _backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
+    own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
     if own:
         values.update({name: "tempfile.mkdtemp()" for name in _OWN_FOLDERS if name not in setting.env})
     code = ["import os, sys, tempfile" if own else "import os, sys" if values else "import sys"]
@@ -123,7 +123,7 @@ def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) ->
         assigned = [f"{name}={value}" for name, value in values.items()]
         code += packed("os.environ.update(", assigned, ")")
     begun = ["import torch", f"torch.manual_seed({seed})"]
-    if _backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
+    if backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
         begun.append("torch.backends.cudnn.allow_tf32 = False")
     old, new = _flags(setting)
     code += ["; ".join([*begun, *old]), *new]
@@ -245,7 +245,7 @@ def _told(results: Results, outcome: Outcome) -> str:
 def driver_line(results: Results, outcome: Outcome) -> str:
     """The line for MIOpenDriver with the variables before it, or why there is none."""
     setting = _setting(results, outcome)
-    if _backend(results, outcome, setting) != "miopen":
+    if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
     elif setting.bypass or not setting.vendor_library:
         why = "under this setting nothing enters MIOpen"
@@ -276,8 +276,9 @@ def _setting(results: Results, outcome: Outcome) -> Setting:
     raise BadInput(f"{one_line(outcome.id)}: the results do not describe its setting; run again")
 
 
-def _backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    if _device(outcome, setting) == "cpu":
+def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
+    """The vendor library's backend for the device that ``outcome`` was asked on."""
+    if (setting.device or outcome.device) == "cpu":
         return "onednn"
     targets: Any = results.options.get("targets") or ()
     backends = {target.get("device"): target.get("backend") for target in targets}

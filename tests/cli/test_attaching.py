@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import command_host
 import pytest
 import sample
-from runs import SMALL, Run, machine_file, rocmprobe, run
+from runs import SMALL, Run, environment, machine_file, rocmprobe
 
 from rocmprobe.model import read_results, write_results
 from rocmprobe.report.github import summary, workflow_commands
@@ -18,7 +19,8 @@ from rocmprobe.report.markdown import markdown
 def step(tmp_path: Path) -> Run:
     machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "raise"})
     github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
-    return run(tmp_path / "run", "--simulate", machine, *SMALL, env=github)
+    arguments = ["run", "--out", str(tmp_path / "run"), "--simulate", str(machine), *SMALL]
+    return Run(tmp_path / "run", command_host.ask(arguments, environment(github)))
 
 
 def test_a_step_has_a_summary_and_annotations_and_nothing_else_commands(step: Run, tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ def headings(source: str) -> list[str]:
     return [tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"]
 
 
+def lists(source: str) -> int:
+    return sum(token.type in ("bullet_list_open", "ordered_list_open") for token in _READER.parse(source))
+
+
 def sections(source: str) -> dict[str, str]:
     """The text below each heading of the third level, which is how GitHub's forms head their fields."""
     parts = re.split(r"(?m)^### (.+)$", source)

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 import sample
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
-from markdown_reading import faults, fences, headings
+from markdown_reading import faults, fences, headings, lists
 
 from rocmprobe.model import Results, from_json
 from rocmprobe.report import inert, junit, markdown
@@ -37,6 +37,10 @@ LIMITS = {"report": markdown.LIMIT, **dict.fromkeys(TRACKERS, LIMIT)}
 
 
 @given(foreign)
+@example("WWW")
+@example("- item")
+@example("1. item")
+@example("a_b`c`")
 @settings(max_examples=100, deadline=None)
 def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
     row = [inert.words(text), inert.code(text), "x"]
@@ -49,6 +53,7 @@ def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
     )  # fmt: skip
     assert faults(document) == []
     assert len(headings(document)) == 1
+    assert lists(document) == 1
 
 
 @given(st.text("ab`\n|", max_size=200), st.integers(80, 120))
@@ -75,7 +80,7 @@ def test_hostile_results_make_the_same_document(made, form: str) -> None:
 
 
 @given(foreign)
-@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.generate])
 def test_any_text_in_every_place_of_the_results(text: str) -> None:
     results = from_json(Results, sample.hostile(sample.rdna1(), text))
     for form in FORMS.values():
@@ -99,6 +104,7 @@ def test_lines_of_ten_megabytes_are_cut_and_the_cut_is_marked() -> None:
         assert len(document) <= LIMITS.get(form, 60_000)
         assert faults(document) == []
     assert "cut here" in issue_block(long, "rocm")
+    assert headings(issue_block(long, "ultralytics"))[-1] == "Are you willing to submit a PR?"
     assert "cut here" in report(long)
 
 
