@@ -40,7 +40,7 @@ def _packed(blob: str) -> str:
     data["tests"] = dict(enumerate(data["tests"].values()))
     for tests in data["tests"].values():
         for test in tests:
-            if not test["extras"]:
-                del test["extras"]
+            if not test.get("extras"):
+                test.pop("extras", None)
     packed = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return packed.replace("&", "&amp;").replace("'", "&#39;")
