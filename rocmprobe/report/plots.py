@@ -60,7 +60,7 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
         "", [{"value": bar.value / longest, "formatter": lambda _, note=bar.note: note} for bar in upward]
     )
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
-    _strip(root)
+    strip(root)
     for rectangle, bar in zip(_bar_groups(root), upward):
         rectangle.set("class", f"bar {bar.series}")
     root.set("role", "img")
@@ -69,13 +69,14 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
     return Markup(text.plain(ET.tostring(root, encoding="unicode")))  # noqa: S704 - ElementTree escaped it
 
 
-def _strip(node: ET.Element) -> None:
+def strip(node: ET.Element) -> None:
+    """Take away what a plot of pygal's has of its own: scripts, style, provenance."""
     for child in list(node):
         local = str(child.tag).rpartition("}")[2]
         if local in _DROPPED or "tooltip-overlay" in child.get("class", ""):
             node.remove(child)
         else:
-            _strip(child)
+            strip(child)
 
 
 def _bar_groups(root: ET.Element) -> list[ET.Element]:
@@ -115,7 +116,7 @@ def scatter(
     for points in series.values():
         chart.add("", list(points), stroke=False)
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
-    _strip(root)
+    strip(root)
     root.set("class", "scatter")
     root.set("role", "img")
     root.set("aria-label", label)
