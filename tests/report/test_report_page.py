@@ -339,16 +339,16 @@ def test_standard_run_stays_small(tmp_path: Path) -> None:
 
 
 def test_above_the_cap_it_is_said_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cap = 260_000
+    cap = 320_000
     monkeypatch.setattr(html, "CAP", cap)
-    results = sample.repeated(sample.rdna1(), 150)
+    results = sample.repeated(sample.rdna1(), 300)
     rendered = render(results, tmp_path)
     banner = re.search(r'class="banner shortened".*', rendered.html)
     assert banner
     assert "results.json itself" in banner[0]
     assert rendered.page.stat().st_size < cap
     assert "disabled" in re.search(r'<button[^>]*id="save-json"[^>]*>', rendered.html)[0]  # type: ignore[index]
-    assert rendered.junit.read_text("utf-8").count("<testcase ") == 150
+    assert rendered.junit.read_text("utf-8").count("<testcase ") == 300
 
 
 def test_endless_lines_are_clipped_and_the_data_keeps_them(tmp_path: Path) -> None:
