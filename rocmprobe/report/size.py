@@ -11,7 +11,8 @@ CAP = 20_000_000
 @dataclass(frozen=True)
 class Fit:
     """What is shown: characters of a value and of a line, lines of an outcome that failed, outcomes with
-    their evidence, outcomes in one row each, bytes of embedded data, and whether there are matrices."""
+    their evidence, outcomes in one row each, bytes of embedded data, and whether there are
+    matrices and tables of what was measured."""
 
     value: int
     width: int
@@ -19,22 +20,26 @@ class Fit:
     entries: int
     rows: int
     data: int
-    matrices: bool
+    tables: bool
     left_out: str
 
 
 #: Tried in this order until the page is below CAP.
 FITS = (
-    Fit(4000, 2000, 200, 1_000_000, 1_000_000, 8_000_000, True, ""),
-    Fit(1000, 300, 20, 2_000, 10_000, 4_000_000, True, "all but the first lines of evidence and logs"),
+    Fit(4000, 2000, 200, 1_000_000, 1_000_000, CAP, True, ""),
+    Fit(
+        1000, 300, 20, 2_000, 8_000, 0, True,
+        "all but the first lines of evidence and logs, results.json itself, and outcomes beyond the first 2000 "
+        "that failed and the first 8000 of the others",
+    ),
     Fit(
         300, 200, 10, 500, 2_000, 0, False,
-        "all but the first lines of evidence and logs, the matrices, results.json itself, and outcomes "
-        "beyond the first 500 that failed and the first 2000 of the others",
+        "all but the first lines of evidence and logs, matrices and tables of what was measured, "
+        "results.json itself, and outcomes beyond the first 500 that failed and the first 2000 of the others",
     ),
     Fit(
         200, 80, 3, 50, 100, 0, False,
-        "nearly all evidence and logs, the matrices, results.json itself, and all but a few outcomes",
+        "nearly all evidence, matrices and tables, results.json itself, and all but a few outcomes",
     ),
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from rocmprobe.cases import CONVOLUTIONS
@@ -113,14 +113,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
-        "program": shapes_table.program(results),
-        "throughput": throughput.throughput(results),
-        "rooflines": roofline_plot.rooflines(results),
-        "start_up": start_up.start_up(results),
-        "validation": validation.validation(results),
-        "validation_views": validation.VIEWS.values(),
-        "memory": memory.memory(results),
-        "models": models.models(results),
+        **_measured(results if fit.tables else replace(results, outcomes=())),
         "facts": fact_rows(unlabelled(results.machine)),
         "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
@@ -129,6 +122,20 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "changes": changes.table(results.changes),
         "settings": results.settings,
         "sweep": solvers.build(results),
+    }
+
+
+def _measured(results: Results) -> dict[str, Any]:
+    """The sections of what was measured; all of them are empty where there are no outcomes."""
+    return {
+        "program": shapes_table.program(results),
+        "throughput": throughput.throughput(results),
+        "rooflines": roofline_plot.rooflines(results),
+        "start_up": start_up.start_up(results),
+        "validation": validation.validation(results),
+        "validation_views": validation.VIEWS.values(),
+        "memory": memory.memory(results),
+        "models": models.models(results),
     }
 
 
@@ -172,7 +179,7 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:
             matrix.build(results, name, "problem-matrix"),
             matrix.build(results, name, "convolution"),
         )
-        if fit.matrices
+        if fit.tables
         else (None, None, None)
     )
     return Device(name, isa, ladders, layers, problem_matrix, convolutions)
