@@ -29,8 +29,8 @@ FITS = (
     Fit(4000, 2000, 200, 1_000_000, 1_000_000, CAP, True, ""),
     Fit(
         1000, 300, 20, 2_000, 8_000, 0, True,
-        "all but the first lines of evidence and logs, results.json itself, and outcomes beyond the first 2000 "
-        "that failed and the first 8000 of the others",
+        "all but the first lines of evidence and logs, results.json itself, and outcomes beyond the first "
+        "2000 that failed and the first 8000 of the others",
     ),
     Fit(
         300, 200, 10, 500, 2_000, 0, False,
