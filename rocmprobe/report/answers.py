@@ -9,9 +9,9 @@ from rocmprobe.gpus import target
 from rocmprobe.judge.evidence import MEASUREMENTS
 from rocmprobe.model import Fact, Outcome, Results
 from rocmprobe.report.failure import Failure, same_question
+from rocmprobe.report.identity import overridden
 from rocmprobe.report.inert import code, words
 from rocmprobe.report.repro import backend
-from rocmprobe.report.view import overridden
 
 _EVENTS = 10
 _SETTINGS = 12

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from rocmprobe.model import Fact, Gpu, Machine, Results
-from rocmprobe.report import text, view
+from rocmprobe.report import identity, text
 from rocmprobe.report.inert import fence
 
 _UNKNOWN = "not gathered"
@@ -31,7 +31,7 @@ def collect_env(results: Results) -> str:
         ("Python version", machine.value("python.version")),
         ("Python platform", f"Linux-{machine.value('kernel.release') or _UNKNOWN}"),
         ("GPU models and configuration", ", ".join(map(_described, machine.gpus)) or "no GPU"),
-        ("HIP runtime version", view.first_value(machine, ("hip.version", "torch.hip"))),
+        ("HIP runtime version", identity.first_value(machine, ("hip.version", "torch.hip"))),
         ("MIOpen runtime version", _library(results)),
         ("ROCm version", machine.value("rocm.version")),
         ("", ""),
@@ -83,7 +83,7 @@ def yolo_checks(results: Results) -> str:
         ("GPU", gpu),
         ("GPU count", len(machine.gpus)),
         ("CUDA", _cuda(machine)),
-        ("HIP", view.first_value(machine, ("hip.version", "torch.hip"))),
+        ("HIP", identity.first_value(machine, ("hip.version", "torch.hip"))),
         ("MIOpen", _library(results)),
         ("", ""),
         ("torch", machine.value("torch.version")),
@@ -99,8 +99,8 @@ def gpu_line(machine: Machine) -> str:
 
 def _described(gpu: Gpu) -> str:
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
-    isa = f"{native} posing as {effective}" if view.poses(native, effective) else text.show(native)
-    return f"{view.show_gpu_name(gpu)} ({isa})"
+    isa = f"{native} posing as {effective}" if identity.poses(native, effective) else text.show(native)
+    return f"{identity.show_gpu_name(gpu)} ({isa})"
 
 
 def _cuda(machine: Machine) -> Any:
@@ -116,7 +116,7 @@ def _bytes(value: Any) -> Optional[str]:
 
 def _library(results: Results) -> Any:
     told = {trial.library for trial in results.trials if trial.library and trial.device != "cpu"}
-    return view.first_value(results.machine, ("miopen.version", "capi.miopen")) or ", ".join(sorted(told))
+    return identity.first_value(results.machine, ("miopen.version", "capi.miopen")) or ", ".join(sorted(told))
 
 
 def _variables(machine: Machine) -> Iterable[tuple[str, Any]]:

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rocmprobe.model import Fact, Finding, Gpu, Machine
-from rocmprobe.report import text, view
+from rocmprobe.report import text
+from rocmprobe.report.identity import poses, show_gpu_name
 from rocmprobe.report.terminal import print_findings, styled
 from rocmprobe.variables import DEFAULT, EFFECTIVE
 
@@ -79,9 +80,9 @@ def _print_gpus(alike: list[Gpu], console: Console) -> None:
     """The first of some GPUs that are alike, and where all of them are."""
     gpu, several = alike[0], f"{len(alike)} x " if len(alike) > 1 else ""
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
-    name = f"{several}{view.show_gpu_name(gpu)}"
+    name = f"{several}{show_gpu_name(gpu)}"
     heading = styled((name, "bold"), ("  ", ""), (text.show(native), "green"))
-    if view.poses(native, effective):
+    if poses(native, effective):
         heading.append(" -> ", "dim")
         heading.append(text.plain(text.show(effective)), "bold yellow")
     console.print(heading)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -18,14 +19,18 @@ from typing import Any, Optional
 import jinja2
 from markupsafe import Markup
 
-from rocmprobe.model import Outcome, Results, read_results, to_json
-from rocmprobe.report import DOCUMENT, matrix, text, view
+from rocmprobe.model import Outcome, Results, read_results
+from rocmprobe.report import DOCUMENT, embedded, evidence, pytest_html_page, text, view
 from rocmprobe.report.junit import tidied
+from rocmprobe.report.size import CAP, FITS, Fit, clipped
 from rocmprobe.report.states import LOOKS, reason
 
 _PLUGINS = ("pytest_html.plugin", "pytest_metadata.plugin", "rocmprobe.report.replay")
 _LIMIT_SECONDS = 300
-_JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
+#: What indents elements: no line of a text begins with an angle bracket that is not escaped.
+_INDENT = re.compile(r"\n\s+(?=<)")
+#: Characters of evidence in JUnit, whose readers load all of it.
+_LONGREPR = 20_000
 
 
 def write(results_path: Path, html_path: Path, junit_path: Optional[Path] = None) -> None:
@@ -35,28 +40,44 @@ def write(results_path: Path, html_path: Path, junit_path: Optional[Path] = None
     a pytest session already. Raises BadInput for a results file that cannot be used.
     """
     results = read_results(results_path)
-    with tempfile.TemporaryDirectory(prefix="rocmprobe-report-") as name:
-        folder = Path(name)
-        document: dict[str, Any] = {"environment": dict(view.identity(results)), "rows": rows(results)}
-        (folder / DOCUMENT).write_text(json.dumps(document), "utf-8")
-        _replay(folder)
-        page = assemble((folder / "report.html").read_text("utf-8"), results)
-        junit = tidied((folder / "junit.xml").read_text("utf-8"), document["rows"], results)
+    page, junit = "", ""
+    for fit in FITS:
+        shown = rows(results)[: fit.rows]
+        theirs, replayed = _replayed(results, shown)
+        # Only the page may have to leave out outcomes.
+        junit = junit or tidied(replayed, shown, results)
+        page = assemble(theirs, results, fit)
+        if len(page.encode()) <= CAP:
+            break
     _put(html_path, page)
     if junit_path is not None:
         _put(junit_path, junit)
+
+
+def _replayed(results: Results, shown: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """pytest-html's page and pytest's JUnit."""
+    with tempfile.TemporaryDirectory(prefix="rocmprobe-report-") as name:
+        folder = Path(name)
+        document = {
+            "environment": {label: text.one_line(value) for label, value in view.identity(results)},
+            "rows": shown,
+        }
+        (folder / DOCUMENT).write_text(json.dumps(document), "utf-8")
+        _replay(folder)
+        return (folder / "report.html").read_text("utf-8"), (folder / "junit.xml").read_text("utf-8")
 
 
 def rows(results: Results) -> list[dict[str, Any]]:
     """What the replay reports, one row for each outcome, with no text that could harm a terminal or XML."""
     found: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
-    for outcome in results.outcomes:
+    for position, outcome in enumerate(results.outcomes):
         name = text.one_line(outcome.id, 300) or "outcome"
         seen[name] = seen.get(name, 0) + 1
         if seen[name] > 1:
             # pytest-html and JUnit key by name and would merge the two.
             name = f"{name} #{seen[name]}"
+        look = LOOKS[outcome.state]
         group = text.one_line(f"{outcome.check}.{outcome.setting}", 100).replace("::", ":")
         found.append(
             {
@@ -64,8 +85,10 @@ def rows(results: Results) -> list[dict[str, Any]]:
                 "group": group,
                 "nodeid": f"{group}::{name}",
                 "state": outcome.state,
-                "outcome": LOOKS[outcome.state].pytest,
+                "outcome": look.pytest,
                 "text": _longrepr(outcome),
+                "anchor": evidence.anchor(position),
+                "reason": text.one_line(reason(outcome) or look.meaning),
                 "seconds": _seconds(outcome),
                 "properties": {
                     "state": outcome.state,
@@ -83,7 +106,7 @@ def _longrepr(outcome: Outcome) -> str:
     look = LOOKS[outcome.state]
     why = reason(outcome)
     if look.pytest == "skipped":
-        return text.plain(f"{outcome.state}: {why or look.meaning}")
+        return clipped(text.plain(f"{outcome.state}: {why or look.meaning}"), _LONGREPR)
     lines = [f"{outcome.state}: {why or look.meaning}", *outcome.evidence[1:]]
     known = outcome.expected
     if known:
@@ -93,7 +116,7 @@ def _longrepr(outcome: Outcome) -> str:
     for number, attempt in enumerate(outcome.attempts, 1):
         took = text.seconds(attempt.seconds)
         lines.append(f"attempt {number}: {attempt.state}, {took} {attempt.message}".rstrip())
-    return text.plain("\n".join(lines))
+    return clipped(text.plain("\n".join(lines)), _LONGREPR)
 
 
 def _seconds(outcome: Outcome) -> float:
@@ -137,25 +160,31 @@ def _environment() -> dict[str, str]:
     return kept
 
 
-@lru_cache(maxsize=1)
-def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
+@lru_cache(maxsize=len(FITS))
+def _templates(fit: Fit) -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.PackageLoader("rocmprobe.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: "" if value is None else text.plain(value),
+        finalize=lambda value: _shown(value, fit),
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["log_tail"] = matrix.log_tail
-    return environment
+
+
+def _shown(value: Any, fit: Fit) -> Any:
+    """Any value as the page may show it: inert, and no longer than fits; SVG of our own stays whole."""
+    if value is None:
+        return ""
+    plain = text.plain(value)
+    return plain if isinstance(value, Markup) else clipped(plain, fit.value)
 
 
 def _asset(name: str) -> str:
     return resources.files("rocmprobe.report").joinpath(name).read_text("utf-8")
 
 
-def assemble(page: str, results: Results) -> str:
+def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
     """pytest-html's page with ours above it, in the order in which it is seen.
 
     Only HTML's own landmarks (head, body) are relied on, so that another pytest-html still fits.
@@ -168,17 +197,23 @@ def assemble(page: str, results: Results) -> str:
     # pytest-html 4.1 closes the body before its footer, later ones after it.
     theirs = "".join(page[opened.end() : closed].rpartition("</body>")[::2])
     script = _asset("templates/page.js")
-    values = view.build(results)
-    ours = _templates().get_template("page.html.jinja").render(**values, results_json=_embedded(results))
+    values = view.build(results, fit)
+    packed, texts = embedded.results_data(results, fit), embedded.issue_texts(results)
+    ours = _templates(fit).get_template("page.html.jinja").render(
+        **values, packed=packed, texts=texts, packed_texts=embedded.pack(texts)
+    )  # fmt: skip
+    ours = _INDENT.sub("\n", ours)
     own_head = _head([script, theirs.rpartition("<script>")[2].partition("</script>")[0]])
     start = page[:head].replace("<html>", '<html lang="en">', 1).replace("<head>", f"<head>{own_head}", 1)
     title = str(Markup.escape(text.one_line(values["title"])))
     start = re.sub(r"(<title[^>]*>).*?(</title>)", lambda match: match[1] + title + match[2], start, count=1)
-    theirs = _measured(theirs, results)
+    theirs = pytest_html_page.tidied(theirs, results)
+    # Ours comes first: pytest-html's writes the address anew when it starts.
     return (
         f"{start}<style>{_asset('templates/style.css')}</style></head>\n<body>\n{ours}\n"
+        f"<script>{script}</script>\n"
         f'<section class="pytest-html" aria-label="All outcomes, by pytest-html">{theirs}</section>\n'
-        f"<script>{script}</script>\n</body>\n</html>\n"
+        "</body>\n</html>\n"
     )
 
 
@@ -197,24 +232,6 @@ def _head(scripts: list[str]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
     )
-
-
-def _measured(theirs: str, results: Results) -> str:
-    """pytest-html times its own session, which here is the rendering; the run's time is what matters."""
-    # The policy blocks the handler, and a browser's console should stay clean; the report is complete.
-    theirs = theirs.replace(' onclick="location.reload()"', "")
-    outcomes, took = text.count(len(results.outcomes), "outcome"), text.seconds(view.run_seconds(results))
-    return re.sub(
-        r'(<p class="run-count">)[^<]*',
-        lambda match: f"{match[1]}{outcomes}, run took {took}.",
-        theirs,
-        count=1,
-    )
-
-
-def _embedded(results: Results) -> Markup:
-    data = json.dumps(to_json(results), separators=(",", ":"))
-    return Markup(data.translate(_JSON_ESCAPES))  # noqa: S704 - no character of HTML is left in it
 
 
 def _put(path: Path, content: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rocmprobe.model import Results
 from rocmprobe.report import text, view
+from rocmprobe.report.identity import run_seconds
 from rocmprobe.report.inert import cut
 
 #: Characters of an attribute, and of the text of one failure: readers show a part of it, and GitLab takes no
@@ -45,7 +46,7 @@ def _date(suite: ET.Element, results: Results) -> None:
     suite.attrib.pop("timestamp", None)
     if text.moment(results.started):
         suite.set("timestamp", results.started)
-    suite.set("time", f"{_seconds(view.run_seconds(results)):.3f}")
+    suite.set("time", f"{_seconds(run_seconds(results)):.3f}")
 
 
 def _properties(results: Results) -> ET.Element:

@@ -1,4 +1,4 @@
-"""Settings against problems and against layers, and the evidence behind each cell."""
+"""Settings against problems and against layers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.model import DIRECTIONS, FAILING_STATES, RUNGS, UNLEARNED_STATES, Outcome, Results
+from rocmprobe.model import DIRECTIONS, RUNGS, UNLEARNED_STATES, Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.states import LOOKS, Look, reason, worst
 
-_LOG_LINES = 80
 _WORDY_COLUMNS = 7
 
 
@@ -47,18 +46,6 @@ class Matrix:
     def compact(self) -> bool:
         """Too many columns for words: symbols only, and the legend open beside them."""
         return len(self.columns) > _WORDY_COLUMNS
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What one outcome can show for itself; ``lines`` are label and value."""
-
-    anchor: str
-    label: str
-    look: Look
-    hint: str
-    facts: tuple[tuple[str, str], ...]
-    lines: tuple[str, ...]
 
 
 def anchor(results: Results, outcome: Outcome) -> str:
@@ -114,8 +101,9 @@ def _matrix(
             return None
         culprit = worst(found)
         look = LOOKS[culprit.state]
-        why = reason(culprit) if look.tone != "good" else ""
-        hint = text.one_line(f"{culprit.state}: {why or look.meaning}", 160)
+        # What went well says so already.
+        good = look.tone == "good"
+        hint = "" if good else text.one_line(f"{culprit.state}: {reason(culprit) or look.meaning}", 160)
         return Cell(look, hint, f"o{positions[id(culprit)]}")
 
     tabled = tuple(
@@ -145,84 +133,11 @@ def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
     return f"{groups} under {text.count(columns, 'setting')}: {states}."
 
 
-def evidence(results: Results) -> list[tuple[str, list[Evidence]]]:
-    """Every outcome, what failed first; each group with its heading."""
-    exits = {trial.id: trial for trial in results.trials}
-    groups: dict[str, list[Evidence]] = {
-        "Failed": [], "Failed as expected": [], "Works, and was expected to fail": [], "Not learned": [],
-        "Worked": [],
-    }  # fmt: skip
-    for position, outcome in enumerate(results.outcomes):
-        heading = _heading(outcome)
-        trial = exits.get(outcome.trial)
-        facts = _facts(outcome)
-        if trial and heading.startswith("Failed"):
-            late = ", died in teardown" if trial.exit_crash else ""
-            facts.append(("trial", f"{trial.id}, exit {trial.exit}{late}"))
-        groups[heading].append(
-            Evidence(
-                anchor=f"o{position}",
-                label=_label(outcome),
-                look=LOOKS[outcome.state],
-                hint=text.one_line(reason(outcome), 120) if heading != "Worked" else "",
-                facts=tuple(facts),
-                lines=outcome.evidence,
-            )
-        )
-    return [(heading, entries) for heading, entries in groups.items() if entries]
-
-
-def _heading(outcome: Outcome) -> str:
-    special = {
-        "xfail": "Failed as expected", "xpass": "Works, and was expected to fail", "probe-error": "Failed",
-    }  # fmt: skip
-    if outcome.state in special:
-        return special[outcome.state]
-    if outcome.state in FAILING_STATES:
-        return "Failed"
-    return "Not learned" if outcome.state in UNLEARNED_STATES else "Worked"
-
-
-def _label(outcome: Outcome) -> str:
-    subject = outcome.problem or f"{outcome.rung}: {outcome.check}"
-    check = outcome.check if outcome.problem and outcome.check != "convolution" else ""
-    driver = "" if outcome.driver == "torch" else outcome.driver
-    return " · ".join(part for part in (subject, outcome.direction, check, outcome.setting, driver) if part)
-
-
-def _facts(outcome: Outcome) -> list[tuple[str, str]]:
-    rows = [("id", outcome.id), ("device", f"{outcome.device}, driver {outcome.driver}")]
-    known = outcome.expected
-    if known:
-        rows.append(("came to", known.state))
-        rows.append((f"expected by {known.source}", " ".join(filter(None, (known.reason, known.link)))))
-    for name in ("cause", "phase", "activity", "solver"):
-        if getattr(outcome, name):
-            rows.append((name, getattr(outcome, name)))
-    if outcome.ending.get("after"):
-        rows.append(("last heard of", str(outcome.ending["after"])))
-    if outcome.calls:
-        rows.append(("calls", "; ".join(outcome.calls)))
-    for name in ("timings", "numerics", "memory", "conditions"):
-        if getattr(outcome, name):
-            rows.append((name, text.show(getattr(outcome, name))))
-    for number, attempt in enumerate(outcome.attempts, 1):
-        told = (attempt.state, text.seconds(attempt.seconds), attempt.message)
-        rows.append((f"attempt {number}", " · ".join(filter(None, told))))
-    return rows
-
-
 def unlearned(results: Results) -> list[tuple[Look, str, int]]:
     """State, reason and count of what this run could not learn, most frequent first."""
     counts = Counter(
         (outcome.state, text.one_line(reason(outcome)) or LOOKS[outcome.state].meaning)
         for outcome in results.outcomes
-        if outcome.state in ("blocked", "n/a", "skipped")
+        if outcome.state in UNLEARNED_STATES
     )
     return [(LOOKS[state], why, amount) for (state, why), amount in counts.most_common()]
-
-
-def log_tail(log: str) -> str:
-    lines = text.plain(log).splitlines()
-    cut = len(lines) - _LOG_LINES
-    return "\n".join([f"[{cut} lines left out]", *lines[-_LOG_LINES:]] if cut > 0 else lines)

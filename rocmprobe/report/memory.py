@@ -6,20 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
+from markupsafe import Markup
+
 from rocmprobe.model import Outcome, Results
-from rocmprobe.report import text
+from rocmprobe.report import plots, text
 from rocmprobe.report.measures import Table
 from rocmprobe.report.states import LOOKS
 
+_MOST_PLOTS, _MOST_BARS = 4, 16
 _HEADER = ("setting", "peak", "kept for backward", "largest batch")
 
 
 @dataclass(frozen=True)
 class Memory:
-    """``tables`` are a problem each, with the label above it."""
+    """``tables`` are a problem each, with the label above it; ``plots`` (label and SVG) the first of them."""
 
     caption: str
     tables: tuple[tuple[str, Table], ...]
+    plots: tuple[tuple[str, Markup], ...]
 
 
 def memory(results: Results) -> Optional[Memory]:
@@ -29,10 +33,12 @@ def memory(results: Results) -> Optional[Memory]:
         return None
     several = len({outcome.device for outcome in mine}) > 1
     problems = dict.fromkeys((each.device, each.problem or each.id) for each in mine)
-    tables = []
+    tables, drawn = [], []
     for device, problem in problems:
         found = [each for each in mine if (each.device, each.problem or each.id) == (device, problem)]
-        tables.append((f"{problem} ({device})" if several else problem, Table(_HEADER, _rows(found))))
+        label = f"{problem} ({device})" if several else problem
+        tables.append((label, Table(_HEADER, _rows(found))))
+        drawn.append((label, _bars(found)))
     bounds = {text.bytes_(bound) for each in mine if (bound := _number(each, "bound_bytes")) is not None}
     caption = (
         "Peak of forward and backward above input, weight and the gradient of the output; output and the "
@@ -43,7 +49,25 @@ def memory(results: Results) -> Optional[Memory]:
             f" Largest batch: forward and backward in {' or '.join(sorted(bounds))}, in brackets the "
             "smallest that was refused, and the factor against setting “default”."
         )
-    return Memory(caption, tuple(tables))
+    charts = [(label, bars) for label, bars in drawn if bars][:_MOST_PLOTS]
+    return Memory(
+        caption,
+        tuple(tables),
+        tuple((label, plots.bars(bars, f"memory-{i}")) for i, (label, bars) in enumerate(charts)),
+    )
+
+
+def _bars(outcomes: list[Outcome]) -> list[plots.Bar]:
+    """The measured peak of each setting beside the predicted one, or beside the least that it can be."""
+    bars = []
+    for outcome in outcomes:
+        predicted = _number(outcome, "predicted_bytes") or _number(outcome, "least_bytes")
+        for word, series, value in (
+            ("measured", "fwd", _number(outcome, "peak_bytes")), ("predicted", "fwd_bwd", predicted),
+        ):  # fmt: skip
+            if value and value > 0 and outcome.check == "memory":
+                bars.append(plots.Bar(f"{outcome.setting} {word}", series, value, text.bytes_(value)))
+    return bars[:_MOST_BARS]
 
 
 def _rows(outcomes: list[Outcome]) -> tuple[tuple[str, ...], ...]:

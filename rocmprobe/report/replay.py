@@ -7,6 +7,7 @@ Loaded by ``rocmprobe.report.html`` in a pytest session of its own, whose root f
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
@@ -91,10 +92,18 @@ def pytest_html_results_table_header(cells: list[str]) -> None:
 
 def pytest_html_results_table_row(report: Any, cells: list[str]) -> None:
     # The Test cell would hold the raw name, and the Links cell has nothing to say here.
-    cells[1] = f'<td class="col-testId">{escape(report.row["name"])}</td>'
-    cells.insert(1, f'<td class="col-state">{escape(report.row["state"])}</td>')
+    row = report.row
+    cells[0] = f"<td class=col-result>{escape(_words(cells[0]))}</td>"
+    cells[1] = f"<td class=col-testId>{escape(row['name'])}</td>"
+    cells[2] = f"<td class=col-duration>{escape(_words(cells[2]))}</td>"
+    cells.insert(1, f"<td class=col-state>{escape(row['state'])}</td>")
     del cells[-1]
 
 
+def _words(cell: str) -> str:
+    return re.sub(r"<[^>]*>", "", cell)
+
+
 def pytest_html_results_table_html(report: Any, data: list[str]) -> None:
-    data[:] = [escape(report.row["text"] or "No evidence beyond the state.")]
+    row = report.row
+    data[:] = [f"{escape(row['reason'])} <a href=#{row['anchor']}>evidence</a>"]

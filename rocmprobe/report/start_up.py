@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.start_up import FirstCalls, start_ups
+from markupsafe import Markup
+
+from rocmprobe.judge.start_up import FirstCalls, StartUp, start_ups
 from rocmprobe.model import Results
-from rocmprobe.report import text
+from rocmprobe.report import plots, text
 from rocmprobe.report.measures import Table
+
+_MOST_PLOTS, _MOST_BARS = 4, 12
 
 
 @dataclass(frozen=True)
 class StartUps:
+    """First calls as a table, and of the first problems as ``plots`` (label and SVG)."""
+
     caption: str
     table: Table
+    plots: tuple[tuple[str, Markup], ...]
 
 
 def start_up(results: Results) -> Optional[StartUps]:
@@ -43,7 +52,23 @@ def start_up(results: Results) -> Optional[StartUps]:
     if results.simulated:
         caption += " Times of the simulating CPU, whose library keeps nothing."
     header = ("problem", "setting", "cold first call", "warm first call", "steady", "warm is faster")
-    return StartUps(caption, Table(header, rows))
+    return StartUps(caption, Table(header, rows), _plots(found))
+
+
+def _plots(found: Sequence[StartUp]) -> tuple[tuple[str, Markup], ...]:
+    """Cold beside warm under each setting; bars of nothing are none."""
+    by_problem: dict[tuple[str, str], list[plots.Bar]] = defaultdict(list)
+    for each in found:
+        for kind, series, calls in (("cold", "fwd", each.cold), ("warm", "fwd_bwd", each.warm)):
+            median = text.numeric(calls.median)
+            if median and median > 0:
+                bar = plots.Bar(f"{each.setting} {kind}", series, median, text.seconds(median))
+                by_problem[each.problem, each.device].append(bar)
+    drawn = list(by_problem.items())[:_MOST_PLOTS]
+    return tuple(
+        (problem, plots.bars(bars[:_MOST_BARS], f"start-up-{number}"))
+        for number, ((problem, _), bars) in enumerate(drawn)
+    )
 
 
 def _first_calls(calls: FirstCalls) -> str:

@@ -90,7 +90,8 @@ def bytes_(value: Optional[float]) -> str:
         return "unknown"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(value) >= size:
-            return f"{value / size:.3g} {unit}"
+            amount = value / size
+            return f"{amount:.3g} {unit}" if abs(amount) < 999.5 else f"{amount:.0f} {unit}"
     return f"{value:.0f} B"
 
 

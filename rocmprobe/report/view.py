@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.model import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
 from rocmprobe.report import (
     changes,
+    evidence,
+    findings,
     matrix,
     measures,
     memory,
     models,
+    roofline_plot,
     shapes_table,
     solvers,
     start_up,
@@ -24,6 +27,9 @@ from rocmprobe.report import (
     throughput,
     validation,
 )  # fmt: skip
+from rocmprobe.report.banners import banners
+from rocmprobe.report.identity import card, identity, poses
+from rocmprobe.report.size import FITS, Fit
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 
 RUNG_WORDS = {
@@ -38,26 +44,9 @@ RUNG_WORDS = {
     "train": "Training step",
     "multi-gpu": "Several GPUs",
 }
-#: The identity strip: label, and the facts that may answer, best first.
-_IDENTITY = (
-    ("Kernel", ("kernel.release",)),
-    ("ROCm", ("rocm.version", "hip.version")),
-    ("HIP", ("capi.hip",)),
-    ("MIOpen", ("miopen.version", "capi.miopen")),
-    ("PyTorch", ("torch.version",)),
-    ("System", ("os.name",)),
-    ("CPU", ("cpu.name",)),
-)
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Rungs that are asked without PyTorch, too.
 _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
-
-
-@dataclass(frozen=True)
-class Banner:
-    kind: str
-    title: str
-    body: str
 
 
 @dataclass(frozen=True)
@@ -97,15 +86,15 @@ class Device:
     matrix: Optional[matrix.Matrix]
 
 
-def build(results: Results) -> dict[str, Any]:
-    """The names that the page template uses."""
+def build(results: Results, fit: Fit) -> dict[str, Any]:
+    """The names that the page template uses, with as much as fits."""
     recommendation = results.recommendation
     names = sorted({outcome.device for outcome in results.outcomes})
     verdict = recommendation.verdict if recommendation else "none"
     return {
         "results": results,
         "title": title(results),
-        "banners": banners(results),
+        "banners": banners(results, fit),
         "verdict": verdict,
         "verdict_word": VERDICT_WORDS[verdict] if recommendation else "No recommendation",
         "verdict_tone": VERDICT_TONES[verdict] if recommendation else "fault",
@@ -113,23 +102,19 @@ def build(results: Results) -> dict[str, Any]:
         "recommendation": recommendation,
         "blocks": blocks(recommendation.configuration) if recommendation else (),
         "identity": identity(results),
-        "findings": results.findings,
+        "causes": findings.by_cause(results.findings),
+        "layer_titles": findings.layer_titles(),
         "severity_symbols": SEVERITY_SYMBOLS,
-        "devices": [device(results, name) for name in names],
+        "devices": [device(results, name, fit) for name in names],
         "looks": [look for look in LOOKS.values() if any(o.state == look.state for o in results.outcomes)],
-        "evidence": matrix.evidence(results),
+        "evidence": evidence.groups(results, fit),
+        "counted": evidence.counted(results),
+        "logs": evidence.logs(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
         "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
-        "program": shapes_table.program(results),
-        "throughput": throughput.throughput(results),
-        "start_up": start_up.start_up(results),
-        "validation": validation.validation(results),
-        "validation_views": validation.VIEWS.values(),
-        "memory": memory.memory(results),
-        "telemetry": telemetry.telemetry(results),
-        "models": models.models(results),
+        **_measured(results if fit.tables else replace(results, outcomes=())),
         "facts": fact_rows(unlabelled(results.machine)),
         "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
@@ -138,7 +123,21 @@ def build(results: Results) -> dict[str, Any]:
         "changes": changes.table(results.changes),
         "settings": results.settings,
         "sweep": solvers.build(results),
-        "trials": results.trials,
+    }
+
+
+def _measured(results: Results) -> dict[str, Any]:
+    """The sections of what was measured; all of them are empty where there are no outcomes."""
+    return {
+        "program": shapes_table.program(results),
+        "throughput": throughput.throughput(results),
+        "rooflines": roofline_plot.rooflines(results),
+        "start_up": start_up.start_up(results),
+        "validation": validation.validation(results),
+        "validation_views": validation.VIEWS.values(),
+        "memory": memory.memory(results),
+        "telemetry": telemetry.telemetry(results),
+        "models": models.models(results),
     }
 
 
@@ -148,69 +147,10 @@ def title(results: Results) -> str:
     return f"{marker}{words} · {card(results.machine)} · rocmprobe"
 
 
-def card(machine: Machine) -> str:
-    """What was tested, in a few words; the CPU where there is no GPU."""
-    names = [show_gpu_name(gpu) for gpu in machine.gpus]
-    if names:
-        return " + ".join(names)
-    return text.one_line(str(machine.value("cpu.name") or "CPU"), 60)
-
-
-def show_gpu_name(gpu: Gpu) -> str:
-    return str(gpu.name.value or gpu.native_isa.value or "unknown GPU")
-
-
-def first_value(machine: Machine, names: Sequence[str]) -> Any:
-    for name in names:
-        value = machine.value(name)
-        if value is not None:
-            return value
-    return None
-
-
 def sentence(results: Results) -> str:
     if results.recommendation:
         return results.recommendation.sentence
     return "The run ended before a recommendation could be made."
-
-
-def overridden(machine: Machine) -> list[tuple[str, str]]:
-    """Native and effective ISA of every GPU that poses as another."""
-    pairs = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in machine.gpus]
-    return [(str(native), str(effective)) for native, effective in pairs if poses(native, effective)]
-
-
-def poses(native: Any, effective: Any) -> bool:
-    return bool(native and effective and native != effective)
-
-
-def banners(results: Results) -> list[Banner]:
-    found = []
-    if results.simulated:
-        body = (
-            f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
-            f"{card(results.machine)} or on any RDNA1 card. All speeds are those of the simulating CPU."
-        )
-        found.append(Banner("simulated", "SIMULATED", body))
-    if results.partial or results.finished is None:
-        body = (
-            "The run stopped before it was done, so what follows is incomplete. "
-            "Continue it with: rocmprobe run --resume"
-        )
-        found.append(Banner("partial", "Partial run", body))
-    for native, effective in overridden(results.machine):
-        variable = results.machine.variables.get("HSA_OVERRIDE_GFX_VERSION")
-        by = f" (HSA_OVERRIDE_GFX_VERSION={variable.value})" if variable else ""
-        body = f"The silicon is {native}, but the ROCm runtime is told that it is {effective}{by}."
-        found.append(Banner("override", "ISA override", body))
-    broken = sum(outcome.state == "probe-error" for outcome in results.outcomes)
-    if broken:
-        told = "says" if broken == 1 else "say"
-        body = (
-            f"{text.count(broken, 'check')} broke by rocmprobe's own fault and {told} nothing of the machine."
-        )
-        found.append(Banner("probe", "Probe errors", body))
-    return found
 
 
 def blocks(configuration: Configuration) -> list[Block]:
@@ -227,40 +167,7 @@ def blocks(configuration: Configuration) -> list[Block]:
     return found
 
 
-def run_seconds(results: Results) -> float:
-    started, finished = text.moment(results.started), text.moment(results.finished)
-    if started and finished and (started.tzinfo is None) == (finished.tzinfo is None):
-        return (finished - started).total_seconds()
-    return sum(trial.seconds for trial in results.trials)
-
-
-def identity(results: Results) -> list[tuple[str, str]]:
-    """Label and value; unknown GPU values are said, unknown software is left to the facts table."""
-    machine = results.machine
-    rows = []
-    for index, gpu in enumerate(machine.gpus):
-        suffix = f" {index}" if len(machine.gpus) > 1 else ""
-        rows += [
-            (f"Card{suffix}", show_gpu_name(gpu)),
-            (f"Native ISA{suffix}", text.show(gpu.native_isa.value)),
-            (f"Effective ISA{suffix}", text.show(gpu.effective_isa.value)),
-            (f"VRAM{suffix}", text.bytes_(text.numeric(gpu.vram_bytes.value))),
-        ]
-    if not machine.gpus:
-        rows.append(("Card", "no GPU"))
-    for label, names in _IDENTITY:
-        value = first_value(machine, names)
-        if value is not None and not (label == "CPU" and machine.gpus):
-            rows.append((label, text.show(value)))
-    return [
-        *rows,
-        ("Date", text.date(results.started)),
-        ("rocmprobe", results.rocmprobe),
-        ("Run time", text.seconds(run_seconds(results))),
-    ]
-
-
-def device(results: Results, name: str) -> Device:
+def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:
     mine = [outcome for outcome in results.outcomes if outcome.device == name]
     native, effective = mine[0].native_isa, mine[0].effective_isa
     isa = f"{native} as {effective}" if poses(native, effective) else native or ""
@@ -268,10 +175,16 @@ def device(results: Results, name: str) -> Device:
     ladders = tuple(
         ladder(results, mine, driver, len(drivers) > 1) for driver in sorted(drivers, reverse=True)
     )
-    return Device(
-        name, isa, ladders, matrix.layers(results, name), matrix.build(results, name, "problem-matrix"),
-        matrix.build(results, name, "convolution"),
-    )  # fmt: skip
+    layers, problem_matrix, convolutions = (
+        (
+            matrix.layers(results, name),
+            matrix.build(results, name, "problem-matrix"),
+            matrix.build(results, name, "convolution"),
+        )
+        if fit.tables
+        else (None, None, None)
+    )
+    return Device(name, isa, ladders, layers, problem_matrix, convolutions)
 
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:

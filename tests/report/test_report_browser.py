@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Callable
 
 import pytest
@@ -46,6 +47,14 @@ CONTRAST = """() => {
   return worst
 }"""
 
+OPEN = "document.querySelectorAll('details').forEach((fold) => { fold.open = true })"
+#: Rows that are like those before them: axe looks at every element, and takes its time.
+THIN = """() => document.querySelectorAll(
+  ':is(.outcomes, .facts, .numbers) tr:nth-child(n+4), #results-table tbody:nth-of-type(n+8),'
+  + ' .matrix tbody:nth-of-type(n+3), .bundle .entry:nth-child(n+6)').forEach((node) => node.remove())"""
+#: What axe calls serious, and worse.
+GRAVE = ("serious", "critical")
+
 Visits = Callable[..., Any]
 
 
@@ -61,7 +70,7 @@ def test_hostile_text_is_inert(hostile: Rendered, visit: Visits, bypass_csp: boo
     page.click("#show_all_details")
     assert page.locator("#results-table tbody").count() == len(sample.rdna1().outcomes)
     assert page.locator("#environment tr").count() > 5
-    assert page.locator("script").count() == 3
+    assert page.locator("script").count() == 4
     assert page.locator("[onerror], [onclick], [href^=javascript], img[src=x]").count() == 0
     assert "{{7*7}}" in page.inner_text("h1")
     assert seen.noise == []
@@ -83,11 +92,13 @@ def test_without_scripts_the_answer_is_complete(rdna1: Rendered, visit: Visits) 
     assert page.locator(".matrix td a").count() == len(sample.PROBLEMS) * 3 * 4
     assert page.locator(".matrix td a").first.is_visible()
     assert not page.locator("button.copy").first.is_visible()
-    assert page.locator(".plots svg").count() == len(sample.PROBLEMS)
+    drawn = page.locator("section:has(#h-throughput) .plots svg:not(.scatter)")
+    assert drawn.count() == len(sample.PROBLEMS)
     page.locator("details.group > summary").first.click()
     page.locator("details.entry > summary").first.click()
     assert sample.STATUS in page.locator(".entry-body").first.inner_text()
-    assert "drawn by a script" in page.locator("noscript").inner_text()
+    assert page.locator("noscript table").is_visible()
+    assert not page.locator("#filter, #issues, #save-json").first.is_visible()
 
 
 @pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile", "wide"])
@@ -123,8 +134,90 @@ def test_save_button_gives_the_results(rdna1: Rendered, visit: Visits, tmp_path:
     with seen.page.expect_download() as download:
         seen.page.click("#save-json")
     assert download.value.suggested_filename == "results.json"
-    assert '"schema_version":1' in seen.page.locator("#rocmprobe-results").text_content()
+    download.value.save_as(tmp_path / "saved.json")
+    assert json.loads((tmp_path / "saved.json").read_text()) == json.loads(rdna1.results.read_text())
     assert seen.requests == []
+
+
+def test_text_for_an_issue_is_copied(rdna1: Rendered, visit: Visits) -> None:
+    seen = visit(rdna1, permissions=["clipboard-read", "clipboard-write"])
+    seen.page.get_by_role("group", name="Copy for issue").get_by_role("button", name="Markdown").click()
+    seen.page.get_by_text("Copied for Markdown").wait_for()
+    text = seen.page.evaluate("navigator.clipboard.readText()")
+    assert "Convolution through MIOpen is broken" in text
+    assert seen.requests == seen.noise == []
+
+
+SHOWN = """() => [...document.querySelectorAll('.rp .entry:not(.log), .rp .outcomes tbody tr')]
+  .filter((node) => !node.hidden).length"""
+BROKEN = sum(each.state == "error" for each in sample.rdna1().outcomes)
+DEPTHWISE = sum(each.state == "error" and "g96" in (each.problem or "") for each in sample.rdna1().outcomes)
+
+
+@pytest.mark.parametrize(
+    ("words", "amount"),
+    [
+        ("s:error", BROKEN),
+        ("s:error !g96", BROKEN - DEPTHWISE),
+        ("arch:gfx1010 S:ERR g96 bwd-data", DEPTHWISE // 3),
+        ("arch:gfx942", 0),
+    ],
+)
+def test_filter_is_kept_in_the_address(words: str, amount: int, rdna1: Rendered, visit: Visits) -> None:
+    seen = visit(rdna1, **DESKTOP)
+    page = seen.page
+    page.get_by_role("searchbox", name="Filter").fill(words)
+    assert page.evaluate(SHOWN) == amount
+    assert page.locator("#filter output").inner_text() == f"{amount} of {len(sample.rdna1().outcomes)}"
+    assert page.locator(".rp .matrix td a:not(.off)").count() <= amount
+    again = visit(rdna1, **DESKTOP).page
+    again.goto(page.url)
+    assert again.locator("#filter-text").input_value() == words
+    assert again.evaluate(SHOWN) == amount
+    again.get_by_role("searchbox").fill("")
+    assert again.evaluate(SHOWN) == len(sample.rdna1().outcomes)
+    assert "#" not in again.url
+
+
+def test_a_cell_outside_of_the_filter_clears_it(rdna1: Rendered, visit: Visits) -> None:
+    page = visit(rdna1, **DESKTOP).page
+    page.get_by_role("searchbox").fill("s:error")
+    shown = page.locator(".matrix td a.bad").first
+    shown.click()
+    target = shown.get_attribute("href")
+    page.locator(target).wait_for(state="visible")
+    assert page.url.endswith(f"#filter=s%3Aerror&{target[1:]}")
+    passed = page.locator("tr[id]").first.get_attribute("id")
+    page.evaluate(f"location.hash = '{passed}'")
+    page.locator(f"#{passed}").wait_for(state="visible")
+    assert page.locator("#filter-text").input_value() == ""
+
+
+def test_everything_folds_and_prints_open(rdna1: Rendered, visit: Visits) -> None:
+    page = visit(rdna1, **DESKTOP).page
+    worked = page.locator("details.group", has_text="Worked").first
+    passed = sum(each.state in ("pass", "slow") for each in sample.rdna1().outcomes)
+    assert worked.locator("> summary").inner_text().split() == ["Worked", f"({passed})"]
+    assert not worked.locator("tbody tr").first.is_visible()
+    worked.locator("> summary").press("Enter")
+    worked.locator("details.bundle > summary").first.press("Enter")
+    assert worked.locator("tbody tr").first.is_visible()
+    folded = "document.querySelectorAll('.rp details:not([open])').length"
+    before = page.evaluate(folded)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(folded) == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(folded) == before
+
+
+@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile"])
+def test_axe_has_no_serious_finding(name: str, visit: Visits, request: pytest.FixtureRequest) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    page = visit(request.getfixturevalue(name), bypass_csp=True, **DESKTOP).page
+    page.evaluate(OPEN)
+    page.evaluate(THIN)
+    found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in GRAVE] == []
 
 
 def test_cell_opens_its_evidence(rdna1: Rendered, visit: Visits) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gzip
 import html as stdlib_html
 import io
 import json
@@ -13,12 +15,15 @@ import sys
 import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sample
+from markupsafe import Markup
 from rendering import Rendered, render
 from rich.console import Console
 
+from rocmprobe.causes import cause
 from rocmprobe.model import (
     BadInput,
     Estimate,
@@ -144,7 +149,7 @@ def test_every_state_has_its_pytest_outcome(tmp_path: Path) -> None:
 
 
 def pytest_html_data(page: str) -> dict:
-    blob = re.search(r'data-jsonblob="([^"]*)"', page)
+    blob = re.search("data-jsonblob='([^']*)'", page)
     assert blob
     return json.loads(stdlib_html.unescape(blob[1]))
 
@@ -172,14 +177,21 @@ def test_same_page_twice(rdna1: Rendered, tmp_path: Path) -> None:
     assert again.junit.read_text("utf-8") == rdna1.junit.read_text("utf-8")
 
 
+def unpacked(page: str, name: str) -> Any:
+    packed = re.search(rf'<script type="application/gzip" id="{name}">([A-Za-z0-9+/=]*)</script>', page)
+    assert packed
+    return json.loads(gzip.decompress(base64.b64decode(packed[1])))
+
+
 def test_results_are_embedded_whole(rdna1: Rendered, hostile: Rendered) -> None:
     for rendered in (rdna1, hostile):
-        embedded = re.search(
-            r'<script type="application/json" id="rocmprobe-results">(.*?)</script>', rendered.html
-        )
-        assert embedded
-        assert json.loads(embedded[1]) == json.loads(rendered.results.read_text("utf-8"))
-        assert not set("<>&\u2028\u2029") & set(embedded[1])
+        assert unpacked(rendered.html, "rocmprobe-results") == json.loads(rendered.results.read_text("utf-8"))
+
+
+def test_texts_for_issues_are_embedded(rdna1: Rendered) -> None:
+    texts = unpacked(rdna1.html, "rocmprobe-issues")
+    assert set(texts) == set(re.findall(r'data-issue="([^"]*)"', rdna1.html))
+    assert "Convolution through MIOpen is broken" in texts["Markdown"]
 
 
 def test_page_asks_for_nothing_outside_itself(rdna1: Rendered) -> None:
@@ -275,7 +287,7 @@ def test_shell_block_quotes_values_and_leaves_out_what_is_no_name(tmp_path: Path
     configuration = dataclasses.replace(recommendation.configuration, env={"A": "x; rm y", "B C": "1"})
     recommendation = dataclasses.replace(recommendation, configuration=configuration)
     page = render(dataclasses.replace(results, recommendation=recommendation), tmp_path).html
-    assert stdlib_html.escape("export A='x; rm y'").replace("&#x27;", "&#39;") in page
+    assert str(Markup.escape("export A='x; rm y'")) in page
     assert "export B C" not in page
 
 
@@ -320,11 +332,129 @@ def test_report_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
 
 
-def test_large_run_stays_small(tmp_path: Path) -> None:
-    results: Results = sample.repeated(sample.rdna1(), 600)
-    rendered = render(results, tmp_path)
-    assert len(pytest_html_data(rendered.html)["tests"]) == 600
+def test_standard_run_stays_small(tmp_path: Path) -> None:
+    rendered = render(sample.repeated(sample.rdna1(), 1545), tmp_path)
+    assert len(pytest_html_data(rendered.html)["tests"]) == 1545
     assert rendered.page.stat().st_size < 2_000_000
+
+
+def test_above_the_cap_it_is_said_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cap = 320_000
+    monkeypatch.setattr(html, "CAP", cap)
+    results = sample.repeated(sample.rdna1(), 300)
+    rendered = render(results, tmp_path)
+    banner = re.search(r'class="banner shortened".*', rendered.html)
+    assert banner
+    assert "results.json itself" in banner[0]
+    assert rendered.page.stat().st_size < cap
+    assert "disabled" in re.search(r'<button[^>]*id="save-json"[^>]*>', rendered.html)[0]  # type: ignore[index]
+    assert rendered.junit.read_text("utf-8").count("<testcase ") == 300
+
+
+def test_endless_lines_are_clipped_and_the_data_keeps_them(tmp_path: Path) -> None:
+    endless = "x" * 10_000_000
+    results = sample.rdna1()
+    first = next(each for each in results.outcomes if each.state == "error")
+    changed = dataclasses.replace(first, evidence=(endless, *first.evidence))
+    findings = (dataclasses.replace(results.findings[0], title=endless),)
+    rendered = render(dataclasses.replace(results, outcomes=(changed,), findings=findings), tmp_path)
+    assert "[9998000 characters left out]" in rendered.html
+    assert rendered.page.stat().st_size < 2_000_000
+    assert rendered.junit.stat().st_size < 2_000_000
+    assert unpacked(rendered.html, "rocmprobe-results")["findings"][0]["title"] == endless
+
+
+def test_what_was_said_before_is_said_once(rdna1: Rendered) -> None:
+    page = rdna1.html[: rdna1.html.index('class="pytest-html"')]
+    failed = sum(each.state == "error" and each.rung == "conv" for each in sample.rdna1().outcomes)
+    evidence = page[page.index('id="h-evidence"') :]
+    assert evidence.count("MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:518") == 2, "once, and in the log"
+    assert evidence.count("Said the same as") == failed - 1
+    assert evidence.count("torch.manual_seed") == 1, "one script for all that failed for this reason"
+    assert 'id="l0"' in evidence
+
+
+def test_failures_carry_command_variables_attempts_and_log(rdna1: Rendered) -> None:
+    name = f"cuda:0/torch/gemm-only/convolution/{sample.PROBLEMS[0].text}/fwd"
+    entry = rdna1.html[rdna1.html.index(f"rocmprobe repro results.json {name}<") :]
+    entry = entry[: entry.index("</details>")]
+    for words in (
+        "MIOPEN_DEBUG_CONV_DIRECT=0 MIOPEN_DEBUG_CONV_WINOGRAD=0", "attempts 1, 2",
+        "error · 40 ms, 40 ms · RuntimeError", "cuda:0/torch/gemm-only, exit 0", 'href="#l0"',
+    ):  # fmt: skip
+        assert words in entry
+
+
+def test_what_failed_is_listed_by_reason_above(rdna1: Rendered) -> None:
+    section = rdna1.html[rdna1.html.index('id="h-findings"') : rdna1.html.index('id="h-advice"')]
+    listed = re.findall(r'<li><a href="#(o\d+)">([^<]*)</a> <span class="muted">(\d+)</span></li>', section)
+    first = next(i for i, each in enumerate(sample.rdna1().outcomes) if each.rung == "conv")
+    conv = ("error · miopen-no-solver · RuntimeError: miopenStatusUnknownError", "30")
+    assert (f"o{first}", *conv) in listed
+    assert sum(int(amount) for *_, amount in listed) == 31
+
+
+def test_findings_explain_their_cause_once(tmp_path: Path) -> None:
+    results = sample.rdna1()
+    twice = (*results.findings[:1] * 2, results.findings[-1])
+    page = render(dataclasses.replace(results, findings=twice), tmp_path).html
+    about = cause("miopen-no-solver")
+    assert page.count(str(Markup.escape(about.explanation[:60]))) == 1
+    assert page.count(f'href="{about.links[0]}"') == 1
+    assert page.count("About this cause") == 1, "nothing is known of the other"
+
+
+def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
+    results = sample.rdna1()
+    machine = results.machine
+    gpu = dataclasses.replace(machine.gpus[0], busy_percent=Fact(97, "gpu_busy_percent"))
+    variables = {
+        **machine.variables, "MIOPEN_FIND_MODE": Fact("1", "environment"),
+        "HIP_VISIBLE_DEVICES": Fact("0", "environment"),
+    }  # fmt: skip
+    machine = dataclasses.replace(machine, gpus=(gpu,), variables=variables)
+    page = render(dataclasses.replace(results, machine=machine, partial=True), tmp_path).html
+    above = page[page.index("<body>") : page.index('<header class="verdict')]
+    titles = re.findall(r'class="banner (\w+)"', above)
+    assert titles == ["simulated", "partial", "override", "dirty", "busy"]
+    assert "reaching every trial: HIP_VISIBLE_DEVICES." in above
+    assert "those of “as-found”: MIOPEN_FIND_MODE." in above
+    assert "97 % busy" in above
+
+
+def test_plots_say_in_words_what_they_draw(rdna1: Rendered) -> None:
+    told = re.findall(r'<svg[^>]* role="img" aria-label="([^"]*)"', rdna1.html)
+    for words in (
+        "Roofline, float32 on cuda:0: at most 1.72e+03 GFLOP/s and 26.8 GB/s; 8 points",
+        "vendor-off measured: 3 MiB; vendor-off predicted: 2.5 MiB",
+        "fwd: 0.126 of the limit", "limit: 1", "bypass cold: 2.07 ms; bypass warm: 2.07 ms",
+    ):  # fmt: skip
+        assert any(words in label for label in told), words
+
+
+def test_wrong_results_show_where_they_are_off(tmp_path: Path) -> None:
+    lines = (
+        "rms_range is 0.07",
+        "error map: 2 row(s) over 2 channel(s)",
+        "     0 ..#+",
+        "     1 ....",
+        "a log",
+    )
+    wrong = sample.outcome(
+        "default", "convolution", "conv", "wrong", problem=sample.PROBLEMS[0], direction="fwd", evidence=lines
+    )
+    results = sample.rdna1()
+    page = render(dataclasses.replace(results, outcomes=(wrong, *results.outcomes)), tmp_path).html
+    [drawn] = re.findall(r"<figcaption><a href=\"#o0\">[^<]*</a></figcaption><pre[^>]*>([^<]*)</pre>", page)
+    assert drawn == "     0 ..#+\n     1 ...."
+
+
+def test_without_scripts_a_table_stands_in_for_the_rows(rdna1: Rendered) -> None:
+    table = Outline(re.search(r"<noscript>(.*?)</noscript>", rdna1.html, re.DOTALL)[1])  # type: ignore[index]
+    cells = [int(text) for text in table.texts("td") if text]
+    assert sum(cells) == len(sample.rdna1().outcomes)
+    anchors = set(re.findall(r'id="(o\d+)"', rdna1.html))
+    assert anchors == {f"o{number}" for number in range(len(sample.rdna1().outcomes))}
 
 
 def test_devices_get_a_ladder_and_a_matrix_each(tmp_path: Path) -> None:

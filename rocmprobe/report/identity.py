@@ -1,0 +1,83 @@
+"""Which machine, which software, which run: the strip of facts that a reader asks for first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rocmprobe.model import Gpu, Machine, Results
+from rocmprobe.report import text
+
+#: The identity strip: label, and the facts that may answer, best first.
+_IDENTITY = (
+    ("Kernel", ("kernel.release",)),
+    ("ROCm", ("rocm.version", "hip.version")),
+    ("HIP", ("capi.hip",)),
+    ("MIOpen", ("miopen.version", "capi.miopen")),
+    ("PyTorch", ("torch.version",)),
+    ("System", ("os.name",)),
+    ("CPU", ("cpu.name",)),
+)
+
+
+def identity(results: Results) -> list[tuple[str, str]]:
+    """Label and value; unknown GPU values are said, unknown software is left to the facts table."""
+    machine = results.machine
+    rows = []
+    for index, gpu in enumerate(machine.gpus):
+        suffix = f" {index}" if len(machine.gpus) > 1 else ""
+        rows += [
+            (f"Card{suffix}", show_gpu_name(gpu)),
+            (f"Native ISA{suffix}", text.show(gpu.native_isa.value)),
+            (f"Effective ISA{suffix}", text.show(gpu.effective_isa.value)),
+            (f"VRAM{suffix}", text.bytes_(text.numeric(gpu.vram_bytes.value))),
+        ]
+    if not machine.gpus:
+        rows.append(("Card", "no GPU"))
+    for label, names in _IDENTITY:
+        value = first_value(machine, names)
+        if value is not None and not (label == "CPU" and machine.gpus):
+            rows.append((label, text.show(value)))
+    return [
+        *rows,
+        ("Date", text.date(results.started)),
+        ("rocmprobe", results.rocmprobe),
+        ("Run time", text.seconds(run_seconds(results))),
+    ]
+
+
+def card(machine: Machine) -> str:
+    """What was tested, in a few words; the CPU where there is no GPU."""
+    names = [show_gpu_name(gpu) for gpu in machine.gpus]
+    if names:
+        return " + ".join(names)
+    return text.one_line(str(machine.value("cpu.name") or "CPU"), 60)
+
+
+def show_gpu_name(gpu: Gpu) -> str:
+    return str(gpu.name.value or gpu.native_isa.value or "unknown GPU")
+
+
+def overridden(machine: Machine) -> list[tuple[str, str]]:
+    """Native and effective ISA of every GPU that poses as another."""
+    pairs = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in machine.gpus]
+    return [(str(native), str(effective)) for native, effective in pairs if poses(native, effective)]
+
+
+def poses(native: Any, effective: Any) -> bool:
+    return bool(native and effective and native != effective)
+
+
+def first_value(machine: Machine, names: Sequence[str]) -> Any:
+    for name in names:
+        value = machine.value(name)
+        if value is not None:
+            return value
+    return None
+
+
+def run_seconds(results: Results) -> float:
+    started, finished = text.moment(results.started), text.moment(results.finished)
+    if started and finished and (started.tzinfo is None) == (finished.tzinfo is None):
+        return (finished - started).total_seconds()
+    return sum(trial.seconds for trial in results.trials)

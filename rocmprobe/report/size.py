@@ -1,0 +1,61 @@
+"""How much of a run its page holds: one file, small enough for an issue tracker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Bytes that a page never exceeds: trackers take attachments of up to 25 MB.
+CAP = 20_000_000
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is shown: characters of a value and of a line, lines of an outcome that failed, outcomes with
+    their evidence, outcomes in one row each, bytes of embedded data, and whether there are
+    matrices and tables of what was measured."""
+
+    value: int
+    width: int
+    lines: int
+    entries: int
+    rows: int
+    data: int
+    tables: bool
+    left_out: str
+
+
+#: Tried in this order until the page is below CAP.
+FITS = (
+    Fit(4000, 2000, 200, 1_000_000, 1_000_000, CAP, True, ""),
+    Fit(
+        1000, 300, 20, 2_000, 8_000, 0, True,
+        "all but the first lines of evidence and logs, results.json itself, and outcomes beyond the first "
+        "2000 that failed and the first 8000 of the others",
+    ),
+    Fit(
+        300, 200, 10, 500, 2_000, 0, False,
+        "all but the first lines of evidence and logs, matrices and tables of what was measured, "
+        "results.json itself, and outcomes beyond the first 500 that failed and the first 2000 of the others",
+    ),
+    Fit(
+        200, 80, 3, 50, 100, 0, False,
+        "nearly all evidence, matrices and tables, results.json itself, and all but a few outcomes",
+    ),
+)  # fmt: skip
+
+
+def fit_lines(lines: list[str], fit: Fit) -> list[str]:
+    """Lines that fit: long ones clipped, of many the first and the last."""
+    if len(lines) > fit.lines:
+        head = fit.lines // 2
+        tail = fit.lines - head
+        left_out = f"[{len(lines) - fit.lines} lines left out]"
+        lines = [*lines[:head], left_out, *lines[-tail:]]
+    return [clipped(line, fit.width) for line in lines]
+
+
+def clipped(text: str, limit: int) -> str:
+    """``text`` of at most about ``limit`` characters, with the cut marked."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]} … [{len(text) - limit} characters left out]"
