@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import rocmprobe
-from rocmprobe.cli import report_command
+from rocmprobe.cli.results import report_command
 from rocmprobe.model import read_results, to_json, write_results
 from rocmprobe.redact import census, redacted_text
 
