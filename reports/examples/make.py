@@ -26,22 +26,28 @@ from rocmprobe.redact import census, redacted_text
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PICTURE = ROOT / "docs" / "report.png"
+
+
+def _only(*checks: str) -> list[str]:
+    return [word for check in checks for word in ("--only", check)]
+
+
+#: The rungs below convolution, and convolution.
+LADDER = _only("copy", "elementwise", "gemm", "im2col", "pooling", "activation", "convolution")
 #: What each example asks; enough to show what such a report holds, and little enough for the repository.
 EXAMPLES = {
     "cpu": [
-        *("--device", "cpu", "--only", "convolution", "--only", "gemm", "--only", "batch-norm"),
-        *("--only", "training-step", "--only", "start-up", "--only", "throughput", "--only", "memory"),
-        *("--only", "memory-sweep"),
+        *("--device", "cpu", *LADDER),
+        *_only("batch-norm", "training-step", "start-up", "throughput", "memory", "memory-sweep"),
     ],
     "rdna1-rocm52-conv-dead": [
-        *("--simulate", "rdna1-rocm52-conv-dead", "--only", "convolution", "--only", "batch-norm"),
-        *("--only", "training-step", "--only", "throughput"),
+        *("--simulate", "rdna1-rocm52-conv-dead", *LADDER),
+        *_only("batch-norm", "training-step", "throughput", "memory"),
     ],
     "rocblas-files-missing": [
-        *("--simulate", "rocblas-files-missing", "--only", "convolution", "--only", "gemm"),
-        *("--settings", "naive-only,vendor-off,bypass,cpu"),
+        *("--simulate", "rocblas-files-missing", *LADDER, "--settings", "naive-only,vendor-off,bypass,cpu")
     ],
-    "conv-hang": ["--simulate", "conv-hang", "--only", "convolution"],
+    "conv-hang": ["--simulate", "conv-hang", *LADDER],
 }
 #: The example of which the documents show the first screen.
 SHOWN = "rdna1-rocm52-conv-dead"
