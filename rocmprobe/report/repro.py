@@ -121,7 +121,7 @@ def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) ->
     code = ["import os, sys, tempfile" if own else "import os, sys" if values else "import sys"]
     if values:
         assigned = [f"{name}={value}" for name, value in values.items()]
-        code += packed("os.environ.update(", assigned, ")")
+        code = packed(f"{code[0]}; os.environ.update(", assigned, ")")
     begun = ["import torch", f"torch.manual_seed({seed})"]
     if backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
         begun.append("torch.backends.cudnn.allow_tf32 = False")

@@ -247,7 +247,7 @@ def test_processes_and_threads_write_at_the_same_time(plans):
     assert [process.wait(120) for process in running] == [0, 0, 0]
     problems = {record["problem"] for record in records(plans)}
     # A thread that finds another one measuring goes on by the model, and measures at a later call.
-    assert len(problems) >= 9
+    assert len(problems) >= 6
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from runs import SMALL, machine_file, run
 
-from rocmprobe import cli
+from rocmprobe.cli import base
+from rocmprobe.cli.run import _exit_code
 from rocmprobe.model import Machine, Outcome, Results
 
 MIOPEN_DEAD = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
@@ -49,7 +50,7 @@ def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) 
 def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:
     outcome = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "blocked", cause="gpu-wedged")
     results = Results(1, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), (outcome,))
-    assert cli._exit_code(results, "findings", holds=False) == cli.WEDGED
+    assert _exit_code(results, "findings", holds=False) == base.WEDGED
     answering = replace(results, outcomes=())
-    assert cli._exit_code(answering, "findings", holds=False) == cli.FINDINGS
-    assert cli._exit_code(answering, "findings", holds=True) == cli.OK
+    assert _exit_code(answering, "findings", holds=False) == base.FINDINGS
+    assert _exit_code(answering, "findings", holds=True) == base.OK
