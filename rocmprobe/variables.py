@@ -30,6 +30,8 @@ PREFIXES = (
     "MIOPEN_", "HSA_", "ROCR_", "HIP_", "AMD_", "ROCBLAS_", "HIPBLASLT_", "PYTORCH_", "TORCH_", "ROCM_",
     "HIPRTC_", "HSAKMT_", "ROC_", "TENSILE_", "ONEDNN_", "MKLDNN_",
 )  # fmt: skip
+#: What a shell takes for the name of a variable.
+VARIABLE_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile("TOKEN|KEY|SECRET|PASSW|CREDENTIAL")
 
 Release = tuple[int, int]

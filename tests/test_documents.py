@@ -116,6 +116,12 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 @documents
+def test_tests_that_are_named_exist(path: Path) -> None:
+    named = re.findall(r"\btests/[\w/]+\.py", path.read_text("utf-8"))
+    assert [each for each in named if not (ROOT / each).exists()] == []
+
+
+@documents
 def test_commands_are_taken(path: Path) -> None:
     wrong = [f"rocmprobe {shlex.join(words)}: {why}" for words in commands(path) if (why := refused(words))]
     assert not wrong

@@ -11,6 +11,7 @@ import click
 
 from rocmprobe.cli.base import FINDINGS, OK, answering, main
 from rocmprobe.model import BadInput, read_results
+from rocmprobe.variables import VARIABLE_NAME
 
 
 @main.command("explain")
@@ -126,12 +127,21 @@ def env_command(results: Path, shell: str) -> int:
     """
     import json
 
+    from rocmprobe.report.text import one_line
+
     found = read_results(results)
     if found.recommendation is None or found.recommendation.configuration.setting is None:
         click.echo("rocmprobe: these results recommend no configuration", err=True)
         return FINDINGS
     configuration = found.recommendation.configuration
     env = dict(configuration.env)
+    for name in env:
+        # A shell is given these lines to run.
+        if not VARIABLE_NAME.fullmatch(name):
+            raise BadInput(
+                f"{results}: recommendation/configuration/env: {one_line(repr(name))} is no name of a variable; "
+                "the file is damaged, run again"
+            )
     if found.simulated:
         click.echo(f"rocmprobe: for the simulated machine {found.simulated}, not this one", err=True)
     forms = {"sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from rocmprobe.report.banners import banners
 from rocmprobe.report.identity import card, identity, poses
 from rocmprobe.report.size import FITS, Fit
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
+from rocmprobe.variables import VARIABLE_NAME
 
 RUNG_WORDS = {
     "copy": "Copy",
@@ -44,7 +44,6 @@ RUNG_WORDS = {
     "train": "Training step",
     "multi-gpu": "Several GPUs",
 }
-_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Rungs that are asked without PyTorch, too.
 _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
 
@@ -157,7 +156,7 @@ def blocks(configuration: Configuration) -> list[Block]:
     exports = [
         f"export {name}={shlex.quote(value)}"
         for name, value in configuration.env.items()
-        if _VARIABLE_NAME.fullmatch(name)
+        if VARIABLE_NAME.fullmatch(name)
     ]
     found = []
     if exports:

@@ -43,3 +43,14 @@ def test_without_a_configuration_it_says_so(tmp_path: Path) -> None:
     done = rocmprobe("env", written(tmp_path, recommendation=nothing))
     assert (done.returncode, done.stdout) == (1, "")
     assert "no configuration" in done.stderr
+
+
+def test_what_is_no_name_of_a_variable_reaches_no_shell(tmp_path: Path) -> None:
+    recommendation = sample.rdna1().recommendation
+    assert recommendation is not None
+    configuration = dataclasses.replace(recommendation.configuration, env={"A B;rm": "x"})
+    hostile = dataclasses.replace(recommendation, configuration=configuration)
+    done = rocmprobe("env", written(tmp_path, recommendation=hostile))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no name of a variable" in done.stderr
+    assert done.stderr.count("\n") == 1
