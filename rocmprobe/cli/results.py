@@ -11,7 +11,6 @@ import click
 
 from rocmprobe.cli.base import FINDINGS, OK, answering, main
 from rocmprobe.model import BadInput, read_results
-from rocmprobe.variables import VARIABLE_NAME
 
 
 @main.command("explain")
@@ -128,6 +127,7 @@ def env_command(results: Path, shell: str) -> int:
     import json
 
     from rocmprobe.report.text import one_line
+    from rocmprobe.variables import VARIABLE_NAME
 
     found = read_results(results)
     if found.recommendation is None or found.recommendation.configuration.setting is None:
@@ -139,8 +139,8 @@ def env_command(results: Path, shell: str) -> int:
         # A shell is given these lines to run.
         if not VARIABLE_NAME.fullmatch(name):
             raise BadInput(
-                f"{results}: recommendation/configuration/env: {one_line(repr(name))} is no name of a variable; "
-                "the file is damaged, run again"
+                f"{results}: recommendation/configuration/env: {one_line(repr(name))} is no name of a "
+                "variable; the file is damaged, run again"
             )
     if found.simulated:
         click.echo(f"rocmprobe: for the simulated machine {found.simulated}, not this one", err=True)
