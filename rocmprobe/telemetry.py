@@ -7,7 +7,7 @@ has an empty one. Samples come one a line in ``samples.jsonl``; results keep the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Optional
@@ -22,9 +22,12 @@ QUANTITIES: Mapping[str, str] = {
 }  # fmt: skip
 #: Temperatures of a GPU that have a limit, the most telling first.
 TEMPERATURES = ("temperature_junction_c", "temperature_memory_c", "temperature_edge_c")
+#: What a finding rests on lasted for so many samples and so many seconds on end; a peak is none.
+LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 #: No reading is as large; what is, or is not a number, is not one.
 _LARGEST = 1e18
-#: Moments that results keep of each device at most: as many as a plot of the page is wide.
+#: Moments that results keep of each device at most, besides its hottest: as many as a plot of the page is
+#: wide.
 POINTS = 300
 
 
@@ -50,8 +53,9 @@ class Series:
 @dataclass(frozen=True)
 class DeviceTelemetry:
     """The readings of one device. ``device`` is its PCI address, or "cpu"; ``started`` the time of the first
-    of its ``samples`` (UTC), of which ``seconds`` tell those that were kept; ``asleep`` counts those that
-    found it asleep. ``limits`` are by quantity."""
+    of its ``samples`` (UTC), of which ``seconds`` tell those that were kept, and ``numbers`` which of them
+    these are, counted from 0 (empty where all were kept); ``asleep`` counts those that found it asleep.
+    ``limits`` are by quantity."""
 
     device: str
     name: str
@@ -61,6 +65,7 @@ class DeviceTelemetry:
     seconds: tuple[Optional[float], ...] = ()
     values: Mapping[str, Series] = field(default_factory=dict)
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    numbers: tuple[int, ...] = ()
 
     def limit(self, quantity: str) -> Optional[float]:
         found = self.limits.get(quantity)
@@ -84,15 +89,30 @@ def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
     return value if value is not None and abs(value) < _LARGEST else None
 
 
+def lasts(seconds: Sequence[float]) -> bool:
+    """Whether what was so at these ``seconds`` is more than a peak. Samples that lie far apart each stand for
+    their while."""
+    return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
+
+
 def summary(
     device: str, name: str, started: str, samples: Sequence[tuple[float, Mapping[str, float]]],
     limits: Mapping[str, Limit],
 ) -> DeviceTelemetry:  # fmt: skip
     """The record of ``samples``, each the seconds since ``started`` and a reading.
 
-    Of more than POINTS every nth is kept whole, so that what was read at one moment stays together.
+    Of more than POINTS every nth is kept, and the hottest stretch of each temperature that has a limit, with
+    and without a fan that turns: a temperature that lasted anywhere has lasted there. Each moment is kept
+    whole, so that what was read together stays together.
     """
-    kept = samples[:: math.ceil(len(samples) / POINTS) or 1]
+    samples = [(round(seconds, 1), reading) for seconds, reading in samples]
+    numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
+    if len(numbers) < len(samples):
+        for quantity in set(TEMPERATURES) & set(limits):
+            heat = [reading.get(quantity) for _, reading in samples]
+            still = [reading.get(quantity) if reading.get("fan_rpm") == 0 else None for _, reading in samples]
+            numbers.update(_highest(samples, heat), _highest(samples, still))
+    kept = [samples[number] for number in sorted(numbers)]
     found = [quantity for quantity in QUANTITIES if any(quantity in reading for _, reading in samples)]
     return DeviceTelemetry(
         device=device,
@@ -100,10 +120,35 @@ def summary(
         started=started,
         samples=len(samples),
         asleep=sum(not reading for _, reading in samples),
-        seconds=tuple(round(seconds, 1) for seconds, _ in kept),
+        seconds=tuple(seconds for seconds, _ in kept),
         values={quantity: _series(quantity, samples, kept) for quantity in found},
         limits=dict(limits),
+        numbers=tuple(sorted(numbers)) if len(kept) < len(samples) else (),
     )
+
+
+def _highest(
+    samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
+) -> range:
+    """The numbers of the stretch, just long enough to last, in which ``values`` stayed highest; the latest of
+    several. It is at or above a limit wherever any stretch is."""
+    best, found = -math.inf, range(0)
+    for stretch in _stretches([seconds for seconds, _ in samples]):
+        inside = [value for number in stretch if (value := values[number]) is not None]
+        if len(inside) == len(stretch) and min(inside) >= best:
+            best, found = min(inside), stretch
+    return found
+
+
+def _stretches(seconds: Sequence[float]) -> Iterator[range]:
+    """From each moment on the samples that it takes to last."""
+    end = 0
+    for start in range(len(seconds)):
+        while end < len(seconds) and not lasts(seconds[start:end]):
+            end += 1
+        if not lasts(seconds[start:end]):
+            return
+        yield range(start, end)
 
 
 def _series(

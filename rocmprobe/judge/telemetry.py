@@ -1,18 +1,18 @@
 """What the sensors tell: of a run, as findings; of one moment, as alarms.
 
-Every rule needs the reading and the limit it is about, and what it reports must have lasted: a peak of one
-sample is none. A quiet or healthy card gives nothing (tests/judge/test_telemetry_findings.py).
+Every rule needs the reading and the limit it is about, and heat must have lasted: a peak of one sample is
+none. A quiet or healthy card gives nothing (tests/judge/test_telemetry_findings.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Optional
 
 from rocmprobe.causes import advice_for
 from rocmprobe.model import Finding, Results
-from rocmprobe.telemetry import TEMPERATURES, DeviceTelemetry, Limit
+from rocmprobe.telemetry import LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit, lasts
 
 Reading = Mapping[str, float]
 
@@ -36,8 +36,8 @@ _SLOWED = 0.9
 #: Of the power cap; the regulator swings about it.
 _AT_CAP = 0.97
 _VRAM_FULL, _VRAM_TAKEN = 0.95, 0.8
-#: What is reported has been seen in so many samples, over so many seconds.
-_SAMPLES, _SECONDS = 3, 5.0
+#: Temperatures of the chip, of which a card is judged by the first that it has.
+_CHIP = tuple(name for name in TEMPERATURES if name != "temperature_memory_c")
 
 _WORDS = {
     "temperature_junction_c": "junction", "temperature_memory_c": "memory", "temperature_edge_c": "edge",
@@ -59,9 +59,7 @@ def telemetry_findings(results: Results) -> Iterator[Finding]:
 
 
 def _of_device(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    hottest = next(
-        (name for name in TEMPERATURES if name != "temperature_memory_c" and _known(device, name)), ""
-    )
+    hottest = next((name for name in _CHIP if _known(device, name)), "")
     if hottest:
         yield from _heat(device, hottest, suffix)
     if _known(device, "temperature_memory_c"):
@@ -76,11 +74,21 @@ def _known(device: DeviceTelemetry, quantity: str) -> bool:
     return quantity in device.values and device.limit(quantity) is not None
 
 
-def _lasting(device: DeviceTelemetry, moments: Sequence[tuple[float, Reading]]) -> bool:
-    """Whether these moments are more than a peak. Of samples that lie far apart each stands for its while."""
-    if len(moments) < _SAMPLES:
-        return False
-    return moments[-1][0] - moments[0][0] >= _SECONDS
+def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
+    """Whether ``holds`` is true throughout one stretch: of samples that follow each other in all that were
+    taken, not only in those that were kept."""
+    stretch: list[float] = []
+    last = -1
+    for number, second, moment in zip(
+        device.numbers or range(len(device.seconds)), device.seconds, device.moments()
+    ):
+        if number != last + 1:
+            stretch = []
+        last = number
+        stretch = [*stretch, second] if second is not None and holds(moment) else []
+        if lasts(stretch):
+            return True
+    return False
 
 
 def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
@@ -95,14 +103,17 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
     """Of the chip: slowed down, a fan that does too little, a fan that stands still, or just its limit."""
     limit, word = device.limits[hottest], _WORDS[hottest]
     every = _timed(device)
-    hot = [(at, each) for at, each in every if each.get(hottest, 0.0) >= limit.value - AT_LIMIT]
-    warm = [
-        (at, each)
-        for at, each in every
-        if each.get(hottest, 0.0) >= limit.value - _FAN_MUST_TURN and each.get("fan_rpm") == 0
-    ]
-    stands = _lasting(device, warm)
+
+    def at_limit(reading: Reading) -> bool:
+        return reading.get(hottest, 0.0) >= limit.value - AT_LIMIT
+
+    def stands_still(reading: Reading) -> bool:
+        return reading.get(hottest, 0.0) >= limit.value - _FAN_MUST_TURN and reading.get("fan_rpm") == 0
+
+    hot = [(at, each) for at, each in every if at_limit(each)]
+    stands = _lasting(device, stands_still)
     if stands:
+        warm = [(at, each) for at, each in every if stands_still(each)]
         yield _finding(
             device, "fan-stopped", suffix, "warning", "hw-power-or-fault",
             f"The fan stands still while the GPU is at {_degrees(warm, hottest)} ({word})",
@@ -115,11 +126,11 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
             "fan is not the card's; if not, set it to automatic (pwm1_enable 2 in hwmon), and if it stays "
             "still, it or its cable is broken: stop the work before the card does.",
         )  # fmt: skip
-    if not _lasting(device, hot):
+    if not _lasting(device, at_limit):
         return
     slowed = _slowed(hot, every)
     fans = [each["fan_percent"] for _, each in hot if "fan_percent" in each and each.get("fan_rpm") != 0]
-    weak = len(fans) >= _SAMPLES and median(fans) < WEAK_FAN
+    weak = len(fans) >= LASTING_SAMPLES and median(fans) < WEAK_FAN
     evidence = (_in_words(hot, hottest, word, limit.value), *_fan_words(fans), _from(limit))
     if slowed:
         yield _finding(
@@ -145,7 +156,7 @@ def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, R
     """How heat holds the clock down, in words; "" where it does not. The driver's status alone is not
     believed: an idle RX 7600S at 54 degrees was recorded with it set."""
     told = [at for at, each in hot if each.get("throttled_heat")]
-    if len(told) >= _SAMPLES:
+    if len(told) >= LASTING_SAMPLES:
         return f"the driver says so in {len(told)} of {len(hot)} samples at the limit (gpu_metrics)"
     times = {at for at, _ in hot}
     busy = [
@@ -155,7 +166,7 @@ def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, R
     ]
     then = [each["core_clock_mhz"] for at, each in busy if at in times]
     before = [each["core_clock_mhz"] for at, each in busy if at not in times]
-    if min(len(then), len(before)) < _SAMPLES or median(then) > _SLOWED * median(before):
+    if min(len(then), len(before)) < LASTING_SAMPLES or median(then) > _SLOWED * median(before):
         return ""
     return (
         f"busy at the limit the clock is {median(then):.0f} MHz, as busy below it {median(before):.0f} MHz "
@@ -166,8 +177,12 @@ def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, R
 def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     name = "temperature_memory_c"
     limit = device.limits[name]
-    hot = [(at, each) for at, each in _timed(device) if each.get(name, 0.0) >= limit.value - AT_LIMIT]
-    if _lasting(device, hot):
+
+    def at_limit(reading: Reading) -> bool:
+        return reading.get(name, 0.0) >= limit.value - AT_LIMIT
+
+    if _lasting(device, at_limit):
+        hot = [(at, each) for at, each in _timed(device) if at_limit(each)]
         yield _finding(
             device, "memory-hot", suffix, "warning", "thermal-throttling",
             f"The memory of the GPU is at {_degrees(hot, name)}",
@@ -178,11 +193,11 @@ def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     """Taken from the first to the last sample: that is somebody else. The run itself fills it on purpose,
     where it looks for the largest batch, so a full one is only told."""
-    limit = device.limits["vram_used_bytes"]
-    used = [(at, each) for at, each in _timed(device) if "vram_used_bytes" in each]
-    if not _lasting(device, used):
+    limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
+    seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
+    if used is None or used.min is None or used.max is None or not lasts(seen):
         return
-    least, most = (pick(each["vram_used_bytes"] for _, each in used) / limit.value for pick in (min, max))
+    least, most = used.min / limit.value, used.max / limit.value
     if max(least, most) > 1:
         return
     evidence = (f"{least:.0%} to {most:.0%} of {limit.value / 2**30:.3g} GiB in use", _from(limit))
@@ -203,7 +218,8 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """A card at its cap works as it is meant to; it tells why the clock is not higher."""
+    """A card at its cap works as it is meant to; it tells why the clock is not higher. What counts is the
+    share of the busy samples, not a stretch: power swings."""
     limit = device.limits["power_w"]
     busy = [
         (at, each)
@@ -211,7 +227,7 @@ def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
         if each.get("busy_percent", 0.0) >= _BUSY and "power_w" in each
     ]
     capped = [(at, each) for at, each in busy if each["power_w"] >= _AT_CAP * limit.value]
-    if _lasting(device, capped) and 2 * len(capped) >= len(busy):
+    if lasts([at for at, _ in capped]) and 2 * len(capped) >= len(busy):
         yield _finding(
             device, "power-cap", suffix, "info", "benign-warning",
             f"The GPU draws as much power as it may: {limit.value:.0f} W",
@@ -230,6 +246,8 @@ def _finding(
 ) -> Finding:  # fmt: skip
     layers = {"vram-oom": "oom", "benign-warning": "warning-only"}
     who = f"{device.name} ({device.device}), {device.samples} samples"
+    if device.numbers:
+        who += f", of which {len(device.numbers)} were kept and are counted here"
     return Finding(
         f"{name}{suffix}", severity, cause, layers.get(cause, "hardware"), title, (*evidence, who), advice
     )
@@ -268,18 +286,18 @@ def _range(moments: Sequence[tuple[float, Reading]], quantity: str, unit: str) -
 
 def alarms(reading: Reading, limits: Mapping[str, float]) -> tuple[str, ...]:
     """What is wrong at this moment, in words; nothing where all is well or unknown."""
-    found = []
-    hottest: Optional[float] = None
-    for name in TEMPERATURES:
-        if name in reading and name in limits and reading[name] >= limits[name] - AT_LIMIT:
-            found.append(f"{_WORDS[name]} {reading[name]:.0f} °C, limit {limits[name]:.0f} °C")
-            if name != "temperature_memory_c":
-                hottest = max(hottest or 0.0, reading[name])
-    if hottest is not None and reading.get("throttled_heat"):
+    room = {name: limits[name] - reading[name] for name in TEMPERATURES if name in reading and name in limits}
+    found = [
+        f"{_WORDS[name]} {reading[name]:.0f} °C, limit {limits[name]:.0f} °C"
+        for name, degrees in room.items()
+        if degrees <= AT_LIMIT
+    ]
+    chip = next((room[name] for name in _CHIP if name in room), math.inf)
+    if chip <= AT_LIMIT and reading.get("throttled_heat"):
         found.append("slowed down for heat")
-    if hottest is not None and reading.get("fan_rpm") == 0:
+    if chip <= _FAN_MUST_TURN and reading.get("fan_rpm") == 0:
         found.append("fan stands still")
-    elif hottest is not None and reading.get("fan_percent", 100.0) < WEAK_FAN:
+    elif chip <= AT_LIMIT and reading.get("fan_percent", 100.0) < WEAK_FAN:
         found.append(f"fan at {reading['fan_percent']:.0f} % only")
     vram = limits.get("vram_used_bytes")
     if vram and reading.get("vram_used_bytes", 0.0) >= _VRAM_FULL * vram:

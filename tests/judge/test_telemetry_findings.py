@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest.mock import patch
 
 import pytest
 import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocmprobe import telemetry
 from rocmprobe.judge.telemetry import FINDINGS, alarms, telemetry_findings
+from rocmprobe.model import from_json, to_json
 from rocmprobe.telemetry import DeviceTelemetry, Limit, summary
 
 RUN = synthetic.run()
@@ -49,6 +52,8 @@ def test_a_fan_at_33_per_cent_and_104_degrees() -> None:
     assert "setpoweroverdrive" in finding.advice
 
 
+WEAK = {**HOT, "fan_percent": 33.0}
+STILL = {**COOL, "temperature_junction_c": 91.0, "fan_rpm": 0.0}
 SLOW = {**HOT, **FULL_FAN, "core_clock_mhz": 1400.0}
 CASES = {
     "clock falls at the limit": ((*[COOL] * 5, *[SLOW] * 8), {"thermal-throttling"}),
@@ -69,6 +74,11 @@ CASES = {
     "memory filled": ((*[COOL] * 4, *[{**COOL, "vram_used_bytes": 5.9e9}] * 4), {"vram-full"}),
     "at the power cap": (([{**COOL, "power_w": 149.0}] * 8), {"power-cap"}),
     "a peak": ((*[COOL] * 8, *[{**HOT, "fan_percent": 33.0}] * 2, *[COOL] * 8), set()),
+    "peaks of a fan that stands still": (
+        [{**STILL, "fan_rpm": 0.0 if number in (3, 9, 15) else 900.0} for number in range(20)], set(),
+    ),
+    "peaks of heat": (([COOL, COOL, WEAK] * 8), set()),
+    "heat between samples asleep": (([WEAK, WEAK, {}] * 4), set()),
     "the driver alone": (([{**COOL, "throttled_heat": 1.0}] * 8), set()),
     "asleep": (([{}] * 8), set()),
     "quiet mode": (
@@ -86,6 +96,39 @@ def test_what_is_reported(case: str) -> None:
 
 def test_samples_far_apart_count_for_their_while() -> None:
     assert set(found(watched(*[{**HOT, "fan_percent": 33.0}] * 3, every=60.0))) == {"weak-fan"}
+
+
+def test_heat_of_20_seconds_in_2_hours_and_of_500_in_a_day() -> None:
+    hours = [COOL] * 3607 + [WEAK] * 20 + [COOL] * 3573
+    stood = [COOL] * 3607 + [STILL] * 20 + [COOL] * 3573
+    day = [COOL] * 3607 + [WEAK] * 21 + [COOL] * 3573
+    assert set(found(watched(*hours))) == {"weak-fan"}
+    assert set(found(watched(*stood))) == {"fan-stopped"}
+    seen = watched(*day, every=24.0)
+    assert set(found(seen)) == {"weak-fan"}
+    assert set(found(from_json(DeviceTelemetry, to_json(seen)))) == {"weak-fan"}
+    told = found(seen)["weak-fan"].evidence[-1]
+    assert told.endswith(f"7201 samples, of which {len(seen.seconds)} were kept and are counted here")
+
+
+def test_peaks_that_fall_on_the_moments_that_are_kept_are_no_stretch() -> None:
+    readings = [STILL if number % 24 == 0 else COOL for number in range(7200)]
+    assert not found(watched(*readings))
+
+
+heat = st.fixed_dictionaries({
+    "temperature_junction_c": st.sampled_from((85.0, 91.0, 95.0)),
+    "temperature_memory_c": st.sampled_from((80.0, 99.0, 100.0, 104.0)),
+    "fan_rpm": st.sampled_from((0.0, 900.0)),
+})  # fmt: skip
+
+
+@given(st.lists(st.tuples(heat, st.integers(1, 6)), min_size=1, max_size=12))
+def test_what_is_kept_tells_as_much_as_all(stretches) -> None:
+    readings = [reading for reading, times in stretches for _ in range(times)]
+    every = found(watched(*readings, every=1.7))
+    with patch.object(telemetry, "POINTS", 4):
+        assert found(watched(*readings, every=1.7)).keys() == every.keys()
 
 
 def test_several_cards_are_told_apart_and_the_processor_is_not_judged() -> None:
@@ -123,4 +166,5 @@ def test_alarms_of_a_moment() -> None:
         "junction 104 °C, limit 105 °C", "slowed down for heat", "fan at 33 % only",
     )  # fmt: skip
     assert alarms({**HOT, "fan_rpm": 0.0}, LIMITS)[1:] == ("fan stands still",)
+    assert alarms(STILL, LIMITS) == ("fan stands still",)
     assert alarms({**COOL, "vram_used_bytes": 5.9e9}, LIMITS) == ("GPU memory nearly full",)
