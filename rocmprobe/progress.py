@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +178,16 @@ class Progress:
 
     def _print(self, line: Text) -> None:
         with self._lock:
-            self._console.print(line, soft_wrap=True)
+            with suppress(BrokenPipeError):
+                self._console.print(line, soft_wrap=True)
             self._spoke = time.monotonic()
+
+
+class _Console(Console):
+    """A run whose output nobody reads any more goes on in silence; rich would exit."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
 
 
 def _uncaptured(console: Console) -> Console:
@@ -189,7 +198,7 @@ def _uncaptured(console: Console) -> Console:
     except (OSError, ValueError):
         return console
     stream = os.fdopen(descriptor, "w", encoding=console.encoding, errors="replace")
-    return Console(file=stream, width=console.width)
+    return _Console(file=stream, width=console.width)
 
 
 class _Running:

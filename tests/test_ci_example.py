@@ -69,7 +69,8 @@ def test_the_report_is_kept_always_and_the_baseline_after_success_alone() -> Non
     assert step("probe", "Keep report, results and journal")["if"] == "${{ always() }}"
     assert step("probe", "Keep the results as the next baseline")["if"] == "${{ success() }}"
     named = [each["with"]["name"] for job in JOBS.values() for each in job["steps"] if "with" in each]
-    assert named == ["rdna1-baseline", "rdna1-report", "rdna1-baseline"]
+    baseline = "rdna1-baseline-${{ env.LEVEL }}"
+    assert named == [baseline, "rdna1-report", baseline]
 
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="gh is stood in for by jq, which is not installed")
@@ -84,9 +85,9 @@ def test_the_baseline_is_the_last_one_of_this_branch_and_repository(
     ]  # fmt: skip
     (tmp_path / "artifacts.json").write_text(json.dumps({"artifacts": artifacts}), "utf-8")
     stand_in(tmp_path, "gh", f'jq -r "$4" "{tmp_path}/artifacts.json"')
-    code, outputs, calls = shell(tmp_path, "baseline", "Find the last good run", BRANCH="main")
+    code, outputs, calls = shell(tmp_path, "baseline", "Find the last good run", BRANCH="main", LEVEL="quick")
     assert (code, outputs) == (0, {"run-id": found})
-    assert calls[0].startswith("gh api repos/o/r/actions/artifacts?name=rdna1-baseline")
+    assert calls[0].startswith("gh api repos/o/r/actions/artifacts?name=rdna1-baseline-quick&")
 
 
 @pytest.mark.parametrize("code", [0, 1, 4])
@@ -115,6 +116,13 @@ def test_what_became_slower_fails_the_job_too(tmp_path: Path) -> None:
     assert shell(tmp_path, "probe", "Compare with the baseline") == (1, {"code": "1"}, [command])
 
 
+def test_every_variable_is_read_by_a_step_and_jobs_agree_on_the_level() -> None:
+    assert WORKFLOW["env"] == {"LEVEL": "${{ inputs.level || 'standard' }}"}
+    for job in JOBS.values():
+        steps = [each.get("run", "") + str(each.get("with", "")) for each in job["steps"]]
+        assert not [name for name in job.get("env", {}) if not any(name in text for text in steps)]
+
+
 def test_an_issue_is_opened_once(tmp_path: Path) -> None:
     variables = {"WEDGED": "false", "RUN_URL": "https://github.com/o/r/actions/runs/1"}
     stand_in(tmp_path, "gh", "")
@@ -133,5 +141,8 @@ def test_the_gitlab_job_of_the_document_is_yaml_with_a_junit_report() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", (CHECKOUT / "docs/ci.md").read_text("utf-8"), re.DOTALL)
     job = yaml.safe_load(block)["rdna1"]
     assert job["tags"] == ["rdna1"]
+    assert {f"rdna1-baseline-{level}" for level in re.findall(r"--level (\w+)", job["script"][1])} == {
+        job["cache"]["key"]
+    }
     assert job["artifacts"]["when"] == "always"
     assert job["artifacts"]["reports"] == {"junit": "now/junit.xml"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -17,6 +18,8 @@ from rocmprobe.runner.journal import CannotWrite
 OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL = range(6)
 #: What shells report for a program that Ctrl-C ended; SIGTERM ends a run in the same way.
 INTERRUPTED = 130
+#: What shells report for a program that SIGPIPE ended: nobody reads its output any more.
+UNREAD = 141
 
 
 def answering(command: Callable[..., int]) -> Callable[..., None]:
@@ -25,27 +28,45 @@ def answering(command: Callable[..., int]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
         try:
-            sys.exit(command(*args, **options))
-        except BadInput as error:
-            click.echo(f"rocmprobe: {error}", err=True)
-            sys.exit(USAGE)
-        except NothingToTest as error:
-            click.echo(f"rocmprobe: {error}", err=True)
-            sys.exit(NOTHING)
-        except KeyboardInterrupt:
-            click.echo("rocmprobe: interrupted", err=True)
-            sys.exit(INTERRUPTED)
-        except CannotWrite as error:
-            click.echo(f"rocmprobe: {error}", err=True)
-            sys.exit(INTERNAL)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            sys.exit(_code(functools.partial(command, *args, **options)))
+        except BrokenPipeError:
+            _unread()
+        except SystemExit as end:
+            # rich exits with 1 over a broken pipe, which is the code of findings.
+            if isinstance(end.__context__, BrokenPipeError):
+                _unread()
             raise
-        except Exception:
-            # Python's own exit code for this would be that of findings.
-            traceback.print_exc()
-            sys.exit(INTERNAL)
 
     return run
+
+
+def _code(command: Callable[[], int]) -> int:
+    try:
+        return command()
+    except BadInput as error:
+        click.echo(f"rocmprobe: {error}", err=True)
+        return USAGE
+    except NothingToTest as error:
+        click.echo(f"rocmprobe: {error}", err=True)
+        return NOTHING
+    except KeyboardInterrupt:
+        click.echo("rocmprobe: interrupted", err=True)
+        return INTERRUPTED
+    except CannotWrite as error:
+        click.echo(f"rocmprobe: {error}", err=True)
+        return INTERNAL
+    except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        raise
+    except Exception:
+        # Python's own exit code for this would be that of findings.
+        traceback.print_exc()
+        return INTERNAL
+
+
+def _unread() -> NoReturn:
+    """End without a word. What is left in the buffer goes nowhere: Python would complain of it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(UNREAD)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -85,6 +85,8 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
             path.write_text(text, "utf-8")
         else:
             path = finish.paper(results, form, output)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
     click.echo(path)
@@ -99,8 +101,8 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
 def compare_command(old: Path, new: Path, as_json: bool) -> int:
     """Say what changed from one run to another: states, environment, time and memory beyond the noise.
 
-    OLD and NEW are results.json files, or folders of runs. Exits 1 for a regression: what worked fails, or
-    takes clearly longer or more memory (docs/compare.md).
+    OLD and NEW are results.json files, or folders of runs. Exits 1 for a regression (what worked fails, or
+    takes clearly longer or more memory), and where nothing can be compared (docs/compare.md).
 
     \b
     Example:

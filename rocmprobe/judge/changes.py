@@ -75,13 +75,22 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     )
 
 
+def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
+    """Of what is no longer answered, what a job should not pass over: rocmprobe itself broke on it, or it
+    worked and an earlier failure forbids it now. Skipped and not applicable are what versions differ in."""
+    return tuple(
+        change
+        for change in lost
+        if change.after == "probe-error" or (change.after == "blocked" and works(change.before))
+    )
+
+
 def worse(results: Results) -> bool:
     """Whether who only asks for what is new should be told: something fails that was not expected to, or
-    was not learned because rocmprobe itself broke, or the baseline says little of what was asked."""
+    was not learned (``unlearned``), or the baseline says little of what was asked."""
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
-    broke = any(change.after == "probe-error" for change in results.changes.of(LOST))
-    return bool(regressions(results)) or broke or bool(_strange(results))
+    return bool(regressions(results) or unlearned(results.changes.of(LOST)) or _strange(results))
 
 
 def _strange(results: Results) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
 from rocmprobe.baseline import cards, named, states
 from rocmprobe.changes import KINDS, LOST, MENDED, MISSING, NEW, REGRESSION, Change
-from rocmprobe.judge.changes import changes
+from rocmprobe.judge.changes import changes, unlearned
 from rocmprobe.judge.environment_changes import Difference, differences
 from rocmprobe.judge.measurement_changes import LESS, MORE, Measured, Measurements, measured
 from rocmprobe.model import BadInput, Outcome, Results
@@ -29,8 +29,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``compared`` counts the questions that both runs answered or tried to; ``notes`` say what was not
-    compared, and why."""
+    """``compared`` counts the questions that both runs answered or tried to; ``not_comparable``: why, by
+    device, where the runs are of different machines; ``notes`` say what was not compared, and why."""
 
     old: Side
     new: Side
@@ -39,6 +39,7 @@ class Comparison:
     environment: tuple[Difference, ...]
     measurements: Measurements
     notes: tuple[str, ...] = ()
+    not_comparable: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, kind: str) -> tuple[Change, ...]:
         return tuple(change for change in self.changed if change.kind == kind)
@@ -52,9 +53,10 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
     for results, path in ((old, old_path), (new, new_path)):
         if not results.outcomes:
             raise BadInput(f"{path}: it holds no outcome; name the results.json of a run that has some")
-    before, after = states(old.outcomes), states(new.outcomes)
-    reasons = {device: _strangers(old, new, device) for device in _devices(old) & _devices(new)}
-    alike = {device for device, reason in reasons.items() if not reason}
+    shared = sorted(_devices(old) & _devices(new))
+    apart = {device: why for device in shared if (why := _apart(old, new, device))}
+    before, after = (states(_of(each, _devices(each) - apart.keys())) for each in (old, new))
+    timed = {device for device in shared if device not in apart and not _other_processor(old, new, device)}
     return Comparison(
         _side(old, old_path),
         _side(new, new_path),
@@ -62,18 +64,20 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
         changes(before, after),
         differences(old, new),
         measured(
-            _of(old, alike), _of(new, alike), {each.name: each.device for each in old.settings if each.device}
+            _of(old, timed), _of(new, timed), {each.name: each.device for each in old.settings if each.device}
         ),
-        tuple(_notes(old, new, reasons, len(before.keys() & after.keys()))),
+        tuple(_notes(old, new, apart, shared, len(before.keys() & after.keys()))),
+        apart,
     )
 
 
 def worse(comparison: Comparison) -> bool:
     """Whether a job should fail: something fails that worked, takes clearly longer or more memory, was not
-    learned because rocmprobe itself broke, or nothing was compared at all."""
-    broke = any(change.after == "probe-error" for change in comparison.of(LOST))
+    learned (``changes.unlearned``), or nothing was compared, be it of one device."""
     slower = comparison.measurements.told(MORE)
-    return bool(comparison.of(REGRESSION) or slower) or broke or not comparison.compared
+    lost = unlearned(comparison.of(LOST))
+    nothing = comparison.not_comparable or not comparison.compared
+    return bool(comparison.of(REGRESSION) or lost or slower or nothing)
 
 
 def verdict(comparison: Comparison) -> str:
@@ -84,9 +88,11 @@ def verdict(comparison: Comparison) -> str:
         told += _measured_in([each for each in found if each.kind == "time"], time)
         told += _measured_in([each for each in found if each.kind == "first call"], f"{time} to start")
         told += _measured_in([each for each in found if each.kind == "memory"], f"with {memory} memory")
-    if not comparison.compared:
-        return "nothing was compared: the runs share no question"
-    return ", ".join(told) or "no change"
+    rest = ", ".join(told) or "no change"
+    if comparison.not_comparable:
+        why = " and ".join(sorted(set(comparison.not_comparable.values())))
+        return f"not comparable: {why}" + (f"; of the other devices {rest}" if comparison.compared else "")
+    return rest if comparison.compared else "nothing was compared: the runs share no question"
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
@@ -130,20 +136,16 @@ def _of(results: Results, devices: set[str]) -> tuple[Outcome, ...]:
     return tuple(outcome for outcome in results.outcomes if outcome.device in devices)
 
 
-def _strangers(old: Results, new: Results, device: str) -> str:
-    """Why times and memory of ``device`` say nothing about each other; empty where they do."""
+def _apart(old: Results, new: Results, device: str) -> str:
+    """Why nothing of ``device`` is compared, in words of our own; empty where it is one machine's."""
     if old.simulated != new.simulated:
-        theirs, ours = (f"simulated ({each.simulated})" if each.simulated else "real" for each in (old, new))
-        return f"the old run is {theirs}, the new one {ours}"
-    if device != "cpu":
-        theirs, ours = named(old.machine), named(new.machine)
-        return (
-            ""
-            if cards(old.machine) == cards(new.machine)
-            else f"the old run is of {theirs}, the new one of {ours}"
-        )
-    theirs, ours = (_processor(each) for each in (old, new))
-    return "" if theirs == ours else f"the old run is of {theirs}, the new one of {ours}"
+        one_is_real = not (old.simulated and new.simulated)
+        return "a simulated machine and a real one" if one_is_real else "different simulated machines"
+    return "" if device == "cpu" or cards(old.machine) == cards(new.machine) else "different GPUs"
+
+
+def _other_processor(old: Results, new: Results, device: str) -> bool:
+    return device == "cpu" and _processor(old) != _processor(new)
 
 
 def _processor(results: Results) -> str:
@@ -151,12 +153,28 @@ def _processor(results: Results) -> str:
     return f"{name or 'a CPU'}, {cores if cores is not None else 'unknown'} core(s) allowed"
 
 
-def _notes(old: Results, new: Results, reasons: dict[str, str], compared: int) -> Iterator[str]:
-    for device, reason in sorted(reasons.items()):
-        if reason:
-            yield f"Times and memory of {device} are not compared: {reason}."
+def _machine(results: Results) -> str:
+    kind = f"simulated ({results.simulated})" if results.simulated else "real"
+    ids = [" ".join(word for word in each[1:] if word != "None") for each in cards(results.machine)]
+    return f"{kind}, {named(results.machine)}" + (f", PCI {'; '.join(ids)}" if any(ids) else "")
+
+
+def _notes(
+    old: Results, new: Results, apart: Mapping[str, str], shared: list[str], compared: int
+) -> Iterator[str]:
+    if apart:
+        yield (
+            f"Nothing of {', '.join(apart)} is compared, since what fails on one machine and works on "
+            f"another is no regression. The old run: {_machine(old)}. The new one: {_machine(new)}."
+        )
+    for device in shared:
+        if device not in apart and _other_processor(old, new, device):
+            yield (
+                f"Times and memory of {device} are not compared: the old run is of {_processor(old)}, "
+                f"the new one of {_processor(new)}."
+            )
     for side, results in (("old", old), ("new", new)):
         if results.partial:
             yield f"The {side} run did not come to its end: what is missing in it was not asked."
-    if not compared:
+    if not compared and not apart:
         yield "Compare runs with the same device, driver, level and settings."

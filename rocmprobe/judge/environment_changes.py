@@ -71,9 +71,7 @@ def _described(results: Results) -> Iterator[tuple[str, Any]]:
     yield from _machine(results.machine)
     for setting in results.settings:
         yield from _setting(setting)
-    for trial in results.trials:
-        if trial.library:
-            yield f"library.{trial.device}.{trial.driver}", trial.library
+    yield from _libraries(results)
 
 
 def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
@@ -85,6 +83,18 @@ def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
             yield from _leaves(f"facts.{name}", fact.value)
     for name, fact in machine.variables.items():
         yield f"variables.{name}", _alike(fact.value)
+
+
+def _libraries(results: Results) -> Iterator[tuple[str, str]]:
+    """The vendor libraries' versions by where they ran: the setting ``cpu`` of a GPU runs on the CPU."""
+    places = {setting.name: setting.device for setting in results.settings}
+    met: dict[str, set[str]] = {}
+    for trial in results.trials:
+        if trial.library:
+            place = places.get(trial.setting) or trial.device
+            met.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
+    for name, versions in met.items():
+        yield name, ", ".join(sorted(versions))
 
 
 def _setting(setting: Setting) -> Iterator[tuple[str, Any]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from markdown_reading import faults
-from runs import SMALL, Run, machine_file, rocmprobe, run
+from runs import SMALL, Run, environment, machine_file, rocmprobe, run
 
 HOSTILE = "x|y`` <script>alert(1)</script> @name #77 https://a.example/ \x1b[31m\u202e"
 
@@ -93,3 +96,37 @@ def test_in_a_github_job_nothing_printed_is_a_command_and_a_lost_summary_no_fail
     assert last == f"::{first.removeprefix('::stop-commands::')}::"
     assert ended.returncode == 0
     assert "no summary of the job" in ended.stderr
+
+
+def unread(*arguments: object, **also: Any) -> subprocess.CompletedProcess[str]:
+    """The command line as ``| head`` leaves it: nobody reads what it prints."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "rocmprobe", *map(str, arguments)], env=environment(), stdout=writing,
+            text=True, timeout=300, check=False, **{"stderr": subprocess.PIPE, **also},
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("command", ["compare", "compare --json", "report --format md", "list causes"])
+def test_output_that_nobody_reads_is_no_regression(made: Run, command: str) -> None:
+    name, *options = command.split()
+    folders = {"compare": 2, "report": 1}.get(name, 0) * [made.folder]
+    ended = unread(name, *options, *folders)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_nor_is_a_message_that_nobody_reads(tmp_path: Path) -> None:
+    assert unread("compare", tmp_path, tmp_path, stderr=subprocess.STDOUT).returncode == 141
+
+
+def test_a_run_that_nobody_watches_is_finished(tmp_path: Path) -> None:
+    machine = machine_file(tmp_path / "machine.toml")
+    ended = unread("run", "--simulate", machine, *SMALL, "--out", tmp_path / "out")
+    assert (ended.returncode, ended.stderr) == (141, "")
+    data = json.loads((tmp_path / "out/results.json").read_text("utf-8"))
+    assert {each["state"] for each in data["outcomes"]} == {"pass"}
+    assert not data["partial"]

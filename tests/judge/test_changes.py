@@ -156,5 +156,10 @@ def test_a_job_whose_questions_rocmprobe_broke_on_does_not_pass() -> None:
     broke = run({"default/convolution/*": "probe-error"})
     assert worse(judged(broke))
     assert worse(judged(broke, baseline(run())))
+    # Skipped is what versions differ in; what worked and is blocked is lost.
+    assert not worse(judged(run({"default/convolution/*": "skipped"}), baseline(run())))
+    blocked = run({"default/convolution/*": "blocked"})
+    assert worse(judged(blocked, baseline(run())))
+    assert not worse(judged(blocked, baseline(run(BROKEN))))
     # It breaks every night, and says so in its findings.
     assert not worse(judged(broke, baseline(broke)))

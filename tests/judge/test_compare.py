@@ -196,20 +196,50 @@ def other_card(**facts: Any) -> Results:
     return steady(run(seconds=slow, machine=dataclasses.replace(machine, gpus=(gpu,))))
 
 
+def broken(results: Results) -> Results:
+    outcomes = (dataclasses.replace(each, state="crash") for each in results.outcomes)
+    return dataclasses.replace(results, outcomes=tuple(outcomes))
+
+
 @pytest.mark.parametrize(
-    ("new", "words"),
+    ("new", "why", "words"),
     [
-        (other_card(pci_id="1002:731f"), "the old run is of AMD Radeon RX 5600 XT"),
-        (dataclasses.replace(other_card(), simulated="conv-hang"), "the new one simulated (conv-hang)"),
+        (other_card(pci_id="1002:731f"), "different GPUs", "(gfx1010), PCI 1002:731f."),
+        (other_card(native_isa="gfx1030"), "different GPUs", "one: real, AMD Radeon RX 5600 XT (gfx1030)"),
+        (dataclasses.replace(other_card(), simulated="conv-hang"), "a simulated machine and a real one",
+         "The new one: simulated (conv-hang)"),
     ],
-)
-def test_times_of_strangers_are_not_compared_and_that_is_said(new: Results, words: str) -> None:
-    comparison = compare(steady(run()), new, "old.json", "new.json")
-    assert comparison.measurements.times == 0
-    assert verdict(comparison) == "no change"
-    (note,) = comparison.notes
-    assert words in note
+)  # fmt: skip
+def test_strangers_are_not_compared_and_that_passes_no_job(new: Results, why: str, words: str) -> None:
+    for other in (new, broken(new)):
+        comparison = compare(steady(run()), other, "old.json", "new.json")
+        assert (comparison.compared, comparison.changed, comparison.measurements.times) == (0, (), 0)
+        assert verdict(comparison) == f"not comparable: {why}"
+        assert worse(comparison)
+        assert as_data(comparison)["not_comparable"] == {"cuda:0": why}
+        (note,) = comparison.notes
+        assert words in note
     assert told(steady(run()), other_card()) == "1 setting slower"
+
+
+def test_a_processor_beside_another_card_is_compared_all_the_same() -> None:
+    def of(results: Results, state: str) -> Results:
+        beside = dataclasses.replace(CPU.outcomes[0], state=state)
+        return dataclasses.replace(results, outcomes=(*results.outcomes, beside))
+
+    comparison = compare(of(run(), "pass"), of(other_card(pci_id="1"), "crash"), "o", "n")
+    assert verdict(comparison) == "not comparable: different GPUs; of the other devices 1 regression"
+    assert [each.id for each in comparison.changed] == [CPU.outcomes[0].id]
+
+
+def test_what_worked_and_is_blocked_fails_a_job_and_what_is_skipped_or_slow_does_not() -> None:
+    def of(state: str) -> Results:
+        return run({"default/convolution/*": state})
+
+    blocked = compare(of("pass"), of("blocked"), "o", "n")
+    assert (verdict(blocked), worse(blocked)) == ("6 no longer answered", True)
+    for before, after in (("error", "blocked"), ("pass", "skipped"), ("pass", "n/a"), ("pass", "slow")):
+        assert not worse(compare(of(before), of(after), "o", "n"))
 
 
 def test_processors_are_told_apart_by_name_and_cores() -> None:
@@ -260,6 +290,25 @@ def test_the_environment_is_told_without_what_differs_in_any_two_runs() -> None:
         "variables.MIOPEN_FIND_MODE": (ABSENT, "1"),
         "settings.default.env.MIOPEN_LOG_LEVEL": (ABSENT, "6"), "library.cuda:0.torch": ("3.4.0", "3.5.1"),
     }  # fmt: skip
+
+
+def test_the_library_of_a_device_is_not_that_of_the_setting_that_runs_last_on_the_processor() -> None:
+    def of(*libraries: str) -> Results:
+        settings = (Setting("default", "why", "native"), Setting("cpu", "why", "cpu", device="cpu"))
+        names = ("default", "vendor-off", "cpu")
+        trials = tuple(
+            Trial(name, "cuda:0", "torch", name, "fork", "0", library=library)
+            for name, library in zip(names, libraries)
+        )
+        return environment(run(), settings=settings, trials=trials)
+
+    old = of("MIOpen 2.17", "MIOpen 2.17", "oneDNN 3.4")
+    found = compare(old, of("MIOpen 3.2", "MIOpen 2.17", "oneDNN 3.4"), "o", "n").environment
+    assert [(each.name, each.before, each.after) for each in found] == [
+        ("library.cuda:0.torch", "MIOpen 2.17", "MIOpen 2.17, MIOpen 3.2")
+    ]
+    (other,) = compare(old, of("MIOpen 2.17", "MIOpen 2.17", "oneDNN 3.5"), "o", "n").environment
+    assert other.name == "library.cpu.torch"
 
 
 def test_a_comparison_of_nothing_does_not_pass() -> None:
