@@ -115,7 +115,12 @@ def _bytes(value: Any) -> Optional[str]:
 
 
 def _library(results: Results) -> Any:
-    told = {trial.library for trial in results.trials if trial.library and trial.device != "cpu"}
+    elsewhere = {setting.name for setting in results.settings if setting.device}
+    told = {
+        trial.library
+        for trial in results.trials
+        if trial.library and trial.device != "cpu" and trial.setting not in elsewhere
+    }
     return identity.first_value(results.machine, ("miopen.version", "capi.miopen")) or ", ".join(sorted(told))
 
 
