@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,14 @@ class TestAdviceForAChip:
                     assert not known_to_break(Installed(silicon, runs, rocm, torch or None)), (name, text)
             for rocm in re.findall(PRAISED, text):
                 assert not known_to_break(Installed(gfx, runs, rocm)), (name, text)
+
+
+@pytest.mark.parametrize("name", ["builds.toml", "causes.toml"])
+def test_commands_are_marked_as_code_as_a_whole(name):
+    text = resources.files("rocmprobe").joinpath("data", name).read_text("utf-8")
+    told = "\n".join(line for line in text.splitlines() if not line.startswith(("#", "title", "source")))
+    outside = re.sub("`[^`]*`", "", told)
+    assert re.findall(r"pip install|--index-url|sudo \w+ -", outside) == []
 
 
 def test_a_chip_that_is_not_known_gets_a_name_to_replace():

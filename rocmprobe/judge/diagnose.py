@@ -7,6 +7,7 @@ from typing import Optional
 
 from rocmprobe.cases import CONVOLUTIONS
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
+from rocmprobe.judge.commands import resume
 from rocmprobe.judge.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.drivers import confirmed, disagreement, other_isa, two_copies
 from rocmprobe.judge.evidence import (
@@ -249,7 +250,7 @@ def _aborted(results: Results) -> Iterator[Finding]:
             "driver" if froze else "rocmprobe",
             f"{len(died)} question(s) were in flight when the {'machine' if froze else 'run'} ended",
             quoted(froze or died),
-            "`rocmprobe run --resume --retry-aborted` asks again"
+            f"`{resume(results)} --retry-aborted` asks again"
             + ("; it may take the machine down again." if froze else "."),
         )
 
@@ -264,7 +265,7 @@ def _wedged(results: Results) -> Iterator[Finding]:
             "driver",
             f"The device stopped answering during the run; {len(blocked)} question(s) were not asked",
             quoted(failed(results.outcomes)[-1:]),
-            "Reboot, then go on with `rocmprobe run --resume`. rocmprobe never resets a GPU.",
+            f"Reboot, then go on with `{resume(results)}`. rocmprobe never resets a GPU.",
         )
 
 
@@ -305,7 +306,7 @@ def _partial(results: Results) -> Iterator[Finding]:
             "warning-only",
             "The run did not come to its end: what is missing was not learned",
             (f"{len(results.outcomes)} outcomes are in",),
-            "Go on with `rocmprobe run --resume`.",
+            f"Go on with `{resume(results)}`.",
         )
 
 

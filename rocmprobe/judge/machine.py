@@ -134,9 +134,9 @@ def _no_gpu(results: Results) -> Iterator[Finding]:
         cause, layer, advice = "kfd-permission", "permissions", _join_groups(machine, contained)
     else:
         cause, layer = "kfd-missing", "driver"
-        advice = "Load the amdgpu driver (modprobe amdgpu); the kernel's log says why it is not loaded."
+        advice = "Run `sudo modprobe amdgpu` to load the driver; the kernel's log says why it is not loaded."
         if contained:
-            advice = "Start the container with --device /dev/kfd --device /dev/dri."
+            advice = "Start the container with `--device /dev/kfd --device /dev/dri`."
     missed = rocm_torch or any(not card.apu.value for card in cards)
     yield Finding(
         "no-gpu",
@@ -156,11 +156,10 @@ def _no_gpu(results: Results) -> Iterator[Finding]:
 def _join_groups(machine: Machine, contained: bool) -> str:
     needed = machine.value("access.groups_needed") or ["render", "video"]
     if contained:
-        return (
-            "Start the container with " + " ".join(f"--group-add {name.split()[-1]}" for name in needed) + "."
-        )
+        groups = " ".join(f"--group-add {name.split()[-1]}" for name in needed)
+        return f"Start the container with `{groups}`."
     names = [name for name in needed if not name.startswith("gid ")] or ["render", "video"]
-    return f"sudo usermod -a -G {','.join(names)} $USER, then log in again."
+    return f"Run `sudo usermod -a -G {','.join(names)} $USER`, then log in again."
 
 
 def _tool_messages(machine: Machine) -> Iterator[str]:

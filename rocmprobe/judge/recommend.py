@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any, Optional
 
 from rocmprobe.judge.advice import advice
+from rocmprobe.judge.commands import verify
 from rocmprobe.judge.comparison import Seconds, ratio
 from rocmprobe.judge.configuration import configuration
 from rocmprobe.judge.coverage import confidence, confidence_level, not_covered
@@ -61,7 +60,8 @@ def recommend(results: Results) -> Optional[Recommendation]:
         confidence_level=confidence_level(results),
         not_covered=not_covered(results, best, asked[0], purpose),
         advice=advice(results, verdict),
-        verify=f"rocmprobe run --verify {shlex.quote(_path(results))}" if best else "",
+        # A run that died has no results.json, and one that stopped recommends by half of its evidence.
+        verify=verify(results) if best and not results.partial else "",
     )
 
 
@@ -73,11 +73,6 @@ def dtypes_asked(results: Results) -> tuple[str, ...]:
     for each in shapes.problems if shapes else ():
         flops[parse_problem(each.problem).dtype] += each.flops
     return tuple(sorted(dtypes(results), key=lambda dtype: -flops[dtype])) or ("float32",)
-
-
-def _path(results: Results) -> str:
-    """Where the run was told to leave its results, as the user named it."""
-    return str(PurePosixPath(str(results.options.get("folder", "."))) / "results.json")
 
 
 def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:

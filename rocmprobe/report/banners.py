@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rocmprobe.judge.commands import resume
 from rocmprobe.model import Gpu, Machine, Results
 from rocmprobe.report import text
 from rocmprobe.report.identity import card, overridden, show_gpu_name
@@ -45,7 +46,7 @@ def _partial(results: Results) -> Iterator[Banner]:
     if results.partial or results.finished is None:
         body = (
             "The run stopped before it was done, so what follows is incomplete. "
-            "Continue it with: rocmprobe run --resume"
+            f"Continue it with `{resume(results)}`."
         )
         yield Banner("partial", "Partial run", body)
 

@@ -35,7 +35,7 @@ LOOKS = {
         Look("xpass", "⊕", "slow", "expected to fail, and works", "xpassed"),
         Look("blocked", "⊘", "unlearned", "an earlier failure forbids it", "skipped"),
         Look("pass", "✓", "good", "right, within its limits", "passed"),
-        Look("skipped", "◌", "unlearned", "left out on request", "skipped"),
+        Look("skipped", "◌", "unlearned", "left out on request, or not needed here", "skipped"),
         Look("n/a", "∅", "unlearned", "does not apply to this device", "skipped"),
     )
 }

@@ -208,15 +208,28 @@ def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:
     """Which rung breaks first: the layer to look at."""
-    for position, step in enumerate(rungs):
-        if step.look and step.look.tone == "bad":
-            below = f"everything up to {rungs[position - 1].name} holds; " if position else ""
-            return f"Setting “default”: {below}{step.name} is the first rung that breaks."
     applicable = [step for step in rungs if step.look is None or step.look.state != "n/a"]
-    if all(step.look and step.look.tone in ("good", "slow") for step in applicable):
+    for position, step in enumerate(applicable):
+        if step.look and step.look.tone == "bad":
+            return f"Setting “default”: {_broken(applicable[:position], step)}"
+    if all(map(_holds, applicable)):
         that_applies = " that applies" if len(applicable) < len(rungs) else ""
         return f"Setting “default”: every rung{that_applies} holds."
     return "Setting “default”: no rung breaks, but not every rung was learned."
+
+
+def _broken(below: Sequence[Rung], step: Rung) -> str:
+    held = [each.name for each in below if _holds(each)]
+    unknown = [each.name for each in below if not _holds(each)]
+    if unknown:
+        told = f"{', '.join(held)} {'hold' if len(held) > 1 else 'holds'}; " if held else ""
+        return f"{told}{step.name} breaks. Not learned below it: {', '.join(unknown)}."
+    told = f"everything up to {held[-1]} holds; " if held else ""
+    return f"{told}{step.name} is the first rung that breaks."
+
+
+def _holds(step: Rung) -> bool:
+    return step.look is not None and step.look.tone in ("good", "slow")
 
 
 def per_rows(per: Mapping[str, Mapping[str, Any]]) -> measures.Table:

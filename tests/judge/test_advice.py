@@ -60,7 +60,7 @@ def test_a_user_without_the_group_is_told_to_join_it():
     )
     results = run(backend="onednn", machine=found)
     (row,) = advice(results)
-    assert row["text"] == "sudo usermod -a -G render $USER, then log in again."
+    assert row["text"] == "Run `sudo usermod -a -G render $USER`, then log in again."
     assert row["source"] == "/dev/kfd: no permission, from open(/dev/kfd)"
 
 

@@ -335,7 +335,9 @@ class TestOtherLayers:
         assert finding(results, "gpu-wedged").cause == "gpu-hang-reset"
 
     def test_a_partial_run(self):
-        assert "partial" in ids(dataclasses.replace(healthy(), partial=True))
+        options = {**healthy().options, "folder": "my runs/one"}
+        results = dataclasses.replace(healthy(), partial=True, options=options)
+        assert finding(results, "partial").advice == "Go on with `rocmprobe run --resume 'my runs/one'`."
 
     def test_our_own_failure_is_told(self):
         found = finding(run({"default/gemm/float32": "probe-error"}), "probe-error")

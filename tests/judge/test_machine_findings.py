@@ -36,8 +36,8 @@ def test_an_override_that_the_silicon_cannot_follow():
 @pytest.mark.parametrize(
     ("node", "cause", "advice"),
     [
-        ("no permission", "kfd-permission", "usermod -a -G render"),
-        ("absent", "kfd-missing", "amdgpu driver"),
+        ("no permission", "kfd-permission", "`sudo usermod -a -G render $USER`"),
+        ("absent", "kfd-missing", "`sudo modprobe amdgpu`"),
     ],
 )
 def test_no_way_to_the_gpu(node, cause, advice):
@@ -51,7 +51,7 @@ def test_no_way_to_the_gpu(node, cause, advice):
 
 def test_a_container_needs_the_device_nodes():
     finding = found(torch__kind="rocm", kfd__device="absent", container__kind="docker")["no-gpu"]
-    assert "--device /dev/kfd" in finding.advice
+    assert "`--device /dev/kfd --device /dev/dri`" in finding.advice
 
 
 ATOMICS = {

@@ -81,6 +81,11 @@ def test_one_outcome_that_is_not_right_is_enough(state):
     assert answer(results)[1] != "default"
 
 
+def test_a_run_that_stopped_has_nothing_to_verify_yet():
+    assert recommend(run()).verify == "rocmprobe run --verify results.json"
+    assert recommend(run(partial=True)).verify == ""
+
+
 class TestSpeed:
     def test_a_change_that_is_three_times_faster_wins(self):
         assert answer(run(seconds={"vendor-off": (0.29, 0.3, 0.31)})) == ("vendor-off", "vendor-off")

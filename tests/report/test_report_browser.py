@@ -98,6 +98,7 @@ def test_without_scripts_the_answer_is_complete(rdna1: Rendered, visit: Visits) 
     page.locator("details.entry > summary").first.click()
     assert sample.STATUS in page.locator(".entry-body").first.inner_text()
     assert page.locator("noscript table").is_visible()
+    assert not page.locator(".pytest-html").is_visible()
     assert not page.locator("#filter, #issues, #save-json").first.is_visible()
 
 
@@ -170,13 +171,25 @@ def test_filter_is_kept_in_the_address(words: str, amount: int, rdna1: Rendered,
     assert page.evaluate(SHOWN) == amount
     assert page.locator("#filter output").inner_text() == f"{amount} of {len(sample.rdna1().outcomes)}"
     assert page.locator(".rp .matrix td a:not(.off)").count() <= amount
+    rows = page.locator("#results-table tbody:visible")
+    assert rows.count() == amount
+    page.locator("#results-table th", has_text="State").click()
+    assert rows.count() == amount, "pytest-html drew its table anew"
     again = visit(rdna1, **DESKTOP).page
     again.goto(page.url)
     assert again.locator("#filter-text").input_value() == words
     assert again.evaluate(SHOWN) == amount
+    assert again.locator("#results-table tbody:visible").count() == amount
     again.get_by_role("searchbox").fill("")
     assert again.evaluate(SHOWN) == len(sample.rdna1().outcomes)
     assert "#" not in again.url
+
+
+def test_an_address_that_is_no_escape_is_read_as_it_stands(rdna1: Rendered, visit: Visits) -> None:
+    seen = visit(rdna1, **DESKTOP)
+    seen.page.goto(f"{rdna1.page.as_uri()}?again#filter=100%")
+    assert seen.page.locator("#filter-text").input_value() == "100%"
+    assert seen.noise == []
 
 
 def test_a_cell_outside_of_the_filter_clears_it(rdna1: Rendered, visit: Visits) -> None:

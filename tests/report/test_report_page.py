@@ -35,7 +35,8 @@ from rocmprobe.model import (
     TrainingTime,
     read_results,
 )  # fmt: skip
-from rocmprobe.report import html
+from rocmprobe.report import html, view
+from rocmprobe.report.states import LOOKS
 from rocmprobe.report.terminal import render_run
 
 
@@ -420,6 +421,37 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
     assert "reaching every trial: HIP_VISIBLE_DEVICES." in above
     assert "those of “as-found”: MIOPEN_FIND_MODE." in above
     assert "97 % busy" in above
+
+
+@pytest.mark.parametrize(
+    ("states", "caption"),
+    [
+        (
+            ("pass", "slow", "crash", None),
+            "everything up to Elementwise holds; GEMM is the first rung that breaks.",
+        ),
+        (("error", "blocked"), "Copy is the first rung that breaks."),
+        (("pass", "n/a", "wrong"), "everything up to Copy holds; GEMM is the first rung that breaks."),
+        (
+            ("pass", None, "skipped", "hang"),
+            "Copy holds; im2col breaks. Not learned below it: Elementwise, GEMM.",
+        ),
+        ((None, "probe-error", "wrong"), "GEMM breaks. Not learned below it: Copy, Elementwise."),
+        (("pass", "pass", "n/a"), "every rung that applies holds."),
+        (("pass", None), "no rung breaks, but not every rung was learned."),
+    ],
+)
+def test_the_ladder_names_no_rung_that_was_not_learned(states: tuple, caption: str) -> None:
+    names = ("Copy", "Elementwise", "GEMM", "im2col")
+    rungs = [view.Rung(name, LOOKS.get(state), "", "") for name, state in zip(names, states)]
+    assert view.ladder_caption(rungs) == f"Setting “default”: {caption}"
+
+
+def test_a_table_has_no_empty_column() -> None:
+    answers = {each: {"verdict": "native", "setting": "default", "env": {}} for each in ("float32/training",)}
+    assert view.per_rows(answers).header == ("dtype", "purpose", "verdict", "setting")
+    answers["float16/training"] = {"verdict": "native-with-settings", "setting": "a", "env": {"A": "1"}}
+    assert [row[-1] for row in view.per_rows(answers).rows] == ["", "A=1"]
 
 
 def test_plots_say_in_words_what_they_draw(rdna1: Rendered) -> None:

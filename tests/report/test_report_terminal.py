@@ -14,6 +14,7 @@ from rich.console import Console
 from rocmprobe.judge.machine import machine_findings
 from rocmprobe.model import Machine, Results, from_json, read_results
 from rocmprobe.report import glance, terminal
+from rocmprobe.report.markdown import markdown
 
 
 def run_text(results: Results, width: int = 200) -> str:
@@ -53,6 +54,12 @@ def test_run_without_recommendation_says_so() -> None:
     text = run_text(dataclasses.replace(sample.rdna1(), recommendation=None, partial=True))
     assert "Verdict: No recommendation." in text
     assert "--resume" in text
+
+
+def test_a_run_that_died_is_continued_where_it_was_told_to_be() -> None:
+    results = dataclasses.replace(sample.rdna1(), partial=True, options={"folder": "my runs/one"})
+    assert "Continue it with `rocmprobe run --resume 'my runs/one'`." in run_text(results)
+    assert "Continue it with `rocmprobe run --resume 'my runs/one'`." in markdown(results)
 
 
 def test_machine_at_a_glance() -> None:

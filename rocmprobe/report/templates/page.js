@@ -76,14 +76,22 @@
   }
   const bar = byId('filter')
   const field = byId('filter-text')
+  let shown = new Set()
+  const filterRows = () => {
+    for (const rows of all('#results-table tbody')) {
+      const evidence = rows.querySelector('a[href^="#o"]')
+      rows.hidden = field.value.trim() !== '' && evidence !== null && !shown.has(evidence.hash)
+    }
+  }
   const filter = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean)
-    const shown = new Set()
+    shown = new Set()
     for (const outcome of outcomes) {
       const fits = words.every((word) => holds(outcome, word))
       outcome.node.hidden = !fits
       if (fits) shown.add(`#${outcome.anchor}`)
     }
+    filterRows()
     for (const fold of [...all('.rp .bundle'), ...all('.rp .group')]) {
       const members = all('.entry:not(.log), .outcomes tbody tr', fold)
       fold.hidden = members.length > 0 && members.every((node) => node.hidden)
@@ -93,10 +101,18 @@
     for (const rows of all('.rp :is(.matrix, .checks) tbody')) rows.hidden = words.length > 0 && !rows.querySelector('a:not(.off)')
     bar.querySelector('output').value = words.length ? `${shown.size} of ${outcomes.length}` : ''
   }
+  const decoded = (part) => {
+    try {
+      return decodeURIComponent(part)
+    } catch {
+      // Written by hand: "%" alone is no escape.
+      return part
+    }
+  }
   const address = () => {
     const parts = location.hash.slice(1).split('&')
     const kept = parts.find((part) => part.startsWith('filter='))
-    return { target: parts.find((part) => /^[ol]\d+$/.test(part)), words: kept && decodeURIComponent(kept.slice(7)) }
+    return { target: parts.find((part) => /^[ol]\d+$/.test(part)), words: kept && decoded(kept.slice(7)) }
   }
   const remember = (target) => {
     const words = field.value.trim() && `filter=${encodeURIComponent(field.value.trim())}`
@@ -136,6 +152,11 @@
     field.addEventListener('input', () => {
       filter()
       remember()
+    })
+    addEventListener('DOMContentLoaded', () => {
+      filterRows()
+      // pytest-html draws its table anew whenever it sorts, filters or folds.
+      new MutationObserver(filterRows).observe(document.querySelector('.pytest-html'), { childList: true })
     })
   }
   addEventListener('hashchange', arrive)
