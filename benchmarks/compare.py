@@ -100,8 +100,10 @@ def main() -> None:
         }
     figures = {
         "comparisons": len(told),
-        "no_change": sum(answer["verdict"] == "no change" and code == 0 for code, answer in told),
-        "other_verdicts": [answer["verdict"] for _, answer in told if answer["verdict"] != "no change"],
+        "no_change": sum(answer["verdict"].startswith("no change") and code == 0 for code, answer in told),
+        "other_verdicts": [
+            answer["verdict"] for _, answer in told if not answer["verdict"].startswith("no change")
+        ],
         "times_in_each": told[0][1]["measurements"]["times"],
         "drift": [round(answer["measurements"]["drift"]["cpu"], 3) for _, answer in told],
         "planted": {

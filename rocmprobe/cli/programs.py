@@ -9,7 +9,6 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import answering, main
-from rocmprobe.runner.journal import CannotWrite
 
 _PROGRAM = {"allow_interspersed_args": False}
 
@@ -56,6 +55,7 @@ def shapes_command(output: Path, command: tuple[str, ...]) -> int:
       rocmprobe shapes -o shapes.json -- python train.py
     """
     from rocmprobe.launch.recording import record
+    from rocmprobe.runner.journal import CannotWrite
 
     try:
         code, found = record(command, output)

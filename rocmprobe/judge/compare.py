@@ -74,7 +74,7 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 def worse(comparison: Comparison) -> bool:
     """Whether a job should fail: something fails that worked, takes clearly longer or more memory, was not
     learned (``changes.unlearned``), or nothing was compared, be it of one device."""
-    slower = comparison.measurements.told(MORE)
+    slower = [each for each in comparison.measurements.told(MORE) if not _alone(each)]
     lost = unlearned(comparison.of(LOST))
     nothing = comparison.not_comparable or not comparison.compared
     return bool(comparison.of(REGRESSION) or lost or slower or nothing)
@@ -84,15 +84,24 @@ def verdict(comparison: Comparison) -> str:
     """The answer in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change"."""
     told = [_count(comparison, kind) for kind in KINDS if comparison.of(kind)]
     for word, time, memory in ((MORE, "slower", "more"), (LESS, "faster", "less")):
-        found = comparison.measurements.told(word)
+        found = [each for each in comparison.measurements.told(word) if not _alone(each)]
         told += _measured_in([each for each in found if each.kind == "time"], time)
         told += _measured_in([each for each in found if each.kind == "first call"], f"{time} to start")
         told += _measured_in([each for each in found if each.kind == "memory"], f"with {memory} memory")
     rest = ", ".join(told) or "no change"
+    alone = len({each.id for each in comparison.measurements.changed if _alone(each)})
+    if alone:
+        rest += f"; {alone} single {'time stands' if alone == 1 else 'times stand'} out"
     if comparison.not_comparable:
         why = " and ".join(sorted(set(comparison.not_comparable.values())))
         return f"not comparable: {why}" + (f"; of the other devices {rest}" if comparison.compared else "")
     return rest if comparison.compared else "nothing was compared: the runs share no question"
+
+
+def _alone(each: Measured) -> bool:
+    """Whether it is the time of one problem, where its setting did not change: a machine that nothing changed
+    on has some of these in a third of all comparisons (benchmarks/results/compare.json)."""
+    return bool(each.id) and each.kind != "memory"
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
@@ -110,7 +119,7 @@ def _count(comparison: Comparison, kind: str) -> str:
 
 
 def _measured_in(found: list[Measured], word: str) -> list[str]:
-    """Settings are counted, however many of their directions changed; single problems besides."""
+    """Settings are counted, however many of their directions changed; of memory, single problems besides."""
     settings = {(each.device, each.driver, each.setting) for each in found if not each.id}
     single = {each.id for each in found if (each.device, each.driver, each.setting) not in settings}
     return [

@@ -113,7 +113,8 @@ def test_a_single_problem_is_named_where_it_is_far_off() -> None:
     slower = longer(first, 3, ("fwd", "fwd_bwd"))
     changed = dataclasses.replace(new, outcomes=(slower, *others))
     comparison = compare(old, changed, "old.json", "new.json")
-    assert verdict(comparison) == "1 problem slower"
+    assert verdict(comparison) == "no change; 1 single time stands out"
+    assert not worse(comparison)
     assert {each.id for each in comparison.measurements.told("more")} == {first.id}
 
 
