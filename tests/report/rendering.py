@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import html as stdlib_html
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,3 +59,15 @@ class Visit:
     def _dialog(self, dialog: Any) -> None:
         self.noise.append(f"dialog {dialog.message}")
         dialog.dismiss()
+
+
+def pytest_html_data(page: str) -> dict:
+    blob = re.search("data-jsonblob='([^']*)'", page)
+    assert blob
+    return json.loads(stdlib_html.unescape(blob[1]))
+
+
+def unpacked(page: str, name: str) -> Any:
+    packed = re.search(rf'<script type="application/gzip" id="{name}">([A-Za-z0-9+/=]*)</script>', page)
+    assert packed
+    return json.loads(gzip.decompress(base64.b64decode(packed[1])))
