@@ -48,12 +48,6 @@ class Advice:
     text: str
     when: tuple[str, ...] = ()
 
-    def holds(self, situations: frozenset[str]) -> bool:
-        return all(
-            word[len(_NOT) :] not in situations if word.startswith(_NOT) else word in situations
-            for word in self.when
-        )
-
     def given_to(self, chip: Optional[str]) -> str:
         """The text for that target; for one that is not known, with a name to replace and how to find it."""
         if chip or _GFX not in self.text:
@@ -126,8 +120,13 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations
-    advice = next(each for each in cause(name).advice if each.holds(words))
+    advice = next(each for each in cause(name).advice if all_hold(each.when, words))
     return advice.given_to(row.gfx if row else None)
+
+
+def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
+    """Whether each word of ``when`` is among ``words``, and WORD of each ``not-WORD`` is not."""
+    return all(word[len(_NOT) :] not in words if word.startswith(_NOT) else word in words for word in when)
 
 
 def _words_of(row: gpus.Target) -> frozenset[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Optional
 
 from rocmprobe.judge.explain import Explanation, explain
-from rocmprobe.judge.log_facts import Facts, facts_in, facts_of, known, together
+from rocmprobe.judge.log_facts import Facts, facts_in, facts_of, known, over, together
 from rocmprobe.judge.recorded import facts_of_machine, facts_of_results, log_of
 from rocmprobe.log import Log, read_log
 from rocmprobe.log_lines import LONGEST
@@ -83,13 +83,10 @@ def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
             facts = ", ".join(field for field in Facts.__dataclass_fields__ if field != "env")
             raise BadInput(f"--fact {name!r:.80} is no fact; name one of {facts}, or a variable")
     try:
-        of_options = facts_of(values)
+        of_options = facts_of({**values, "env": env})
     except BadInput as error:
         raise BadInput(f"--fact: {error}") from error
-    merged = {
-        name: getattr(of_options, name) or getattr(of_file, name) for name in Facts.__dataclass_fields__
-    }
-    return Facts(**{**merged, "env": {**of_file.env, **env}})
+    return over(of_options, of_file)
 
 
 def _facts_file(path: Path) -> Facts:

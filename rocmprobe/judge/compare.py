@@ -56,17 +56,18 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
     shared = sorted(_devices(old) & _devices(new))
     apart = {device: why for device in shared if (why := _apart(old, new, device))}
     before, after = (states(_of(each, _devices(each) - apart.keys())) for each in (old, new))
+    both = len(before.keys() & after.keys())
     timed = {device for device in shared if device not in apart and not _other_processor(old, new, device)}
     return Comparison(
         _side(old, old_path),
         _side(new, new_path),
-        len(before.keys() & after.keys()),
+        both,
         changes(before, after),
         differences(old, new),
         measured(
             _of(old, timed), _of(new, timed), {each.name: each.device for each in old.settings if each.device}
         ),
-        tuple(_notes(old, new, apart, shared, len(before.keys() & after.keys()))),
+        tuple(_notes(old, new, apart, shared, both)),
         apart,
     )
 
@@ -74,7 +75,7 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 def worse(comparison: Comparison) -> bool:
     """Whether a job should fail: something fails that worked, takes clearly longer or more memory, was not
     learned (``changes.unlearned``), or nothing was compared, be it of one device."""
-    slower = [each for each in comparison.measurements.told(MORE) if not _alone(each)]
+    slower = _told(comparison, MORE)
     lost = unlearned(comparison.of(LOST))
     nothing = comparison.not_comparable or not comparison.compared
     return bool(comparison.of(REGRESSION) or lost or slower or nothing)
@@ -84,7 +85,7 @@ def verdict(comparison: Comparison) -> str:
     """The answer in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change"."""
     told = [_count(comparison, kind) for kind in KINDS if comparison.of(kind)]
     for word, time, memory in ((MORE, "slower", "more"), (LESS, "faster", "less")):
-        found = [each for each in comparison.measurements.told(word) if not _alone(each)]
+        found = _told(comparison, word)
         told += _measured_in([each for each in found if each.kind == "time"], time)
         told += _measured_in([each for each in found if each.kind == "first call"], f"{time} to start")
         told += _measured_in([each for each in found if each.kind == "memory"], f"with {memory} memory")
@@ -102,6 +103,11 @@ def _alone(each: Measured) -> bool:
     """Whether it is the time of one problem, where its setting did not change: a machine that nothing changed
     on has some of these in a third of all comparisons (benchmarks/results/compare.json)."""
     return bool(each.id) and each.kind != "memory"
+
+
+def _told(comparison: Comparison, word: str) -> list[Measured]:
+    """What became more, or less, but for single times."""
+    return [each for each in comparison.measurements.told(word) if not _alone(each)]
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Optional
 
 from rocmprobe import causes
 from rocmprobe.judge.log_facts import Facts
-from rocmprobe.judge.signatures import Calibration, Hit, Rule, calibration, found, rules
+from rocmprobe.judge.signatures import Calibration, Hit, calibration, found, rules
 from rocmprobe.judge.situations import situations
 from rocmprobe.log import Log
 
@@ -78,7 +78,7 @@ def weigh(log: Log, facts: Facts) -> Weighed:
     kinds = {hit.signature.kind for hit in hits}
     words = situations(facts, log) | names | kinds
     pieces = [(_quoted(hit), hit.signature.points) for hit in hits]
-    pieces += [(rule.says, rule.points) for rule in _held(rules(), words)]
+    pieces += [(rule.says, rule.points) for rule in rules() if causes.all_hold(rule.when, words)]
     points: dict[str, float] = defaultdict(float)
     for _, by_cause in pieces:
         for cause, weight in by_cause.items():
@@ -94,10 +94,6 @@ def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, floa
     weights = {cause: math.exp(by.sharpness * value) for cause, value in counted.items()}
     total = sum(weights.values())
     return sorted(((cause, weight / total) for cause, weight in weights.items()), key=lambda pair: -pair[1])
-
-
-def _held(every: Iterable[Rule], words: frozenset[str]) -> Iterable[Rule]:
-    return (rule for rule in every if rule.holds(words))
 
 
 def _quoted(hit: Hit) -> str:

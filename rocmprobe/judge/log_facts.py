@@ -240,6 +240,12 @@ def _variables(value: Any) -> dict[str, str]:
     return {str(name): str(setting) for name, setting in value.items()}
 
 
+def over(first: Facts, second: Facts) -> Facts:
+    """All that either knows; where both do, and of each variable, what ``first`` knows."""
+    known = {name: getattr(first, name) or getattr(second, name) for name in _NAMES}
+    return Facts(**{**known, "env": {**second.env, **first.env}})
+
+
 def together(given: Facts, found: Facts) -> Facts:
     """What was given and what was found, the former first, with what follows from both.
 
@@ -247,8 +253,8 @@ def together(given: Facts, found: Facts) -> Facts:
     the name of the card the true one, if only one chip is sold under it. Where neither is known, a target
     that the log names is the chip, unless it is one that others are often told to be.
     """
-    env = {**found.env, **given.env}
-    facts = Facts(**{name: getattr(given, name) or getattr(found, name) for name in _NAMES})
+    facts = over(given, found)
+    env = facts.env
     override = env.get(OVERRIDE) or env.get(f"{OVERRIDE}_0") or env.get(f"{OVERRIDE}_1") or ""
     if (facts.os or "").startswith("Windows"):
         override = ""
@@ -257,7 +263,7 @@ def together(given: Facts, found: Facts) -> Facts:
     if true is None and not override and effective and effective not in _PRETENDED:
         true = effective
     rocm = facts.rocm or rocm_of(facts.torch)
-    return replace(facts, env=env, true_gfx=true, effective_gfx=effective, rocm=rocm)
+    return replace(facts, true_gfx=true, effective_gfx=effective, rocm=rocm)
 
 
 def _tidy(text: Optional[str]) -> Optional[str]:

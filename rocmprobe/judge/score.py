@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +68,6 @@ def read(path: Path) -> list[Record]:
     return records
 
 
-def ranking(record: Record, by: Calibration) -> list[tuple[str, float]]:
-    """The causes of a record with their scores, the best first; ``unknown`` where there is nothing else."""
-    return scores(record.points, by)
-
-
 def fitted(records: Sequence[Record]) -> Calibration:
     """The calibration under which the labels are the most likely, of those tried.
 
@@ -82,7 +77,7 @@ def fitted(records: Sequence[Record]) -> Calibration:
     def surprise(by: Calibration) -> float:
         total = 0.0
         for record in records:
-            shares = dict(ranking(record, by))
+            shares = dict(scores(record.points, by))
             total -= math.log(shares.get(record.cause, shares["unknown"]))
         return total
 
@@ -92,7 +87,7 @@ def fitted(records: Sequence[Record]) -> Calibration:
 
 def rank_of_label(record: Record, by: Calibration) -> int:
     """The place of the right cause, from 1; 0 where it is not there."""
-    names = [name for name, _ in ranking(record, by)]
+    names = [name for name, _ in scores(record.points, by)]
     return names.index(record.cause) + 1 if record.cause in names else 0
 
 
@@ -119,7 +114,7 @@ def _share(count: int, total: int) -> str:
 
 def _reliability(records: Sequence[Record], by: Calibration) -> Iterable[str]:
     """Of the causes that were named with a score from .. to: how many were right."""
-    best = [(record, *ranking(record, by)[0]) for record in records]
+    best = [(record, *scores(record.points, by)[0]) for record in records]
     yield f"{'score':<20} " + " ".join(f"{tier:>12}" for tier in (*TIERS, "all"))
     for low, high in zip(_BINS, _BINS[1:]):
         inside = [each for each in best if each[1] != "unknown" and low <= each[2] < high]
@@ -136,18 +131,14 @@ def _by_tier(best: Sequence[tuple[Record, str, float]]) -> list[list[tuple[Recor
 
 
 def _confusions(records: Sequence[Record], by: Calibration) -> Iterable[str]:
-    wrong: Counter[tuple[str, str, str]] = Counter()
-    names: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    wrong: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for record in records:
-        name, score = ranking(record, by)[0]
+        name, score = scores(record.points, by)[0]
         if name != record.cause:
-            key = (record.tier, record.cause, name)
-            wrong[key] += 1
-            names[key].append(f"{record.name} {score:.2f}")
-    for (tier, label, told), count in sorted(
-        wrong.items(), key=lambda item: (TIERS.index(item[0][0]), item[0])
-    ):
-        yield f"{tier:<12} {label} told as {told}: {count} ({', '.join(names[tier, label, told])})"
+            wrong[record.tier, record.cause, name].append(f"{record.name} {score:.2f}")
+    for key in sorted(wrong, key=lambda key: (TIERS.index(key[0]), key)):
+        tier, label, told = key
+        yield f"{tier:<12} {label} told as {told}: {len(wrong[key])} ({', '.join(wrong[key])})"
 
 
 def report(records: Sequence[Record]) -> Iterable[str]:
@@ -159,7 +150,7 @@ def report(records: Sequence[Record]) -> Iterable[str]:
     }
     yield from _tier_table(records, left_out, by)
     benign = [record for record in records if record.cause == "benign-warning" and record.tier == "decisive"]
-    failures = sum(ranking(record, by)[0][0] not in ("benign-warning", "unknown") for record in benign)
+    failures = sum(scores(record.points, by)[0][0] not in ("benign-warning", "unknown") for record in benign)
     yield f"\nbenign warnings called a failure: {failures} of {len(benign)}"
     yield "\nbest causes by score, right of all"
     yield from _reliability(records, by)

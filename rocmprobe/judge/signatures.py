@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Optional
 
@@ -27,9 +27,9 @@ class Signature:
     points: Mapping[str, float] = field(default_factory=dict)
     layer: Optional[str] = None
 
-    @property
+    @cached_property
     def regex(self) -> re.Pattern[str]:
-        return _compiled(self.pattern)
+        return re.compile(self.pattern)
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,6 @@ class Rule:
     points: Mapping[str, float]
     says: str
     source: str
-
-    def holds(self, words: frozenset[str]) -> bool:
-        return all(word[4:] not in words if word.startswith("not-") else word in words for word in self.when)
 
 
 @dataclass(frozen=True)
@@ -59,11 +56,6 @@ class Hit:
 
     signature: Signature
     lines: tuple[Line, ...]
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Optional
 
@@ -16,7 +16,7 @@ from rocmprobe.log import Log
 _KNOWN_TO_FAIL = (("gfx1102", "gfx1100", 6), ("gfx1103", "gfx1100", 6), ("gfx115?", "gfx1100", 6))
 _FAMILIES = {
     "RDNA1": "rdna1", "RDNA2": "rdna2", "RDNA3": "rdna3", "RDNA3.5": "rdna3.5", "RDNA4": "rdna4",
-    "Vega": "vega", "GCN": "gcn", "CDNA": "cdna",
+    "Vega": "vega", "GCN": "gcn", "CDNA": "cdna", "CDNA2": "cdna", "CDNA3": "cdna", "CDNA4": "cdna",
 }  # fmt: skip
 _VERSION = re.compile(r"(?<![0-9.])([0-9]{1,2})\.([0-9]{1,2}|x)(?![0-9])")
 _ROCM = re.compile(r"rocm[ _-]?v?([0-9]{1,2}(?:\.(?:[0-9]{1,2}|x))*)", re.IGNORECASE)
@@ -58,6 +58,7 @@ _NAMED = re.compile(
     r"(?:Raw device name: |generated when compiling for |for GPU arch : |gcnArchName\W+)(gfx[0-9a-f]+)"
 )
 _OFF = re.compile(r"0|off|no|false|disabled?", re.IGNORECASE)
+_RESTRICTING = ("MIOPEN_DEBUG_FIND_ONLY_SOLVER", "MIOPEN_DEVICE_ARCH", "MIOPEN_DEVICE_CU")
 _SWITCHES = re.compile(
     r"MIOPEN_DEBUG_(CONV_\w+|AMD_\w*WINOGRAD\w*|GCN_ASM_KERNELS|HIP_KERNELS|OPENCL_CONVOLUTIONS)$"
 )
@@ -114,10 +115,9 @@ def _chip(facts: Facts) -> Iterable[str]:
     gfx = facts.true_gfx or facts.effective_gfx
     row = gpus.target(gfx)
     family = row.family if row else _family_of_pattern(gfx)
-    for name, word in _FAMILIES.items():
-        if family and family.startswith(name) and (name != "RDNA3" or family == name):
-            yield word
-    if row and (row.apu is True):
+    if family in _FAMILIES:
+        yield _FAMILIES[family]
+    if row and row.apu is True:
         yield "apu"
     if row and row.rocm:
         yield "rocm-lists"
@@ -132,24 +132,24 @@ def _family_of_pattern(gfx: Optional[str]) -> Optional[str]:
     return families.pop() if len(families) == 1 else None
 
 
-def effective(facts: Facts) -> Optional[str]:
+def _effective(facts: Facts) -> Optional[str]:
     """What the runtime believes: after an override, else the silicon."""
     return facts.effective_gfx or facts.true_gfx
 
 
-def overridden(facts: Facts) -> bool:
+def _overridden(facts: Facts) -> bool:
     """Whether an override of the ISA is known."""
     if any(name.startswith("HSA_OVERRIDE_GFX_VERSION") for name in facts.env):
         return True
     return bool(facts.true_gfx and facts.effective_gfx and facts.true_gfx != facts.effective_gfx)
 
 
-def lacking(facts: Facts) -> bool:
+def _lacking(facts: Facts) -> bool:
     """Whether the silicon cannot be expected to run what was built for the effective ISA."""
     native, pretended = facts.true_gfx, facts.effective_gfx
     if not native or not pretended or native == pretended:
         return False
-    rocm = version(facts.rocm) or version_of_wheel(facts)
+    rocm = _version(facts.rocm) or _version_of_wheel(facts)
     return bool(gpus.missing_features(native, pretended)) or any(
         fnmatchcase(native, chip) and pretended == other and (rocm is None or rocm[0] >= first)
         for chip, other, first in _KNOWN_TO_FAIL
@@ -158,7 +158,7 @@ def lacking(facts: Facts) -> bool:
 
 def _override(facts: Facts, text: str) -> Iterable[str]:
     known = gpus.target(facts.true_gfx) and gpus.target(facts.effective_gfx)
-    if not overridden(facts):
+    if not _overridden(facts):
         if facts.true_gfx:
             yield "no-override"
         return
@@ -166,7 +166,7 @@ def _override(facts: Facts, text: str) -> Iterable[str]:
     value = facts.env.get("HSA_OVERRIDE_GFX_VERSION")
     if value and gpus.isa_of_override(value) is None:
         yield "override-invalid"
-    if lacking(facts):
+    if _lacking(facts):
         yield "override-lacks"
     elif known and facts.true_gfx != facts.effective_gfx:
         yield "override-covers"
@@ -175,25 +175,25 @@ def _override(facts: Facts, text: str) -> Iterable[str]:
         yield "override-ignored"
 
 
-def version(text: Optional[str]) -> Optional[tuple[int, int]]:
+def _version(text: Optional[str]) -> Optional[tuple[int, int]]:
     """The first version that a text names, as (major, minor); None if it names none. "5.x" is (5, 0)."""
     match = _VERSION.search(text or "")
     return (int(match[1]), 0 if match[2] == "x" else int(match[2])) if match else None
 
 
-def version_of_wheel(facts: Facts) -> Optional[tuple[int, int]]:
+def _version_of_wheel(facts: Facts) -> Optional[tuple[int, int]]:
     """The ROCm that torch was built for, as its version tells ("1.13.1+rocm5.2")."""
     match = _ROCM.search(facts.torch or "")
-    return version(match[1]) if match else None
+    return _version(match[1]) if match else None
 
 
 def _torch_version(facts: Facts) -> Optional[tuple[int, int]]:
-    return version(_ROCM.sub("", facts.torch or ""))
+    return _version(_ROCM.sub("", facts.torch or ""))
 
 
 def _versions(facts: Facts, of_torch: bool) -> Iterable[str]:
     torch = _torch_version(facts) if of_torch else None
-    rocm = version_of_wheel(facts) or version(facts.rocm)
+    rocm = _version_of_wheel(facts) or _version(facts.rocm)
     if torch:
         yield "torch-2" if torch >= (2, 0) else "torch-1"
     if rocm:
@@ -201,11 +201,11 @@ def _versions(facts: Facts, of_torch: bool) -> Iterable[str]:
     for word, pattern in _OTHER_BUILDS:
         if pattern.search(facts.torch or ""):
             yield word
-    held = gpus.in_wheel(effective(facts), _dotted(torch), _dotted(rocm)) if of_torch else None
+    held = gpus.in_wheel(_effective(facts), _dotted(torch), _dotted(rocm)) if of_torch else None
     if held is not None:
         yield "wheel-holds" if held else "wheel-lacks"
     row = gpus.target(facts.true_gfx)
-    listed = version(row.rocm) if row and row.rocm.endswith("newer") else None
+    listed = _version(row.rocm) if row and row.rocm.endswith("newer") else None
     if rocm and listed and rocm < listed:
         yield "rocm-before-gpu"
 
@@ -215,8 +215,7 @@ def _dotted(number: Optional[tuple[int, int]]) -> Optional[str]:
 
 
 def _find_restricted(facts: Facts) -> bool:
-    restricts: Callable[[str, str], bool] = lambda name, value: (  # noqa: E731
-        name in ("MIOPEN_DEBUG_FIND_ONLY_SOLVER", "MIOPEN_DEVICE_ARCH", "MIOPEN_DEVICE_CU")
-        or bool(_SWITCHES.match(name) and _OFF.fullmatch(str(value).strip()))
+    return any(
+        name in _RESTRICTING or bool(_SWITCHES.match(name) and _OFF.fullmatch(value.strip()))
+        for name, value in facts.env.items()
     )
-    return any(restricts(name, value) for name, value in facts.env.items())
