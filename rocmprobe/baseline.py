@@ -36,11 +36,12 @@ def works(state: Optional[str]) -> bool:
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """The state that each question came to, by its id, which stays the same from run to run."""
-    return {
-        outcome.id: outcome.expected.state if outcome.expected else outcome.state
-        for outcome in outcomes
-        if outcome.cause != "run-died"
-    }
+    return {outcome.id: came_to(outcome) for outcome in outcomes if outcome.cause != "run-died"}
+
+
+def came_to(outcome: Outcome) -> str:
+    """The state of an outcome, whatever was expected of it."""
+    return outcome.expected.state if outcome.expected else outcome.state
 
 
 def baseline_of(former: Results, path: str, machine: Machine, simulated: Optional[str]) -> Baseline:

@@ -166,15 +166,20 @@ def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
         "" if outcome.driver == "torch" else outcome.driver, outcome.device if several_devices else "",
     )  # fmt: skip
     learned = outcome.state not in UNLEARNED_STATES
-    took = sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
+    seconds = took(outcome)
     found = " · ".join(filter(None, (_share(outcome), outcome.solver)))
     note = found if learned else text.one_line(reason(outcome), 120)
     if outcome.state == "slow":
         note = text.one_line(reason(outcome), 120) or note
     return Row(
         anchor(position), LOOKS[outcome.state], outcome.setting, " ".join(filter(None, parts)),
-        arch(outcome), text.seconds(took) if learned and took else "", note,
+        arch(outcome), text.seconds(seconds) if learned and seconds else "", note,
     )  # fmt: skip
+
+
+def took(outcome: Outcome) -> float:
+    """Seconds of all its attempts."""
+    return sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
 
 
 def _share(outcome: Outcome) -> str:
@@ -276,7 +281,7 @@ def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
         alike[attempt.state, attempt.message].append((number, text.seconds(attempt.seconds)))
     for (state, message), tries in alike.items():
         numbers = ", ".join(str(number) for number, _ in tries)
-        times = ", ".join(took for _, took in tries)
+        times = ", ".join(seconds for _, seconds in tries)
         name = f"attempt{'s' if len(tries) > 1 else ''} {numbers}"
         yield name, " · ".join(filter(None, (state, times, message)))
 

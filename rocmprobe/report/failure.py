@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.baseline import came_to
 from rocmprobe.judge.evidence import failed, tells_of_convolution
 from rocmprobe.model import RUNGS, BadInput, Outcome, Results, Setting, Trial
 from rocmprobe.problems import source_of
@@ -38,7 +39,7 @@ class Failure:
     @property
     def state(self) -> str:
         """What it came to."""
-        return state_of(self.outcome)
+        return came_to(self.outcome)
 
     @property
     def message(self) -> str:
@@ -61,7 +62,7 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
         return None
 
     def rank(outcome: Outcome) -> tuple[object, ...]:
-        state = state_of(outcome)
+        state = came_to(outcome)
         return (
             outcome.driver != "torch",
             not settings[outcome.setting].vendor_library,
@@ -77,11 +78,6 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
     made = (_failure(results, each, settings[each.setting], ranked) for each in alike)
     first = next(made)
     return first if first.script else next((each for each in made if each.script), first)
-
-
-def state_of(outcome: Outcome) -> str:
-    """What it came to: of one that was expected to fail, what it failed with."""
-    return outcome.expected.state if outcome.expected else outcome.state
 
 
 def concerning(results: Results, tracker: str) -> list[Outcome]:

@@ -40,9 +40,10 @@ def write(results_path: Path, html_path: Path, junit_path: Optional[Path] = None
     a pytest session already. Raises BadInput for a results file that cannot be used.
     """
     results = read_results(results_path)
+    every = rows(results)
     page, junit = "", ""
     for fit in FITS:
-        shown = rows(results)[: fit.rows]
+        shown = every[: fit.rows]
         theirs, replayed = _replayed(results, shown)
         # Only the page may have to leave out outcomes.
         junit = junit or tidied(replayed, shown, results)
@@ -89,7 +90,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
                 "text": _longrepr(outcome),
                 "anchor": evidence.anchor(position),
                 "reason": text.one_line(reason(outcome) or look.meaning),
-                "seconds": _seconds(outcome),
+                "seconds": evidence.took(outcome),
                 "properties": {
                     "state": outcome.state,
                     "setting": text.one_line(outcome.setting),
@@ -117,11 +118,6 @@ def _longrepr(outcome: Outcome) -> str:
         took = text.seconds(attempt.seconds)
         lines.append(f"attempt {number}: {attempt.state}, {took} {attempt.message}".rstrip())
     return clipped(text.plain("\n".join(lines)), _LONGREPR)
-
-
-def _seconds(outcome: Outcome) -> float:
-    """What the outcome took: all of its attempts."""
-    return sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
 
 
 def _replay(folder: Path) -> None:

@@ -14,8 +14,7 @@ import pygal
 from markupsafe import Markup
 from pygal.style import Style
 
-from rocmprobe.report import text
-from rocmprobe.report.plots import strip
+from rocmprobe.report.plots import drawn, inline
 
 _SVG = "http://www.w3.org/2000/svg"
 _WIDTH, _HEIGHT, _MARGIN, _FONT = 400, 170, 8, 12
@@ -66,14 +65,10 @@ def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequen
     chart.x_labels = [{"label": _moment(mark), "value": mark} for mark in _times(ends)]
     for row in rows:
         chart.add(row.name, [point if point[1] is not None else None for point in row.points])
-    root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
-    strip(root)
+    root = drawn(chart)
     groups = [node for node in root.iter(f"{{{_SVG}}}g") if node.get("class", "").startswith("series")]
     _paint(groups[: len(rows)], rows)
-    root.set("role", "img")
-    root.set("aria-label", f"{label}: " + "; ".join(_spoken(row, unit) for row in rows))
-    ET.register_namespace("", _SVG)
-    return Markup(text.plain(ET.tostring(root, encoding="unicode")))  # noqa: S704 - ElementTree escaped it
+    return inline(root, f"{label}: " + "; ".join(_spoken(row, unit) for row in rows))
 
 
 def _paint(groups: Sequence[ET.Element], rows: Sequence[Line]) -> None:

@@ -9,6 +9,7 @@ from math import ceil, floor
 
 import pygal
 from markupsafe import Markup
+from pygal.graph.graph import Graph
 from pygal.style import Style
 
 from rocmprobe.report import text
@@ -59,24 +60,34 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
     chart.add(
         "", [{"value": bar.value / longest, "formatter": lambda _, note=bar.note: note} for bar in upward]
     )
-    root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
-    strip(root)
+    root = drawn(chart)
     for rectangle, bar in zip(_bar_groups(root), upward):
         rectangle.set("class", f"bar {bar.series}")
+    return inline(root, "; ".join(f"{text.one_line(bar.name, 40)}: {bar.note}" for bar in rows))
+
+
+def drawn(chart: Graph) -> ET.Element:
+    """What pygal draws, without what the page replaces or must not carry."""
+    root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
+    _strip(root)
+    return root
+
+
+def inline(root: ET.Element, label: str) -> Markup:
+    """A drawing for the page; ``label`` says it to those who do not see it."""
     root.set("role", "img")
-    root.set("aria-label", "; ".join(f"{text.one_line(bar.name, 40)}: {bar.note}" for bar in rows))
+    root.set("aria-label", label)
     ET.register_namespace("", _SVG)
     return Markup(text.plain(ET.tostring(root, encoding="unicode")))  # noqa: S704 - ElementTree escaped it
 
 
-def strip(node: ET.Element) -> None:
-    """Take away what a plot of pygal's has of its own: scripts, style, provenance."""
+def _strip(node: ET.Element) -> None:
     for child in list(node):
         local = str(child.tag).rpartition("}")[2]
         if local in _DROPPED or "tooltip-overlay" in child.get("class", ""):
             node.remove(child)
         else:
-            strip(child)
+            _strip(child)
 
 
 def _bar_groups(root: ET.Element) -> list[ET.Element]:
@@ -115,13 +126,9 @@ def scatter(
     chart.add("", list(line), show_dots=False)
     for points in series.values():
         chart.add("", list(points), stroke=False)
-    root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
-    strip(root)
+    root = drawn(chart)
     root.set("class", "scatter")
-    root.set("role", "img")
-    root.set("aria-label", label)
-    ET.register_namespace("", _SVG)
-    return Markup(text.plain(ET.tostring(root, encoding="unicode")))  # noqa: S704 - ElementTree escaped it
+    return inline(root, label)
 
 
 def _decades(logarithms: Sequence[float]) -> list[float]:
