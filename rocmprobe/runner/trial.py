@@ -77,6 +77,7 @@ class _Live:
     mapped: dict[str, list[str]] = field(default_factory=dict)
     calls: Calls = field(default_factory=Calls)
     last_event: Optional[str] = None
+    settled: Optional[dict[str, Any]] = None
     oom_kills: dict[str, int] = field(default_factory=ending.oom_kills)
 
 
@@ -178,6 +179,8 @@ class Trials:
             replies.append(self._reply(case))
             trials += [self._last_id] * len(replies[-1].answers)
             self._end_child()
+        if replies[-1].over and replies[-1].state in WORKING_STATES and not self._device_answers(case):
+            self._journal.append("wedged", device=case.device)
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
@@ -198,7 +201,7 @@ class Trials:
         if reply is _READY:
             child.mark()
             if self._live:
-                self._live.calls = Calls()
+                self._live.calls, self._live.settled = Calls(), None
             child.send(to_json(case))
             reply = self._await_answer(child, "prepare")
         if reply.over:
@@ -264,6 +267,9 @@ class Trials:
                 live.calls.add(event)
                 live.last_event = live.calls.last
                 continue
+            if event["event"] == "settled":
+                live.settled = event["answer"]
+                continue
             live.last_event = event["event"]
             if event["event"] == "phase":
                 phase = event["phase"]
@@ -287,7 +293,12 @@ class Trials:
         finally:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
+    def _settled(self, phase: str) -> Optional[dict[str, Any]]:
+        """What the child has answered already, where it ends in a yardstick: no part of the question."""
+        return self._live.settled if self._live and phase == "yardstick" else None
+
     def _crashed(self, child: Child, phase: str) -> _Reply:
+        settled = self._settled(phase)
         exit_status = child.exit(self._budgets.teardown)
         ended, calls = self._ending(exit_status, phase), self._calls()
         self._record(exit_status)
@@ -295,7 +306,9 @@ class Trials:
         where = importing if phase == "start" else f"in phase {phase}{calls.where}"
         oom_killed = ended["oom_killed"]
         message = f"the process ended with {ending.told(exit_status, oom_killed)} {where}"
-        answer = _answer("crash", message, ending.cause(exit_status, oom_killed))
+        answer = _without_yardsticks(settled, message) or _answer(
+            "crash", message, ending.cause(exit_status, oom_killed)
+        )
         return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.told())
 
     def _calls(self) -> Calls:
@@ -312,6 +325,7 @@ class Trials:
         }  # fmt: skip
 
     def _hung(self, child: Child, phase: str, active: float, budget: float) -> _Reply:
+        settled = self._settled(phase)
         doing = hang.activity(child.pid, active, budget)
         stuck = hang.state(child.pid)
         child.dump_stacks()
@@ -320,8 +334,9 @@ class Trials:
         ended, calls = self._ending(exit_status, phase), self._calls()
         self._record(exit_status)
         message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
-        answer = _answer("hang", message, "timeout")
-        answer["evidence"] = stuck
+        answer = _without_yardsticks(settled, message) or {
+            **_answer("hang", message, "timeout"), "evidence": stuck
+        }  # fmt: skip
         return _Reply([answer], True, phase, doing, log, ended, calls.told())
 
     def _end_child(self, at_once: bool = False) -> None:
@@ -415,6 +430,11 @@ class Trials:
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
             ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
         )  # fmt: skip
+
+
+def _without_yardsticks(settled: Optional[dict[str, Any]], message: str) -> Optional[dict[str, Any]]:
+    """The answer that was settled before a yardstick ended the child."""
+    return settled and {**settled, "message": f"the yardsticks were not timed: {message}"}
 
 
 def _stack(printed: list[str]) -> list[str]:
