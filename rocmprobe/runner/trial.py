@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import Reading
-from rocmprobe.backends.miopen_log import forced_in_vain
+from rocmprobe.backends.miopen_log import forced_in_vain, left_no_solver
 from rocmprobe.cases import CONVOLUTIONS, Case
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
@@ -29,6 +29,7 @@ from rocmprobe.runner.leftovers import own_folder
 from rocmprobe.runner.libraries import found_again, with_folder
 from rocmprobe.runner.processes import active_seconds
 from rocmprobe.runner.targets import Target
+from rocmprobe.solvers import limits_solvers
 
 #: How often a case may end its child before it counts as settled.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
@@ -401,6 +402,8 @@ class Trials:
             absent = forced_in_vain(forced, state, told)
             if absent:
                 state, message, cause = "n/a", absent, None
+        elif limits_solvers(self._setting(case).env) and left_no_solver(state, told):
+            state, message, cause = "n/a", "no solver that this setting leaves applies to this problem", None
         elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []

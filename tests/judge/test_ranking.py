@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from synthetic import STATUS, TIMED, blocked_by_convolution, natively, run
+from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, run
 
 from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import Outcome
@@ -116,3 +116,18 @@ def test_of_two_that_are_alike_the_smaller_change():
     assert chosen(run(DEAD)) == "vendor-off"
     only = {"vendor-off/convolution/*": "wrong"}
     assert chosen(run({**DEAD, **only})) == "bypass"
+
+
+class TestThatAppliesToAll:
+    def test_a_setting_that_leaves_no_solver_for_a_problem_is_no_configuration(self):
+        only_no_winograd = {"*/convolution/*": STATUS, "no-winograd/convolution/*": "pass"}
+        lacking = {
+            "state": "n/a",
+            "evidence": ("no solver that this setting leaves applies to this problem",),
+        }
+        last = f"no-winograd/convolution/{FP32}/bwd-data"
+        assert chosen(run(only_no_winograd)) == "no-winograd"
+        results = run({**only_no_winograd, last: lacking})
+        assert chosen(results) is None
+        told = next(row for row in recommend(results).alternatives if row["setting"] == "no-winograd")
+        assert told["reason"].startswith("does not apply to cuda:0/torch/no-winograd/convolution/")
