@@ -181,6 +181,19 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     )
 
 
+def owed_to_the_user(each: Standing, found: Iterable[Standing]) -> bool:
+    """Whether a setting is right with the user's own environment and databases, and nothing unchanged is
+    right without them: it is no answer for another machine, nor for this one once they are gone."""
+    return (
+        each.right
+        and each.setting.inherit_environment
+        and not any(
+            other.right and other.setting.verdict == "native" and not other.setting.inherit_environment
+            for other in found
+        )
+    )
+
+
 def sound(each: Standing) -> bool:
     """Every convolution asked came out right; one that was blocked proves nothing."""
     asked = convolutions(each.counted)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rocmprobe.judge.comparison import SAME_TIME, Seconds
-from rocmprobe.judge.evidence import NATIVE, Standing, standing, times
+from rocmprobe.judge.evidence import NATIVE, Standing, owed_to_the_user, standing, times
 from rocmprobe.judge.peaks import SAME_MEMORY, peaks
 from rocmprobe.model import VERDICTS, Results, Setting
 
@@ -22,7 +22,8 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
     right = [each for each in found if each.right]
     if not right:
         return found
-    best = _best(results, right, dtype, purpose)
+    for_all = [each for each in right if not owed_to_the_user(each, right)]
+    best = _best(results, for_all or right, dtype, purpose)
     seconds = seconds_of(results, right, dtype, purpose)
     others = sorted(
         (each for each in right if each is not best),

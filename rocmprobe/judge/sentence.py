@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from rocmprobe.judge.blame import library
-from rocmprobe.judge.evidence import Standing, broken, device_of, driver_of, failed, quoted
+from rocmprobe.judge.configuration import isa_override
+from rocmprobe.judge.evidence import (
+    Standing,
+    broken,
+    device_of,
+    driver_of,
+    failed,
+    owed_to_the_user,
+    quoted,
+)
 from rocmprobe.model import RUNGS, Results, Setting
 
 
@@ -21,6 +30,12 @@ def sentence(results: Results, best: Optional[Standing], ranked: list[Standing],
             f"No safe configuration was found: {dtype} convolution did not hold under any setting tried."
             + _why(results, ranked)
         )
+    if owed_to_the_user(best, ranked):
+        return (
+            f"Native convolution works here, but only with your own environment and databases: {name} is "
+            f"right on all {dtype} problems checked with them, and fails in a clean environment with empty "
+            "databases. Keep them: see the findings. It is no answer for another machine."
+        )
     if best.setting.verdict == "native" and any(
         each.setting.inherit_environment and failed(each.against) for each in ranked
     ):
@@ -34,7 +49,7 @@ def sentence(results: Results, best: Optional[Standing], ranked: list[Standing],
     fails = _fails(as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
     texts = {
         "native": f"Native convolution works: {name} is right on all {dtype} problems checked. "
-        "Change nothing.",
+        f"Change nothing{_rests_on(results)}.",
         "native-with-settings": _with_settings(name, best.setting),
         "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
         "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
@@ -42,6 +57,12 @@ def sentence(results: Results, best: Optional[Standing], ranked: list[Standing],
     }
     told = fails + texts[best.setting.verdict] + faster
     return f"{told} Asked of {name} itself, without PyTorch." if without else told
+
+
+def _rests_on(results: Results) -> str:
+    """What is set already and must stay so."""
+    override = " ".join(f"{name}={value}" for name, value in isa_override(results).items())
+    return f": it rests on {override}, which is set here" if override else ""
 
 
 def _why(results: Results, ranked: list[Standing]) -> str:
