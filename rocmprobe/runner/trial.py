@@ -220,7 +220,8 @@ class Trials:
         folder = starts.folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
-        environ = environment(setting, folder, trace, os.environ)
+        kernels = starts.kernels_folder(self._folder, case, setting)
+        environ = environment(setting, folder, kernels, trace, os.environ)
         if self._simulated:
             # What this machine's CPU is quick at is nothing to keep for the simulated one.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
