@@ -16,6 +16,8 @@ from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import Reading
 from rocmprobe.backends.miopen_log import forced_in_vain, left_no_solver
 from rocmprobe.cases import CONVOLUTIONS, Case
+from rocmprobe.detect.gpus.override import OVERRIDE
+from rocmprobe.gpus import isa_of_override
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
 from rocmprobe.runner import ending, hang, starts
@@ -421,10 +423,11 @@ class Trials:
                     *printed[-_LAST_LINES:],
                 ]
             )
+        overridden = isa_of_override(self._setting(case).env.get(OVERRIDE, ""))
         return Outcome(
             id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
             rung=case.rung, state=state, trial=trials[-1], native_isa=target.native_isa,
-            effective_isa=target.effective_isa, problem=case.problem, direction=case.direction,
+            effective_isa=overridden or target.effective_isa, problem=case.problem, direction=case.direction,
             dtype=case.dtype, phase=reply.phase, activity=reply.activity, cause=cause,
             attempts=tuple(
                 Attempt(answer["state"], trial, answer["message"], answer["timings"].get("seconds", 0.0))
