@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from rocmprobe.judge.comparison import SAME_TIME, Seconds
 from rocmprobe.judge.evidence import NATIVE, Standing, owed_to_the_user, standing, times
+from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.peaks import SAME_MEMORY, peaks
 from rocmprobe.model import VERDICTS, Results, Setting
 
@@ -36,11 +37,13 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
 
 
 def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> Standing:
-    """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Of two changes the stable one
-    comes first. Where some settings were timed and others could not be, one that was timed wins; of those
-    that are as fast, the ones that take as little memory as the least. On a simulated machine native speed
-    is another library's, so there a native setting that is right is not outrun."""
+    """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Before it comes an override
+    that passes the chip off as another, whose kernels may do harm that no question shows. Of two changes the
+    stable one comes first. Where some settings were timed and others could not be, one that was timed wins;
+    of those that are as fast, the ones that take as little memory as the least. On a simulated machine native
+    speed is another library's, so there a native setting that is right is not outrun."""
     left = [each for each in right if each.setting.verdict != "cpu"] or right
+    left = [each for each in left if OVERRIDE not in each.setting.env] or left
     unchanged = next((each for each in left if each.setting.verdict == "native"), None)
     if unchanged and not _change_pays(results, unchanged, left, dtype, purpose):
         return unchanged

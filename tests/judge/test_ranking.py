@@ -118,6 +118,13 @@ def test_of_two_that_are_alike_the_smaller_change():
     assert chosen(run({**DEAD, **only})) == "bypass"
 
 
+class TestOverride:
+    def test_it_is_recommended_only_where_nothing_else_holds_on_the_gpu(self):
+        broken = {"*/convolution/*": STATUS, "override-gfx1030/convolution/*": "pass"}
+        assert chosen(run({**broken, "cpu/*": "pass"}, wanted="all")) == "override-gfx1030"
+        assert chosen(run({**broken, "bypass/convolution/*": "pass"}, wanted="all")) == "bypass"
+
+
 class TestThatAppliesToAll:
     def test_a_setting_that_leaves_no_solver_for_a_problem_is_no_configuration(self):
         only_no_winograd = {"*/convolution/*": STATUS, "no-winograd/convolution/*": "pass"}

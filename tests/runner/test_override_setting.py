@@ -23,6 +23,7 @@ def test_an_rdna1_chip_is_asked_as_gfx1030(tmp_path: Path) -> None:
     assert default.effective_isa == "gfx1010"
     assert done.results.recommendation
     assert done.results.recommendation.configuration.setting == "default"
+    assert not done.results.findings
 
 
 @pytest.mark.parametrize(
