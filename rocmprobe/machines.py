@@ -14,10 +14,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe import fault_machines, planted_bugs
-from rocmprobe._toml import tomllib
+from rocmprobe import fault_machines, planted_bugs, reading
 from rocmprobe.fault_machines import PHASES
 from rocmprobe.model import DIRECTIONS, BadInput, Fact, Gpu, Machine
+from rocmprobe.plain_text import one_line
 from rocmprobe.problems import DTYPES, parse_problem
 from rocmprobe.solvers import by_name, in_play
 from rocmprobe.telemetry import DeviceTelemetry, planted
@@ -115,6 +115,11 @@ class SimulatedMachine:
         return tuple(name for name in tried if not self.solvers or name in self.solvers)
 
 
+#: Bytes of a machine's file.
+_LARGEST = 2**20
+_COMPARE = "compare with docs/machines.md"
+
+
 def machine_names() -> tuple[str, ...]:
     folder = resources.files("rocmprobe").joinpath("data/machines")
     files = [entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")]
@@ -131,11 +136,7 @@ def load_machine(name: str) -> SimulatedMachine:
     if made is not None:
         return _machine(name, made)
     if name.endswith(".toml"):
-        try:
-            text = Path(name).read_text("utf-8")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise BadInput(f"--simulate: {name}: {why}; name a machine or a TOML file") from error
+        content = reading.read_bytes(Path(name), "--simulate takes a machine or a TOML file", _LARGEST)
         title = Path(name).stem
     else:
         if name not in machine_names():
@@ -143,14 +144,14 @@ def load_machine(name: str) -> SimulatedMachine:
                 f"--simulate: no machine {name!r}; there are {', '.join(machine_names())}, and "
                 f"{planted_bugs.machine('NAME')}, NAME one of {', '.join(planted_bugs.BUGS)}"
             )
-        text = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_text("utf-8")
+        content = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_bytes()
         title = name
+    data = reading.toml_of(content, f"--simulate: {name}", _COMPARE)
     try:
-        return _machine(title, tomllib.loads(text))
-    except (TypeError, ValueError, RecursionError) as error:
-        # TOMLDecodeError is a ValueError; a field that a dataclass does not know is a TypeError.
-        reason = " ".join(str(error).split())
-        raise BadInput(f"--simulate: {name}: {reason}; compare with docs/machines.md") from error
+        return _machine(title, data)
+    except (TypeError, ValueError) as error:
+        # A field that a dataclass does not know is a TypeError.
+        raise BadInput(f"--simulate: {name}: {one_line(str(error), 400)}; {_COMPARE}") from error
 
 
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from rich.text import Text
 
 from rocmprobe.cases import CHECKS, MODELS, trial_key
+from rocmprobe.console import Console
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import NAME, Appended, header
 
@@ -197,7 +197,7 @@ def _uncaptured(console: Console) -> Console:
         descriptor = os.dup(console.file.fileno())
     except (OSError, ValueError):
         return console
-    stream = os.fdopen(descriptor, "w", encoding=console.encoding, errors="replace")
+    stream = os.fdopen(descriptor, "w", encoding=console.encoding, errors="backslashreplace")
     return _Console(file=stream, width=console.width)
 
 
