@@ -118,6 +118,7 @@ class SimulatedMachine:
 #: Bytes of a machine's file.
 _LARGEST = 2**20
 _COMPARE = "compare with docs/machines.md"
+_TEXTS = ("version", ".hip", ".kind", ".release", "_isa", "name", "vendor", "pci_id", "revision", "address")
 
 
 def machine_names() -> tuple[str, ...]:
@@ -168,6 +169,8 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     origin = f"simulated machine {name}"
 
     def facts(row: Mapping[str, Any]) -> dict[str, Fact]:
+        for key, value in row.items():
+            _check_fact(key, value)
         return {key: Fact(value, origin) for key, value in row.items()}
 
     machine = Machine(
@@ -187,6 +190,15 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
         name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
         tuple(offered), tuple(map(planted, _tables(data, "telemetry"))),
     )  # fmt: skip
+
+
+def _check_fact(name: str, value: Any) -> None:
+    """Facts are texts, numbers or lists of them; those that a run picks apart are texts."""
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, (str, int, float)) for item in items):
+        raise ValueError(f"{name!r} must be a text, a number, or an array of them")
+    if name.endswith(_TEXTS) and not isinstance(value, str):
+        raise ValueError(f"{name!r} must be a text")
 
 
 def _known(where: str, what: str, values: tuple[Any, ...], known: tuple[str, ...]) -> None:

@@ -42,9 +42,11 @@ def explain_command(
         say_json(explain.as_data(answer))
     else:
         from rocmprobe.console import Console
+        from rocmprobe.github_job import no_commands
         from rocmprobe.report.explanation import render_explanation
 
-        render_explanation(answer, Console())
+        with no_commands(os.environ):
+            render_explanation(answer, Console())
     return OK
 
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import chain, count
@@ -145,14 +145,16 @@ def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> Non
     the libraries that it calls are gone.
     """
     _name_libraries(wanted_libraries)
-    run = _first(folder)
+    with _named_in(folder):
+        run = _first(folder)
     for target in run["targets"]:
         if target.get("place"):
             libraries.found_again(from_json(Place, target["place"]))
     try:
         if not hold_for_good(folder / NAME):
             raise BadInput(f"{folder}: its run has not ended; wait for it, or end it with Ctrl-C")
-        _settle(folder, run, retry_aborted)
+        with _named_in(folder):
+            _settle(folder, run, retry_aborted)
     except OSError as error:
         raise _unwritable(folder, error, "a run goes on only in its own folder") from error
 
@@ -172,7 +174,7 @@ def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append("retry", case=case.id)
-        elif journal.in_flight(case.id):
+        elif case.device in targets and journal.in_flight(case.id):
             reason = f"the {what} ended while this was being asked; --retry-aborted asks again"
             journal.outcome(unasked(case, targets[case.device], "aborted", cause, reason))
     journal.append("resumed", at=_now(), boot=_boot())
@@ -226,8 +228,9 @@ def _first(folder: Path) -> Mapping[str, Any]:
     """The first record of a journal, of the right types. Raises BadInput."""
     run = header(folder)
     options = from_json(_Begun, run).options
-    if options.level not in LEVELS or not run["targets"]:
-        raise BadInput(f"{quoted(options.level)} is no level, or there is no target")
+    devices = [target["device"] for target in run["targets"]]
+    if options.level not in LEVELS or not devices or not set(devices) <= set(run["settings"]):
+        raise BadInput(f"level {quoted(options.level)}: no level, or no setting for each device of a run")
     return run
 
 
@@ -236,10 +239,17 @@ def results(folder: Path) -> Results:
 
     Raises BadInput where the folder holds no run, or a record is not what it should be.
     """
-    try:
+    with _named_in(folder):
         return _results(_first(folder), records(folder), folder)
+
+
+@contextlib.contextmanager
+def _named_in(folder: Path) -> Iterator[None]:
+    """What is wrong with a record names the journal of ``folder``."""
+    path = str(folder / NAME)
+    try:
+        yield
     except BadInput as error:
-        path = str(folder / NAME)
         if str(error).startswith(path):
             raise
         raise BadInput(f"{path}: {error}; the file is damaged, run again") from error
