@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from rocmprobe.github_job import no_commands, summarise
 from rocmprobe.judge.compare import Comparison, as_data, compare, worse
 from rocmprobe.judge.environment_changes import Difference
 from rocmprobe.model import Results, from_json, read_results
+from rocmprobe.printing import say_json
 
 
 def compared(old: Path, new: Path) -> Comparison:
@@ -40,17 +38,16 @@ def _clean(name: str, value: Any) -> Any:
     return clean
 
 
-def tell(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
+def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
     """Print what changed, and write it where a GitHub job asks for it; returns whether a job should fail.
 
     Raises BadInput as ``compared``.
     """
     comparison = compared(old, new)
     if as_json:
-        click.echo(json.dumps(as_data(comparison), indent=1))
+        say_json(as_data(comparison))
     else:
-        from rich.console import Console
-
+        from rocmprobe.console import Console
         from rocmprobe.report.compare import render_comparison
 
         with no_commands(environ):
@@ -66,7 +63,7 @@ def _results(source: Path) -> Results:
     """Of a folder its results.json; where the run died before it wrote one, what its journal holds."""
     written = source / "results.json"
     if source.is_dir() and not written.exists():
-        from rocmprobe.report.finish import gathered
+        from rocmprobe.report.finish import recorded
 
-        return gathered(source)
+        return recorded(source)
     return read_results(written if source.is_dir() else source)

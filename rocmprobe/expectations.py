@@ -18,7 +18,7 @@ from typing import Any, Optional
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from rocmprobe._toml import tomllib
+from rocmprobe import reading
 from rocmprobe.baseline import Baseline, fails, works
 from rocmprobe.cases import CHECKS
 from rocmprobe.causes import causes
@@ -174,10 +174,7 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
 
     Raises BadInput, in one line, for the first row that is not one: what is wrong, where, and the mend.
     """
-    try:
-        data = tomllib.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{name}: not TOML ({' '.join(str(error).split())}); mend that line") from error
+    data = reading.toml_of(text.encode(), name, "mend that line")
     strangers = sorted(set(data) - {"expectation"})
     rows = data.get("expectation", [])
     if strangers or not isinstance(rows, list):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Optional
 
+from rocmprobe import reading
 from rocmprobe.judge.explain import Explanation, explain
 from rocmprobe.judge.log_facts import Facts, facts_in, facts_of, known, over, together
 from rocmprobe.judge.recorded import facts_of_machine, facts_of_results, log_of
@@ -90,12 +90,7 @@ def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
 
 
 def _facts_file(path: Path) -> Facts:
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}); name a JSON file with facts") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not JSON ({' '.join(str(error).split())[:200]})") from error
+    data = reading.read_json(path, "name a JSON file with facts")
     if not isinstance(data, dict):
         raise BadInput(f'{path}: not a JSON object of facts, such as {{"gpu": "RX 5700 XT", "rocm": "5.2"}}')
     if "schema_version" in data:
@@ -133,7 +128,7 @@ def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
     start = stream.read(_START)
     if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
         return read_log(stream, start), Facts()
-    content = start + stream.read()
+    content = reading.rest_of(stream, start, str(path), "name a results.json of a run")
     if _of_json_lines(content):
         return read_log(io.BytesIO(content)), Facts()
     results = read_results(path, content)
@@ -143,7 +138,4 @@ def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
 def _of_json_lines(content: bytes) -> bool:
     """Whether each line is an object of its own, as loggers write them."""
     first, _, rest = content.strip().partition(b"\n")
-    try:
-        return bool(rest) and isinstance(json.loads(first), dict)
-    except (ValueError, RecursionError):
-        return False
+    return bool(rest) and isinstance(reading.json_line(first), dict)

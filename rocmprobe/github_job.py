@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
-
 from rocmprobe.model import Results
+from rocmprobe.printing import say, tell
 
 #: What GitHub takes as the summary of one step; it refuses all of a longer one.
 _STEP_BYTES = 2**20
@@ -23,20 +22,20 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
         yield
         return
     token = secrets.token_hex(16)
-    click.echo(f"::stop-commands::{token}")
+    say(f"::stop-commands::{token}")
     try:
         yield
     finally:
-        click.echo(f"::{token}::")
+        say(f"::{token}::")
 
 
-def tell(results: Results, environ: Mapping[str, str]) -> None:
+def annotate(results: Results, environ: Mapping[str, str]) -> None:
     """Print annotations (GITHUB_ACTIONS) and append to the summary of the job, where there are such."""
     from rocmprobe.report import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
         for command in github.workflow_commands(results):
-            click.echo(command)
+            say(command)
     if environ.get("GITHUB_STEP_SUMMARY"):
         summarise(github.summary(results), environ)
 
@@ -50,7 +49,7 @@ def summarise(summary: str, environ: Mapping[str, str]) -> None:
     try:
         _append(Path(path), summary)
     except OSError as error:
-        click.echo(f"rocmprobe: no summary of the job: {path}: {error.strerror or error}", err=True)
+        tell(f"no summary of the job: {path}: {error.strerror or error}")
 
 
 def _append(path: Path, summary: str) -> None:

@@ -14,10 +14,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe import fault_machines, planted_bugs
-from rocmprobe._toml import tomllib
+from rocmprobe import fault_machines, planted_bugs, reading
 from rocmprobe.fault_machines import PHASES
 from rocmprobe.model import DIRECTIONS, BadInput, Fact, Gpu, Machine
+from rocmprobe.plain_text import one_line
 from rocmprobe.problems import DTYPES, parse_problem
 from rocmprobe.solvers import by_name, in_play
 from rocmprobe.telemetry import DeviceTelemetry, planted
@@ -115,6 +115,12 @@ class SimulatedMachine:
         return tuple(name for name in tried if not self.solvers or name in self.solvers)
 
 
+#: Bytes of a machine's file.
+_LARGEST = 2**20
+_COMPARE = "compare with docs/machines.md"
+_TEXTS = ("version", ".hip", ".kind", ".release", "_isa", "name", "vendor", "pci_id", "revision", "address")
+
+
 def machine_names() -> tuple[str, ...]:
     folder = resources.files("rocmprobe").joinpath("data/machines")
     files = [entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")]
@@ -131,11 +137,7 @@ def load_machine(name: str) -> SimulatedMachine:
     if made is not None:
         return _machine(name, made)
     if name.endswith(".toml"):
-        try:
-            text = Path(name).read_text("utf-8")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise BadInput(f"--simulate: {name}: {why}; name a machine or a TOML file") from error
+        content = reading.read_bytes(Path(name), "--simulate takes a machine or a TOML file", _LARGEST)
         title = Path(name).stem
     else:
         if name not in machine_names():
@@ -143,14 +145,14 @@ def load_machine(name: str) -> SimulatedMachine:
                 f"--simulate: no machine {name!r}; there are {', '.join(machine_names())}, and "
                 f"{planted_bugs.machine('NAME')}, NAME one of {', '.join(planted_bugs.BUGS)}"
             )
-        text = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_text("utf-8")
+        content = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_bytes()
         title = name
+    data = reading.toml_of(content, f"--simulate: {name}", _COMPARE)
     try:
-        return _machine(title, tomllib.loads(text))
-    except (TypeError, ValueError, RecursionError) as error:
-        # TOMLDecodeError is a ValueError; a field that a dataclass does not know is a TypeError.
-        reason = " ".join(str(error).split())
-        raise BadInput(f"--simulate: {name}: {reason}; compare with docs/machines.md") from error
+        return _machine(title, data)
+    except (TypeError, ValueError) as error:
+        # A field that a dataclass does not know is a TypeError.
+        raise BadInput(f"--simulate: {name}: {one_line(str(error), 400)}; {_COMPARE}") from error
 
 
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
@@ -167,6 +169,8 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     origin = f"simulated machine {name}"
 
     def facts(row: Mapping[str, Any]) -> dict[str, Fact]:
+        for key, value in row.items():
+            _check_fact(key, value)
         return {key: Fact(value, origin) for key, value in row.items()}
 
     machine = Machine(
@@ -186,6 +190,15 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
         name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
         tuple(offered), tuple(map(planted, _tables(data, "telemetry"))),
     )  # fmt: skip
+
+
+def _check_fact(name: str, value: Any) -> None:
+    """Facts are texts, numbers or lists of them; those that a run picks apart are texts."""
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, (str, int, float)) for item in items):
+        raise ValueError(f"{name!r} must be a text, a number, or an array of them")
+    if name.endswith(_TEXTS) and not isinstance(value, str):
+        raise ValueError(f"{name!r} must be a text")
 
 
 def _known(where: str, what: str, values: tuple[Any, ...], known: tuple[str, ...]) -> None:

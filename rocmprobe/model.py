@@ -12,17 +12,18 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
 import dacite
 
+from rocmprobe import reading
 from rocmprobe.changes import Changes, Expected
+from rocmprobe.plain_text import message, one_line, quoted
 from rocmprobe.telemetry import DeviceTelemetry
 
 SCHEMA_VERSION = 1
+BadInput = reading.BadInput
 
 #: Every state an outcome can be in; the groups below partition what they mean for a user.
 STATES = (
@@ -54,12 +55,11 @@ VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "no
 SEVERITIES = ("info", "warning", "error")
 
 
-class BadInput(Exception):
-    """Input that a user can mend; the message names the file, the place in it and the mend."""
-
-
 class NothingToTest(Exception):
-    """The machine lacks what was asked for; the message says what was looked for and where."""
+    """The machine lacks what was asked for; the message says what was looked for and where, in one line."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(message(text))
 
 
 @dataclass(frozen=True)
@@ -400,35 +400,11 @@ def from_json(kind: type[Any], data: Mapping[str, Any]) -> Any:
         return dacite.from_dict(kind, data, dacite.Config(cast=[tuple]))
     except (dacite.DaciteError, TypeError, ValueError, AttributeError) as error:
         # dacite lets its casts' own exceptions through.
-        raise BadInput(f"{kind.__name__}: {_one_line(error)}") from error
+        raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
 
 
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())[:200]
-
-
-#: Results nest six levels; what nests far deeper would overflow the stack of whatever walks it later.
-_DEEPEST = 50
-
-
-def _depth(data: Any) -> int:
-    depth, level = 0, [data]
-    while level:
-        depth += 1
-        level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
-        ]
-    return depth
-
-
-@lru_cache(maxsize=1)
-def results_schema() -> dict[str, Any]:
-    """The JSON Schema of ``results.json``, as shipped in the package."""
-    text = resources.files("rocmprobe").joinpath("data/results.schema.json").read_text("utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+_NO_RESULTS = "name a results.json of a run"
+_DAMAGED = "the file is damaged, run again"
 
 
 def read_results(path: Path, content: Optional[bytes] = None) -> Results:
@@ -437,36 +413,25 @@ def read_results(path: Path, content: Optional[bytes] = None) -> Results:
     Raises BadInput, in one line, for a file that is missing, not JSON, of an unknown schema
     version, or that breaks the schema (naming the place).
     """
-    try:
-        data = json.loads(path.read_text("utf-8") if content is None else content.decode())
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}); name a results.json of a run") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not JSON ({_one_line(error)}); name a results.json of a run") from error
+    content = reading.read_bytes(path, _NO_RESULTS) if content is None else content
+    data = reading.json_of(content, str(path), _NO_RESULTS)
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
         raise BadInput(
-            f"{path}: schema_version is {_one_line(repr(version))}, this rocmprobe reads {SCHEMA_VERSION}; "
+            f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "
             "use the rocmprobe that wrote it, or run again"
         )
-    if _depth(data) > _DEEPEST:
-        raise BadInput(f"{path}: nested deeper than {_DEEPEST} levels; the file is damaged, run again")
-    # Imported late: jsonschema costs more to import than `detect` may take.
-    import jsonschema
-
-    problem = jsonschema.exceptions.best_match(
-        jsonschema.Draft202012Validator(results_schema()).iter_errors(data)
-    )
-    if problem is not None:
-        place = "/".join(str(step) for step in problem.absolute_path) or "top level"
-        raise BadInput(
-            f"{path}: {_one_line(place)}: {_one_line(problem.message)}; the file is damaged, run again"
-        )
+    reading.check(data, "results", str(path), _DAMAGED)
     try:
         results: Results = from_json(Results, data)
     except BadInput as error:
-        raise BadInput(f"{path}: {error}; the file is damaged, run again") from error
+        raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
     return results
+
+
+def check_results(results: Results, path: Path) -> None:
+    """Hold results that were put together from the journal ``path`` against the schema. Raises BadInput."""
+    reading.check(_finite(to_json(results)), "results", str(path), _DAMAGED)
 
 
 def write_results(results: Results, path: Path) -> None:

@@ -12,11 +12,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rocmprobe.console import Console
 from rocmprobe.detect import telemetry as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.judge.telemetry import alarms
@@ -176,7 +177,7 @@ def _tell(watched: Sequence[Watched], console: Console) -> None:
         told = ", ".join(words) or ("" if each.silent else "asleep, not woken")
         alarm = f"  ALARM: {'; '.join(each.alarms)}" if each.alarms else ""
         line = f"{now}  {each.device.address}  {told}{alarm}"
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        console.print(line, soft_wrap=True)
 
 
 def _picture(watched: Sequence[Watched]) -> RenderableType:

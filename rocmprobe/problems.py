@@ -20,6 +20,7 @@ from typing import Any
 
 from rocmprobe._toml import tomllib
 from rocmprobe.model import BadInput
+from rocmprobe.plain_text import quoted
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
 SHORT_DTYPES = {name: short for short, name in DTYPES.items()}
@@ -161,11 +162,13 @@ def parse_problem(text: str) -> Problem:
     """
 
     def bad(what: str) -> BadInput:
-        return BadInput(f"problem {text!r}: {what}; write it like conv2d-fp32-n1-c16-i28x28-k32-f3x3-s1-p1")
+        return BadInput(
+            f"problem {quoted(text)}: {what}; write it like conv2d-fp32-n1-c16-i28x28-k32-f3x3-s1-p1"
+        )
 
     tokens = text.strip().split("-")
     if tokens[0] not in KINDS:
-        raise bad(f"{tokens[0]!r} is no kind (one of {', '.join(KINDS)})")
+        raise bad(f"{quoted(tokens[0])} is no kind (one of {', '.join(KINDS)})")
     if len(tokens) < 2 or tokens[1] not in DTYPES:
         raise bad(f"the second part must be a dtype (one of {', '.join(DTYPES)})")
     rank = KINDS[tokens[0]]
@@ -178,7 +181,7 @@ def parse_problem(text: str) -> Problem:
         elif match and match[1] not in numbers:
             numbers[match[1]] = tuple(int(number) for number in match[2].split("x"))
         else:
-            raise bad(f"{token!r} is not understood or stands twice")
+            raise bad(f"{quoted(token)} is not understood or stands twice")
 
     def one(letter: str, default: int | None = None) -> int:
         values = numbers.get(letter, () if default is None else (default,))

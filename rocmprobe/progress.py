@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from rich.text import Text
 
 from rocmprobe.cases import CHECKS
+from rocmprobe.console import Console
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import NAME, Appended, header
 from rocmprobe.time_left import TimeLeft
@@ -190,7 +190,7 @@ def _uncaptured(console: Console) -> Console:
         descriptor = os.dup(console.file.fileno())
     except (OSError, ValueError):
         return console
-    stream = os.fdopen(descriptor, "w", encoding=console.encoding, errors="replace")
+    stream = os.fdopen(descriptor, "w", encoding=console.encoding, errors="backslashreplace")
     return _Console(file=stream, width=console.width)
 
 

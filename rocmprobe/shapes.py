@@ -7,15 +7,16 @@ computed and what a training step takes; they are described in ``docs/exec.md``.
 from __future__ import annotations
 
 import json
-import math
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe import reading
 from rocmprobe.model import DIRECTIONS, BadInput, write_whole
+from rocmprobe.plain_text import quoted
 from rocmprobe.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
 
 SCHEMA_VERSION = 1
@@ -130,91 +131,64 @@ def _read(path: Path) -> Shapes:
     for number, record in enumerate(data["problems"]):
         try:
             text = problem_of(record).text
-            counts, in_step = counts_of(record), counts_of(record, "step_counts")
         except BadInput as error:
             raise BadInput(f"{path}: problems/{number}: {error}") from error
+        counts, in_step = counts_of(record), counts_of(record, "step_counts")
         before = found.get(text)
         if before:
             counts, in_step = _sum(before.counts, counts), _sum(before.step_counts, in_step)
         found[text] = Recorded(text, counts, in_step)
-    try:
-        steps = _steps(data.get("steps"))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        why = f"{type(error).__name__}: {error}; these are no recorded steps"
-        raise BadInput(f"{path}: steps: {why}") from error
-    versions = data.get("torch", [])
-    if not isinstance(versions, list):
-        raise BadInput(f"{path}: torch: is no list; record it again")
-    return Shapes(tuple(found.values()), steps, tuple(map(str, versions)))
+    return Shapes(tuple(found.values()), _steps(data.get("steps")), tuple(data.get("torch", ())))
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The file's content, of this version and with a list of problems."""
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        why = f"cannot be read ({error.strerror})"
-        raise BadInput(f"{path}: {why}; name a file of `rocmprobe shapes`") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not JSON ({error}); name a file of `rocmprobe shapes`") from error
+    """The file's content, of this version and as the schema has it."""
+    data = reading.read_json(path, "name a file of `rocmprobe shapes`")
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
         raise BadInput(
-            f"{path}: schema_version is {version!r}, this rocmprobe reads {SCHEMA_VERSION}; record it again"
+            f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "
+            "record it again"
         )
-    if not isinstance(data.get("problems"), list):
-        raise BadInput(f"{path}: problems: is no list; record it again")
+    reading.check(data, "shapes", str(path), "record it again")
     found: dict[str, Any] = data
     return found
 
 
-def _steps(record: Any) -> Optional[Steps]:
-    """Raises KeyError, TypeError, ValueError or OverflowError for what are no steps."""
+def _steps(record: Optional[Mapping[str, Any]]) -> Optional[Steps]:
     if record is None:
         return None
     rest = record["rest_seconds"]
-    steps = Steps(
-        int(record["made"]), int(record["alike"]), record["device"] and str(record["device"]),
-        int(record["threads"]), float(record["seconds"]), float(record["seconds_p10"]),
-        float(record["seconds_p90"]), None if rest is None else float(rest),
+    return Steps(
+        int(record["made"]), int(record["alike"]), record["device"], int(record["threads"]),
+        float(record["seconds"]), float(record["seconds_p10"]), float(record["seconds_p90"]),
+        # Convolutions that ran at the same time, in threads of the program, take more together than the step.
+        None if rest is None or rest < 0 else float(rest),
     )  # fmt: skip
-    known = [steps.seconds, steps.seconds_p10, steps.seconds_p90, steps.rest_seconds or 0.0]
-    if not all(map(math.isfinite, known)):
-        raise ValueError("seconds must be finite")
-    if steps.threads < 1:
-        raise ValueError("threads must be at least 1")
-    # Convolutions that ran at the same time, in threads of the program, take more together than the step did.
-    return replace(steps, rest_seconds=None) if rest is not None and rest < 0 else steps
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {direction: one[direction] + other[direction] for direction in DIRECTIONS}
 
 
-def problem_of(record: Any) -> Problem:
+def problem_of(record: Mapping[str, Any]) -> Problem:
     """The problem that one entry of the file describes.
 
-    Raises BadInput for what is none: a field that is missing or of the wrong type, sizes that do not belong
-    together, a dtype that rocmprobe does not ask about.
+    Raises BadInput for what is none: sizes that do not belong together, a dtype that rocmprobe does not ask
+    about.
     """
-    try:
-        kind, dtype = record["kind"], record["dtype"]
-        batch, channels, *image = map(int, record["input"])
-        first, second, *filters = map(int, record["weight"])
-        groups = int(record["groups"])
-        stride, padding, dilation, output_padding = (
-            tuple(map(int, record[name])) for name in ("stride", "padding", "dilation", "output_padding")
-        )
-        flags = bool(record["bias"]), bool(record["channels_last"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{type(error).__name__}: {error}; this is no recorded convolution") from error
+    kind, dtype, groups = record["kind"], record["dtype"], int(record["groups"])
+    batch, channels, *image = map(int, record["input"])
+    first, second, *filters = map(int, record["weight"])
+    stride, padding, dilation, output_padding = (
+        tuple(map(int, record[name])) for name in ("stride", "padding", "dilation", "output_padding")
+    )
+    flags = record["bias"], record["channels_last"]
     if kind not in KINDS or dtype not in SHORT_DTYPES:
-        raise BadInput(f"{kind} in {dtype} is nothing that rocmprobe asks about")
+        raise BadInput(f"{quoted(kind)} in {quoted(dtype)} is nothing that rocmprobe asks about")
     rank = KINDS[kind]
     if any(len(each) != rank for each in (image, filters, stride, padding, dilation, output_padding)):
         raise BadInput(f"{kind} needs {rank} number(s) for each of its sizes")
-    if groups < 1:
-        raise BadInput("groups must be at least 1")
     out_channels = second * groups if "transpose" in kind else first
     problem = Problem(
         kind, dtype, batch, channels, tuple(image), out_channels, tuple(filters), stride, padding,
@@ -227,14 +201,6 @@ def problem_of(record: Any) -> Problem:
 
 
 def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
-    """How often each direction of one entry was computed; 0 for all where the program died in it.
-
-    Raises BadInput for what is no count.
-    """
-    try:
-        counts = {name: int(record.get(key, {}).get(name, 0)) for name in DIRECTIONS}
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise BadInput(f"{key}: {error}; these are no counts of {', '.join(DIRECTIONS)}") from error
-    if min(counts.values()) < 0:
-        raise BadInput(f"{key}: a count is below 0")
-    return counts
+    """How often each direction of one entry was computed; 0 for all where the program died in it."""
+    counts = record.get(key, {})
+    return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

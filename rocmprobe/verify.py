@@ -16,7 +16,7 @@ from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.recommend import dtypes_asked
 from rocmprobe.model import BadInput, Results, Setting, from_json
 from rocmprobe.runner.options import RunOptions
-from rocmprobe.shapes import Shapes, read_shapes
+from rocmprobe.shapes import read_shapes
 from rocmprobe.solvers import are_switches
 
 #: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
@@ -71,18 +71,19 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
     if recommended is None or setting is None:
         raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
     outside = () if recommended.verdict in NATIVE else _OF_THE_LIBRARY
-    ran = expected.options
-    if recommended.verdict != "cpu" and not ran["simulate"]:
+    ran: RunOptions = from_json(RunOptions, expected.options)
+    if recommended.verdict != "cpu" and not ran.simulate:
         _same_override(isa_override(expected), os.environ)
-    simulate = ran["simulate"] and ran["simulate"].replace("<home>", str(Path.home()))
-    return RunOptions(
+    return replace(
+        ran,
         # A comma makes it a list of names: "default" alone is the name of a set.
-        ran["device"], ran["level"], ran["purpose"], f"{setting},", tuple(ran["problems"]),
-        only=tuple(ran.get("only") or ()), skip=(*_NOT_VERIFIED, *outside, *(ran.get("skip") or ())),
-        simulate=simulate, redact=redact, driver=driver_of(expected), libraries=options["libraries"],
-        shapes=from_json(Shapes, ran["shapes"]) if ran.get("shapes") else None,
-        estimate=str(ran.get("estimate") or ""),
-    )  # fmt: skip
+        settings=f"{setting},",
+        skip=(*_NOT_VERIFIED, *outside, *ran.skip),
+        simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),
+        redact=redact,
+        driver=driver_of(expected),
+        libraries=options["libraries"],
+    )
 
 
 def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> None:

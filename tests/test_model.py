@@ -35,10 +35,10 @@ from rocmprobe.model import (
     Trial,
     from_json,
     read_results,
-    results_schema,
     to_json,
     write_results,
 )
+from rocmprobe.reading import schema
 
 TEXT = st.text(max_size=12)
 MAYBE_TEXT = st.none() | TEXT
@@ -106,21 +106,21 @@ def test_whatever_results_hold_survives_the_file(results, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "results.json"
     write_results(results, path)
     assert read_results(path) == results
-    jsonschema.validate(json.loads(path.read_text("utf-8")), results_schema())
+    jsonschema.validate(json.loads(path.read_text("utf-8")), schema("results"))
 
 
 def test_the_schema_knows_every_state_rung_and_verdict():
-    schema = results_schema()
-    outcome = schema["properties"]["outcomes"]["items"]["properties"]
+    known = schema("results")
+    outcome = known["properties"]["outcomes"]["items"]["properties"]
     assert set(outcome["state"]["enum"]) == set(STATES)
     assert set(outcome["rung"]["enum"]) == set(RUNGS)
     assert set(outcome["direction"]["enum"]) == {*DIRECTIONS, None}
-    assert set(schema["$defs"]["verdict"]["enum"]) == set(VERDICTS)
-    assert set(schema["properties"]["findings"]["items"]["properties"]["severity"]["enum"]) == set(SEVERITIES)
+    assert set(known["$defs"]["verdict"]["enum"]) == set(VERDICTS)
+    assert set(known["properties"]["findings"]["items"]["properties"]["severity"]["enum"]) == set(SEVERITIES)
     fields = {field.name for field in dataclasses.fields(Results)}
-    assert set(schema["properties"]) == fields
+    assert set(known["properties"]) == fields
     # Files of the first runs lack what came later.
-    assert set(schema["required"]) == fields - {"redacted", "estimate", "step_times", "changes", "telemetry"}
+    assert set(known["required"]) == fields - {"redacted", "estimate", "step_times", "changes", "telemetry"}
 
 
 def test_groups_of_states_do_not_overlap():

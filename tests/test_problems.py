@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rocmprobe.model import DIRECTIONS, BadInput
+from rocmprobe.plain_text import quoted
 from rocmprobe.problems import DTYPES, KINDS, LEVELS, PURPOSES, Problem, parse_problem, problems
 
 ALL = [problem for purpose in PURPOSES for problem in problems("long", purpose)]
@@ -112,7 +113,7 @@ class TestErrors:
         with pytest.raises(BadInput) as refusal:
             parse_problem(text)
         message = str(refusal.value)
-        assert named in message.partition(f"{text!r}: ")[2]
+        assert named in message.partition(f"{quoted(text)}: ")[2]
         assert message.endswith("write it like conv2d-fp32-n1-c16-i28x28-k32-f3x3-s1-p1")
         assert "\n" not in message
 

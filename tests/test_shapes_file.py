@@ -98,16 +98,22 @@ def test_the_heaviest_are_those_that_take_the_most_arithmetic(tmp_path: Path) ->
 
 NO_SHAPES: dict[str, tuple[dict[str, Any], str]] = {
     "no problem": ({"problems": []}, "holds no problem"),
-    "counts that are none": ({"problems": [record(counts=[1])]}, "problems/0: counts"),
-    "a count below 0": ({"problems": [record(step_counts={"fwd": -1})]}, "problems/0: step_counts"),
-    "steps that are none": ({"problems": [record()], "steps": [1]}, "steps: TypeError"),
+    "counts that are none": ({"problems": [record(counts=[1])]}, "problems/0/counts"),
+    "a count below 0": ({"problems": [record(step_counts={"fwd": -1})]}, "problems/0/step_counts/fwd"),
+    "steps that are none": ({"problems": [record()], "steps": [1]}, "steps: "),
     "steps without a time": (
         {"problems": [record()], "steps": {**STEPS, "seconds": None}},
-        "steps: TypeError",
+        "steps/seconds: ",
     ),
-    "steps without end": ({"problems": [record()], "steps": {**STEPS, "seconds": 1e999}}, "must be finite"),
-    "steps without a thread": ({"problems": [record()], "steps": {**STEPS, "threads": 0}}, "at least 1"),
-    "versions that are none": ({"problems": [record()], "torch": 2}, "torch: is no list"),
+    "steps without end": (
+        {"problems": [record()], "steps": {**STEPS, "seconds": 1e999}},
+        "Infinity is no number",
+    ),
+    "steps without a thread": (
+        {"problems": [record()], "steps": {**STEPS, "threads": 0}},
+        "steps/threads: 0 is less",
+    ),
+    "versions that are none": ({"problems": [record()], "torch": 2}, "torch: 2 is not"),
 }
 
 
@@ -123,6 +129,9 @@ def test_what_are_no_shapes_is_one_line(tmp_path: Path, what: str) -> None:
 
 
 WRONG = {
+    "a list for a kind": {"kind": ["conv2d"]},
+    "a mapping for a dtype": {"dtype": {"float32": 1}},
+    "a size that overflows": {"input": [1, 64, 3, 10**19]},
     "a field that is missing": {"stride": None},
     "a size that is no number": {"input": [1, "two", 3, 3]},
     "a wrong rank": {"stride": [1]},
@@ -139,7 +148,7 @@ def test_what_is_no_problem_is_named_by_its_place(tmp_path: Path, what: str) -> 
     write(path, {"problems": [record(), record(**WRONG[what])]})
     with pytest.raises(BadInput) as refused:
         read_problems(path)
-    assert str(refused.value).startswith(f"{path}: problems/1: ")
+    assert str(refused.value).startswith((f"{path}: problems/1: ", f"{path}: problems/1/"))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +157,7 @@ def test_what_is_no_problem_is_named_by_its_place(tmp_path: Path, what: str) -> 
         ("{", "not JSON"),
         ("[]", "schema_version is None"),
         ('{"schema_version": 9, "problems": []}', "schema_version is 9"),
-        ('{"schema_version": 1}', "problems: is no list"),
+        ('{"schema_version": 1}', "problems' is a required"),
     ],
 )
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, text: str, words: str) -> None:

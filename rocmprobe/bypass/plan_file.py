@@ -20,6 +20,8 @@ from rocmprobe.bypass.locks import lock_across_forks
 
 VARIABLE = "ROCMPROBE_BYPASS_PLANS"
 VERSION = 1
+#: Bytes; a record has some 200.
+_LARGEST = 64 * 2**20
 
 _lock = lock_across_forks()
 #: By device and folder, and within by problem.
@@ -111,12 +113,17 @@ def _records(device: torch.device) -> dict[str, str]:
 
 def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
     try:
-        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+        with path.open("rb") as stream:
+            content = stream.read(_LARGEST + 1)
     except FileNotFoundError:
         return {}
     except OSError as error:
         _warn(path, f"cannot be read ({error.strerror})")
         return {}
+    if len(content) > _LARGEST:
+        _warn(path, f"is larger than {_LARGEST} bytes; ignored")
+        return {}
+    lines = [line for line in content.splitlines() if line.strip()]
     records: dict[str, str] = {}
     foreign = 0
     for line in lines:
@@ -125,7 +132,7 @@ def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
             if {name: record[name] for name in heading} != heading:
                 raise ValueError
             records[str(record["problem"])] = str(record["algorithm"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             foreign += 1
     if foreign:
         _warn(path, f"has {foreign} of {len(lines)} lines that are no plans of this device; ignored")

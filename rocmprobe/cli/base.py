@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
 
-from rocmprobe import __version__
+from rocmprobe import __version__, printing
 from rocmprobe.model import BadInput, NothingToTest
 
 OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL = range(6)
@@ -26,6 +25,7 @@ def answering(command: Callable[..., int]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
+        printing.ready()
         try:
             sys.exit(_code(functools.partial(command, *args, **options)))
         except BrokenPipeError:
@@ -43,13 +43,13 @@ def _code(command: Callable[[], int]) -> int:
     try:
         return command()
     except BadInput as error:
-        click.echo(f"rocmprobe: {error}", err=True)
+        printing.tell(error)
         return USAGE
     except NothingToTest as error:
-        click.echo(f"rocmprobe: {error}", err=True)
+        printing.tell(error)
         return NOTHING
     except KeyboardInterrupt:
-        click.echo("rocmprobe: interrupted", err=True)
+        printing.tell("interrupted")
         return INTERRUPTED
     except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
         raise
@@ -58,10 +58,10 @@ def _code(command: Callable[[], int]) -> int:
         from rocmprobe.runner.journal import CannotWrite
 
         if isinstance(error, CannotWrite):
-            click.echo(f"rocmprobe: {error}", err=True)
+            printing.tell(error)
         else:
             # Python's own exit code for this would be that of findings.
-            traceback.print_exc()
+            printing.tell_exception()
         return INTERNAL
 
 

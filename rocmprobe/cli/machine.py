@@ -10,6 +10,7 @@ import click
 
 from rocmprobe.cli.base import NOTHING, OK, answering, main
 from rocmprobe.model import BadInput, to_json
+from rocmprobe.printing import say_json
 
 
 @main.command("detect")
@@ -43,13 +44,10 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
         machine = from_json(Machine, redacted(to_json(machine)))
     findings = machine_findings(machine)
     if as_json:
-        import json
-
         told = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
-        click.echo(json.dumps({**told, "redacted": {} if no_redact else census(told)}, indent=1))
+        say_json({**told, "redacted": {} if no_redact else census(told)})
     else:
-        from rich.console import Console
-
+        from rocmprobe.console import Console
         from rocmprobe.report.glance import render_machine
 
         render_machine(machine, findings, Console())
@@ -90,8 +88,7 @@ def list_command(what: str) -> int:
     Example:
       rocmprobe list settings
     """
-    from rich.console import Console
-
+    from rocmprobe.console import Console
     from rocmprobe.report.tables import TABLES
 
     Console().print(TABLES[what]())

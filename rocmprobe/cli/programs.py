@@ -9,6 +9,7 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import answering, main
+from rocmprobe.printing import tell
 
 _PROGRAM = {"allow_interspersed_args": False}
 
@@ -32,12 +33,11 @@ def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...])
     """
     from rocmprobe.launch.command import become, checked, environment
     from rocmprobe.launch.conditions import conditions
-    from rocmprobe.report.text import one_line
 
     under = conditions(profile, bypass)
     program = checked(command, os.environ)
     environ = environment(os.environ, under.as_variables())
-    click.echo(f"rocmprobe: running under {one_line(under.words, 1000)}", err=True)
+    tell(f"running under {under.words}")
     become(program, command, environ)
 
 
@@ -61,5 +61,5 @@ def shapes_command(output: Path, command: tuple[str, ...]) -> int:
         code, found = record(command, output)
     except OSError as error:
         raise CannotWrite(error.errno, error.strerror, str(output)) from error
-    click.echo(f"rocmprobe: {found or 'no'} problem(s) in {output}", err=True)
+    tell(f"{found or 'no'} problem(s) in {output}")
     return code

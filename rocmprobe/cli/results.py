@@ -11,6 +11,7 @@ import click
 
 from rocmprobe.cli.base import FINDINGS, OK, answering, main
 from rocmprobe.model import BadInput, read_results
+from rocmprobe.printing import say, say_json, tell, tell_lines
 
 
 @main.command("explain")
@@ -38,15 +39,14 @@ def explain_command(
     if not no_redact:
         answer = explain.without_identifiers(answer)
     if as_json:
-        import json
-
-        click.echo(json.dumps(explain.as_data(answer), indent=1))
+        say_json(explain.as_data(answer))
     else:
-        from rich.console import Console
-
+        from rocmprobe.console import Console
+        from rocmprobe.github_job import no_commands
         from rocmprobe.report.explanation import render_explanation
 
-        render_explanation(answer, Console())
+        with no_commands(os.environ):
+            render_explanation(answer, Console())
     return OK
 
 
@@ -71,6 +71,7 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
       rocmprobe report reports/latest/results.json -o report.html
       rocmprobe report reports/latest/results.json --format issue --for pytorch
     """
+    from rocmprobe.github_job import no_commands
     from rocmprobe.report import finish
 
     if tracker and form != "issue":
@@ -79,7 +80,8 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
         if form in finish.TEXTS:
             text = finish.told(results, form, tracker or "miopen")
             if output is None:
-                click.echo(text, nl=False)
+                with no_commands(os.environ):
+                    say(text, end="")
                 return OK
             path = output
             path.write_text(text, "utf-8")
@@ -89,7 +91,7 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
         raise
     except OSError as error:
         raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
-    click.echo(path)
+    say(path)
     return OK
 
 
@@ -108,9 +110,9 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
     Example:
       rocmprobe compare last/results.json reports/latest/results.json
     """
-    from rocmprobe.compare_command import tell
+    from rocmprobe.compare_command import answer
 
-    return FINDINGS if tell(old, new, as_json, os.environ) else OK
+    return FINDINGS if answer(old, new, as_json, os.environ) else OK
 
 
 @main.command("env")
@@ -126,34 +128,28 @@ def env_command(results: Path, shell: str) -> int:
     Example:
       eval "$(rocmprobe env)"
     """
-    import json
-
-    from rocmprobe.report.text import one_line
-    from rocmprobe.variables import VARIABLE_NAME
+    from rocmprobe.judge.configuration import unusable
 
     found = read_results(results)
     if found.recommendation is None or found.recommendation.configuration.setting is None:
-        click.echo("rocmprobe: these results recommend no configuration", err=True)
+        tell("these results recommend no configuration")
         return FINDINGS
     configuration = found.recommendation.configuration
+    refused = unusable(configuration)
+    if refused:
+        raise BadInput(f"{results}: recommendation/configuration/{refused}; the file is damaged, run again")
     env = dict(configuration.env)
-    for name in env:
-        # A shell is given these lines to run.
-        if not VARIABLE_NAME.fullmatch(name):
-            raise BadInput(
-                f"{results}: recommendation/configuration/env: {one_line(repr(name))} is no name of a "
-                "variable; the file is damaged, run again"
-            )
     if found.simulated:
-        click.echo(f"rocmprobe: for the simulated machine {found.simulated}, not this one", err=True)
+        tell(f"for the simulated machine {found.simulated}, not this one")
     forms = {"sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}"}
     if shell == "json":
-        click.echo(json.dumps(env, indent=1))
+        say_json(env)
     else:
         for name, value in env.items():
-            click.echo(forms[shell].format(name, shlex.quote(value)))
+            say(forms[shell].format(name, shlex.quote(value)))
     if configuration.code:
-        click.echo(f"rocmprobe: the program needs these lines, too:\n{configuration.code}", err=True)
+        tell("the program needs these lines, too:")
+        tell_lines(configuration.code)
     return OK
 
 
@@ -173,5 +169,5 @@ def repro_command(results: Path, case: str) -> int:
     """
     from rocmprobe.report.repro import reproduction
 
-    click.echo(reproduction(read_results(results), case))
+    say(reproduction(read_results(results), case))
     return OK

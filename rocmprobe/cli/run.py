@@ -10,6 +10,7 @@ import click
 
 from rocmprobe.cli.base import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED, answering, main
 from rocmprobe.model import BadInput, Results, read_results
+from rocmprobe.printing import tell
 from rocmprobe.problems import LEVELS
 
 
@@ -111,9 +112,8 @@ def run_command(
       rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
-    from rich.console import Console
-
-    from rocmprobe.github_job import no_commands, tell
+    from rocmprobe.console import Console
+    from rocmprobe.github_job import annotate, no_commands
     from rocmprobe.report.terminal import render_run
     from rocmprobe.runner import run
     from rocmprobe.runner.leftovers import remove_leftovers
@@ -144,7 +144,7 @@ def run_command(
             results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
         )
         holds = expected is None or code == INTERRUPTED or verified(expected, results, console)
-    tell(results, os.environ)
+    annotate(results, os.environ)
     if code == INTERRUPTED:
         return code
     return _exit_code(results, fail_on, holds if expected else None)
@@ -200,7 +200,5 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
         return INTERRUPTED
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise BadInput("nothing is left to ask; widen --only, --skip or --settings (see `rocmprobe list`)")
-    click.echo(
-        f"rocmprobe: pytest ended with {code!r}; the journal in {folder} holds what was gathered", err=True
-    )
+    tell(f"pytest ended with {code!r}; the journal in {folder} holds what was gathered")
     return INTERNAL

@@ -7,12 +7,17 @@ from rocmprobe.judge.evidence import Standing, failed
 from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.primitives import joined, layers_asked, scoped_off
 from rocmprobe.model import WORKING_STATES, Configuration, Outcome, Results, Setting
+from rocmprobe.plain_text import quoted
+from rocmprobe.variables import VARIABLE_NAME
 
 _OFF = {
     "oneDNN": "torch.backends.mkldnn.enabled = False",
     "cuDNN": "torch.backends.cudnn.enabled = False",
     "MIOpen": "torch.backends.cudnn.enabled = False  # on ROCm this switches MIOpen off",
 }
+
+#: Characters of a value and of all lines of Python; what a setting has is far below.
+_LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
 
 _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so its 4-d inputs"
 
@@ -75,6 +80,29 @@ def _layers(results: Results, best: Standing) -> tuple[str, ...]:
         return (f"{stay}, which was not checked here",)
     others = [words for words in asked if words not in right]
     return (f"{stay}; {_checked(right)} there" + (f"; {_checked(others, ' not')}" if others else ""),)
+
+
+def unusable(configuration: Configuration) -> str:
+    """The place in a configuration from a file, and why no shell or program may be given it; "" if it may.
+
+    Names must be those of variables, values one line, all of it printable ASCII, as every setting has it. No
+    line of Python may be one that a GitHub job takes for a command.
+    """
+    for name, value in configuration.env.items():
+        if not VARIABLE_NAME.fullmatch(name):
+            return f"env: {quoted(name)} is no name of a variable"
+        if not _printable(value) or len(value) > _LONGEST_VALUE:
+            return f"env: {quoted(name)}: {quoted(value)} is no value of a setting"
+    code = configuration.code
+    lines = code.split("\n")
+    commands = any(line.lstrip().startswith("::") or "##[" in line for line in lines)
+    if commands or len(code) > _LONGEST_CODE or not all(map(_printable, lines)):
+        return f"code: {quoted(code)}: these are no lines of a setting"
+    return ""
+
+
+def _printable(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def _works(outcomes: tuple[Outcome, ...]) -> bool:

@@ -8,7 +8,6 @@ likely.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections import defaultdict
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from rocmprobe import printing, reading
 from rocmprobe.judge.explain import scores, weigh
 from rocmprobe.judge.log_facts import facts_in, facts_of, together
 from rocmprobe.judge.signatures import Calibration, calibration
@@ -45,16 +45,11 @@ class Record:
 
 def read(path: Path) -> list[Record]:
     """The records of a corpus. Raises BadInput, naming the line, for one that cannot be read."""
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except OSError as error:
-        raise BadInput(
-            f"{path}: cannot be read ({error.strerror}); name a corpus of labelled reports"
-        ) from error
+    content = reading.read_bytes(path, "name a corpus of labelled reports")
     records = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(content.splitlines(), 1):
         try:
-            row = json.loads(line)
+            row = reading.json_line(line)
             label, tier, printed = row["cause"], row["log_quality"], row["log"]
             text = printed if isinstance(printed, str) else "\n".join(printed)
             given = facts_of({key: value for key, value in row.items() if key != "exit"})
@@ -166,14 +161,14 @@ def main(corpus: Path, fit: bool) -> None:
     try:
         records = read(corpus)
     except BadInput as error:
-        click.echo(f"rocmprobe: {error}", err=True)
+        printing.tell(error)
         sys.exit(2)
     if fit:
         found = fitted(records)
-        click.echo(f"sharpness = {found.sharpness:.1f}\nunknown = {found.unknown:.1f}")
+        printing.say(f"sharpness = {found.sharpness:.1f}\nunknown = {found.unknown:.1f}")
         return
     for line in report(records):
-        click.echo(line)
+        printing.say(line)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any, Optional
 from rocmprobe import shapes
 from rocmprobe.launch import command as launch
 from rocmprobe.model import DIRECTIONS
+from rocmprobe.reading import json_line, lines_of
 from rocmprobe.redact import redacted
 
 #: What a terminal sends to all that runs in it; and what is sent to one process.
@@ -144,11 +145,12 @@ class _Process:
         self._met: list[tuple[float, dict[str, Any]]] = []
         self._counts: dict[int, list[int]] = {}
         self._ended = False
-        with suppress(ValueError):
-            for line in path.read_bytes().split(b"\n"):
-                self._take(json.loads(line))
+        with path.open("rb") as stream, suppress(KeyError, TypeError):
+            for line in lines_of(stream):
+                self._take(json_line(line))
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def _take(self, line: Any) -> None:
+        """Raises KeyError or TypeError for a line that is none of the recorder's."""
         if "torch" in line:
             self.versions.append(line["torch"])
         elif "problem" in line:

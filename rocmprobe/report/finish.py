@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.judge.judged import judged
-from rocmprobe.model import Results, read_results, to_json, write_results
+from rocmprobe.model import Results, check_results, read_results, to_json, write_results
 from rocmprobe.redact import census
 from rocmprobe.report import html
 from rocmprobe.report.issue import issue_block
 from rocmprobe.report.markdown import markdown
 from rocmprobe.runner import run
+from rocmprobe.runner.journal import NAME
 
 _NAMES = {"html": "report.html", "json": "results.json", "junit": "junit.xml"}
 #: Forms that are a text to paste; they go to the terminal unless a file is named.
@@ -63,10 +64,24 @@ def told(source: Path, form: str, tracker: str) -> str:
 def read(source: Path) -> Results:
     """The results of ``source``, a results.json or the folder of a run. Raises BadInput where there are
     none."""
-    return gathered(source) if source.is_dir() else read_results(source)
+    return recorded(source) if source.is_dir() else read_results(source)
+
+
+def recorded(folder: Path) -> Results:
+    """The judged results of a run that somebody left in ``folder``.
+
+    Raises BadInput where its journal does not hold what a run writes.
+    """
+    found = run.results(folder)
+    check_results(found, folder / NAME)
+    return _judged(found, folder)
 
 
 def gathered(folder: Path) -> Results:
     """The judged results of the run in ``folder``, with a count of what was redacted in them."""
-    results = judged(run.results(folder), run.baseline(folder))
+    return _judged(run.results(folder), folder)
+
+
+def _judged(found: Results, folder: Path) -> Results:
+    results = judged(found, run.baseline(folder))
     return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Optional
 
 from markupsafe import Markup
 
-#: Colour codes, cursor moves and terminal titles (CSI, OSC, and two-character sequences).
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+from rocmprobe import plain_text
 
-#: What XML forbids, what terminals obey, and what reorders the text around it (bidi controls, U+2028).
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
-)
+one_line = plain_text.one_line
 
 
 def plain(text: str) -> str:
-    """``text`` without terminal sequences; other control characters become visible escapes.
-
-    Newlines and tabs stay. Markup stays Markup.
-    """
-    cleaned = _ESCAPES.sub("", str(text)).replace("\r\n", "\n").replace("\r", "\n")
-    cleaned = _UNSAFE.sub(_visible, cleaned)
+    """``text`` as ``plain_text.plain`` makes it. Markup stays Markup."""
+    cleaned = plain_text.plain(str(text))
     return Markup(cleaned) if isinstance(text, Markup) else cleaned  # noqa: S704 - was Markup before
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def one_line(text: str, limit: int = 200) -> str:
-    line = " ".join(plain(text).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def show(value: Any) -> str:

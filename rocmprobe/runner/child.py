@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.reading import json_line
 from rocmprobe.runner.capture import Capture
 from rocmprobe.runner.processes import descendants, kill_same
 from rocmprobe.runner.server import forked
@@ -286,8 +287,5 @@ def _read(descriptor: int) -> Optional[bytes]:
 
 
 def _parsed(line: bytes) -> Optional[dict[str, Any]]:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    event = json_line(line)
     return event if isinstance(event, dict) and "event" in event else None

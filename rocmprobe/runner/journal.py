@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rocmprobe import reading
 from rocmprobe.cases import Case
 from rocmprobe.model import BadInput, Outcome, from_json, to_json
 from rocmprobe.redact import redacted
@@ -43,7 +43,7 @@ class Appended:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return list(_parsed(whole))
+        return list(_parsed(whole.splitlines()))
 
 
 class Journal:
@@ -156,14 +156,38 @@ def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
     return {case: outcome for case, outcome in outcomes.items() if outcome.state != "blocked"}
 
 
-def _parsed(data: bytes) -> Iterator[dict[str, Any]]:
-    for line in data.splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and "record" in record:
+#: What the records hold that somebody looks at, with its types; ``outcome`` and the like are read further by
+#: who needs them.
+_FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "run": {"rocmprobe": str, "started": str, "folder": str, "options": dict, "machine": dict,
+            "targets": list, "settings": dict, "simulation": (dict, type(None))},
+    "baseline": {"baseline": dict},
+    "plan": {"cases": list},
+    "intent": {"case": str, "question": dict},
+    "waiting": {"case": str, "phase": str, "left": (int, float)},
+    "outcome": {"outcome": dict},
+    "trial": {"trial": dict},
+    "setting": {"device": str, "driver": str, "setting": str, "cure": dict},
+    "wedged": {"device": str},
+    "retry": {"case": str},
+    "end": {"at": str},
+}  # fmt: skip
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The records of ``lines``. A line that is torn, of unreasonable length or depth, or lacks what a record
+    of its kind has, is passed over."""
+    for line in lines:
+        record = reading.json_line(line)
+        if isinstance(record, dict) and _is_whole(record):
             yield record
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    kind = record.get("record")
+    if not isinstance(kind, str):
+        return False
+    return all(isinstance(record.get(name, ...), types) for name, types in _FIELDS.get(kind, {}).items())
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -187,7 +211,7 @@ def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
     begun = False
     try:
         with path.open("rb") as stream:
-            for record in chain.from_iterable(map(_parsed, stream)):
+            for record in _parsed(reading.lines_of(stream)):
                 if not begun and record["record"] != "run":
                     break
                 begun = True

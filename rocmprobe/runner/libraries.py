@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any, Optional
 from rocmprobe.backends.capi import ORIGINS, Place, choose, place_in, places
 from rocmprobe.detect.programs import children
 from rocmprobe.model import BadInput, Fact, Gpu, NothingToTest, to_json
+from rocmprobe.reading import json_line
 from rocmprobe.redact import redacted
 from rocmprobe.runner.environment import kept
 
@@ -110,10 +110,10 @@ def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
     told: dict[str, tuple[Any, str]] = {}
     call = "while it was loaded"
     for line in ended.out.splitlines():
-        try:
-            question, *rest = json.loads(line)
-        except (ValueError, TypeError):
+        answer = json_line(line)
+        if not isinstance(answer, list) or not answer:
             continue
+        question, *rest = answer
         if question == "call":
             call = f"in {rest[0]}"
         elif len(rest) == 2:

@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import chain, count
 from pathlib import Path
@@ -33,7 +33,8 @@ from rocmprobe.model import (
     read_results,
     to_json,
 )  # fmt: skip
-from rocmprobe.problems import parse_problem
+from rocmprobe.plain_text import quoted
+from rocmprobe.problems import LEVELS, parse_problem
 from rocmprobe.runner import libraries
 from rocmprobe.runner.journal import NAME, CannotWrite, Journal, header, records, unblocked
 from rocmprobe.runner.locks import hold_for_good
@@ -42,7 +43,7 @@ from rocmprobe.runner.sampling import Sampler, sampled
 from rocmprobe.runner.session import unasked
 from rocmprobe.runner.targets import Target, find_targets, targets_of
 from rocmprobe.settings import search_flags, settings_for
-from rocmprobe.solvers import forced_setting, solvers
+from rocmprobe.solvers import Cure, forced_setting, solvers
 from rocmprobe.workload import parse_workload
 
 
@@ -144,14 +145,16 @@ def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> Non
     the libraries that it calls are gone.
     """
     _name_libraries(wanted_libraries)
-    run = header(folder)
+    with _named_in(folder):
+        run = _first(folder)
     for target in run["targets"]:
         if target.get("place"):
             libraries.found_again(from_json(Place, target["place"]))
     try:
         if not hold_for_good(folder / NAME):
             raise BadInput(f"{folder}: its run has not ended; wait for it, or end it with Ctrl-C")
-        _settle(folder, run, retry_aborted)
+        with _named_in(folder):
+            _settle(folder, run, retry_aborted)
     except OSError as error:
         raise _unwritable(folder, error, "a run goes on only in its own folder") from error
 
@@ -171,7 +174,7 @@ def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append("retry", case=case.id)
-        elif journal.in_flight(case.id):
+        elif case.device in targets and journal.in_flight(case.id):
             reason = f"the {what} ended while this was being asked; --retry-aborted asks again"
             journal.outcome(unasked(case, targets[case.device], "aborted", cause, reason))
     journal.append("resumed", at=_now(), boot=_boot())
@@ -207,13 +210,52 @@ def ended(folder: Path) -> None:
     journal_of(folder).append("end", at=_now())
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """The types of the first record; the journal may come from anywhere."""
+
+    rocmprobe: str
+    started: str
+    folder: str
+    options: RunOptions
+    machine: Machine
+    targets: tuple[Target, ...]
+    settings: Mapping[str, tuple[Setting, ...]]
+    simulation: Optional[SimulatedMachine]
+
+
+def _first(folder: Path) -> Mapping[str, Any]:
+    """The first record of a journal, of the right types. Raises BadInput."""
+    run = header(folder)
+    options = from_json(_Begun, run).options
+    devices = [target["device"] for target in run["targets"]]
+    if options.level not in LEVELS or not devices or not set(devices) <= set(run["settings"]):
+        raise BadInput(f"level {quoted(options.level)}: no level, or no setting for each device of a run")
+    return run
+
+
 def results(folder: Path) -> Results:
     """What the journal in ``folder`` holds, not judged yet; ``partial`` where it is not all.
 
-    Raises BadInput where the folder holds no run.
+    Raises BadInput where the folder holds no run, or a record is not what it should be.
     """
-    found = records(folder)
-    run = found[0]
+    with _named_in(folder):
+        return _results(_first(folder), records(folder), folder)
+
+
+@contextlib.contextmanager
+def _named_in(folder: Path) -> Iterator[None]:
+    """What is wrong with a record names the journal of ``folder``."""
+    path = str(folder / NAME)
+    try:
+        yield
+    except BadInput as error:
+        if str(error).startswith(path):
+            raise
+        raise BadInput(f"{path}: {error}; the file is damaged, run again") from error
+
+
+def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder: Path) -> Results:
     machine: Machine = from_json(Machine, run["machine"])
     outcomes: dict[str, Outcome] = {}
     trials: list[Trial] = []
@@ -229,11 +271,11 @@ def results(folder: Path) -> Results:
             outcomes.pop(record["case"], None)
         elif kind == "trial":
             trials.append(from_json(Trial, record["trial"]))
-        elif kind == "setting" and record["cure"]["env"] is not None:
+        elif kind == "setting" and from_json(Cure, record["cure"]).env is not None:
             # Of several devices the first counts: the recommendation is about that.
             derived.setdefault(record["setting"], record["cure"])
         elif kind == "plan":
-            expected |= set(record["cases"])
+            expected |= set(map(str, record["cases"]))
         elif kind == "resumed":
             outcomes, finished = unblocked(outcomes), None
         elif kind == "end":
@@ -241,6 +283,8 @@ def results(folder: Path) -> Results:
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row["name"]: from_json(Setting, row) for rows in run["settings"].values() for row in rows}
     for name, cure in derived.items():
+        if name not in settings:
+            raise BadInput(f"setting: {quoted(name)} is none of this run")
         settings[name] = replace(settings[name], env=cure["env"], reason=cure["reason"])
     asked = {outcome.setting for outcome in outcomes.values() if outcome.state not in ("skipped", "blocked")}
     return Results(

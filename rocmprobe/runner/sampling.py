@@ -18,6 +18,7 @@ from typing import Any, Optional
 
 from rocmprobe.detect import telemetry as sensing
 from rocmprobe.detect.tree import Tree
+from rocmprobe.reading import BadInput, json_line, read_bytes
 from rocmprobe.redact import redacted
 from rocmprobe.telemetry import DeviceTelemetry, Limit, summary
 
@@ -101,12 +102,12 @@ def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
     limits: dict[str, dict[str, Limit]] = {}
     samples: dict[str, list[tuple[float, Mapping[str, float]]]] = {}
     try:
-        lines = (folder / NAME).read_text("utf-8", "replace").splitlines()
-    except OSError:
+        lines = read_bytes(folder / NAME, "").splitlines()
+    except BadInput:
         return ()
     for line in lines:
         try:
-            record = json.loads(line)
+            record = json_line(line)
             device = record["device"]
             if "at" in record:
                 reading = {name: float(value) for name, value in record["values"].items()}
@@ -115,7 +116,7 @@ def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
             else:
                 names[device] = record["name"]
                 limits[device] = {name: Limit(**row) for name, row in record["limits"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue
     return tuple(_summary(device, names.get(device, ""), limits.get(device, {}), samples[device])
                  for device in sorted(samples))  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocmprobe.changes import Change, Changes
-from rocmprobe.github_job import no_commands, tell
+from rocmprobe.github_job import annotate, no_commands
 from rocmprobe.model import Finding
 from rocmprobe.report.github import MOST, summary, workflow_commands
 
@@ -57,7 +57,7 @@ def test_at_most_ten_of_a_kind_and_regressions_first() -> None:
 def test_the_summary_is_appended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "summary.md"
     path.write_text("what stood there", "utf-8")
-    tell(sample.rdna1(), {"GITHUB_STEP_SUMMARY": str(path)})
+    annotate(sample.rdna1(), {"GITHUB_STEP_SUMMARY": str(path)})
     text = path.read_text("utf-8")
     assert text.startswith("what stood there\n# rocmprobe: Bypass")
     assert text.endswith(summary(sample.rdna1()))
@@ -74,7 +74,7 @@ def full(folder: Path) -> Path:
 def test_a_summary_that_cannot_be_written_is_one_line(place, tmp_path: Path, capsys) -> None:
     path = place(tmp_path)
     size = path.stat().st_size if path.is_file() else 0
-    tell(sample.rdna1(), {"GITHUB_STEP_SUMMARY": str(path)})
+    annotate(sample.rdna1(), {"GITHUB_STEP_SUMMARY": str(path)})
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("rocmprobe: no summary of the job: ")
@@ -85,12 +85,12 @@ def test_a_summary_that_cannot_be_written_is_one_line(place, tmp_path: Path, cap
 def test_what_a_run_prints_commands_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with no_commands(ON_GITHUB):
         print("::error::from a log")
-    tell(sample.rdna1(), ON_GITHUB)
+    annotate(sample.rdna1(), ON_GITHUB)
     stop, log, resume, *commands = capsys.readouterr().out.splitlines()
     token = stop.removeprefix("::stop-commands::")
     assert len(token) == 32
     assert (log, resume) == ("::error::from a log", f"::{token}::")
     assert len(commands) == 3
     with no_commands({}):
-        tell(sample.rdna1(), {})
+        annotate(sample.rdna1(), {})
     assert capsys.readouterr().out == ""

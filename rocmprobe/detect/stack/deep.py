@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from typing import Optional
 
 from rocmprobe.detect.programs import children
 from rocmprobe.model import Fact
+from rocmprobe.reading import json_line
 
 #: Importing torch from a cold disk and starting a device takes a minute on a slow machine.
 ASK_SECONDS = 120.0
@@ -58,7 +58,7 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
     """Questions and facts from the lines of the child, among which libraries may print their own."""
     for line in out.splitlines():
         try:
-            question, answer, error = json.loads(line)
+            question, answer, error = json_line(line)
         except (ValueError, TypeError):
             continue
         if question == "import":

@@ -1,0 +1,83 @@
+"""What reaches a terminal: all of it goes through two modules, in which foreign text is inert."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+import rocmprobe
+from rocmprobe.console import Console
+from rocmprobe.plain_text import is_plain
+
+PACKAGE = Path(rocmprobe.__file__).parent
+#: Programs of their own, which are no command: what they print is captured, or theirs.
+_OTHERS = re.compile(r"^(worker|launch/(site|inside)|bypass|backends)/|^(printing|console)\.py$")
+_PRINTS = re.compile(r"click\.s?echo|(?<![\w.])print\(|sys\.(?:__)?std(?:out|err)(?:__)?\.(?:write|buffer)"
+                     r"|rich\.print|traceback\.print|[^_.\w]Console\(|print_exception")  # fmt: skip
+
+
+def test_nobody_else_prints() -> None:
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        content = path.read_text("utf-8")
+        if _OTHERS.match(path.relative_to(PACKAGE).as_posix()):
+            continue
+        inert = "rocmprobe.console import Console" in content
+        for number, line in enumerate(content.splitlines(), 1):
+            # A script that `repro` makes prints, too.
+            scripted = re.search(r"""^\s*f?['"] """, line)
+            console = inert and re.search(r"\bConsole\(", line)
+            if _PRINTS.search(line) and not scripted and not console:
+                found.append(f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}")
+    assert found == []
+
+
+LINK = "a\x1b]8;;http://a.example\x07b\x1b]8;;\x07"
+HOSTILE = (
+    "a\x1b]8;;http://a.example\x07b\x1b]8;;\x07\x1b[31m\x9b\x00\u202e\ud800 [bold]c[/bold] :smile: 7\r\nd"
+)
+
+
+@pytest.mark.parametrize("what", ["text", "string", "table", "title"])
+def test_a_console_sends_no_sequence_but_its_own(what: str) -> None:
+    table = Table(title=Text(HOSTILE) if what == "title" else None)
+    table.add_column(Text(HOSTILE))
+    table.add_row(HOSTILE, Text(HOSTILE, "bold"))
+    shown = {"text": Text(HOSTILE, "bold red"), "string": HOSTILE}.get(what, table)
+    console = Console(file=io.StringIO(), width=300, force_terminal=True, color_system="standard")
+    console.print(shown)
+    sent = console.file.getvalue()  # type: ignore[attr-defined]
+    assert is_plain(re.sub(r"\x1b\[[0-9;]*m", "", sent))
+    assert "a.example" not in sent
+    assert "[bold]c[/bold] :smile:" in sent
+    if what != "string":
+        assert "\x1b[1" in sent
+
+
+def said(code: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    program = f"from rocmprobe import printing\nprinting.ready()\n{code}"
+    return subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environ}, capture_output=True, check=True
+    )
+
+
+def test_what_a_stream_cannot_encode_is_shown_as_an_escape() -> None:
+    done = said(
+        "printing.say('\\u2192 \\ud800 \\x1b[1m.')\nprinting.tell('\\u2192 \\ud800\\n##[error]x')\n"
+        "printing.say_json(['\\u2192\\ud800\\x7f\\x1b'])",
+        PYTHONIOENCODING="latin-1", GITHUB_ACTIONS="true",
+    )  # fmt: skip
+    assert done.stdout.startswith(b"\\u2192 \\ud800 .\n")
+    assert json.loads(done.stdout.partition(b"\n")[2]) == ["\u2192\ud800\x7f\x1b"]
+    assert done.stderr == b"rocmprobe: \\u2192 \\ud800 # #[error]x\n"
+    for byte in (b"\x1b", b"\x7f"):
+        assert byte not in done.stdout + done.stderr
