@@ -22,6 +22,7 @@ from rocmprobe.detect import telemetry as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.judge.telemetry import alarms
 from rocmprobe.model import BadInput, NothingToTest
+from rocmprobe.report.holders import told
 from rocmprobe.report.text import bytes_
 from rocmprobe.runner.journal import CannotWrite
 from rocmprobe.telemetry import QUANTITIES
@@ -60,6 +61,11 @@ class Watched:
         if self.silent:
             return (f"no answer for {self.silent:.0f} s",)
         return alarms(self.reading, self.limits)
+
+    @property
+    def used(self) -> str:
+        """Which runs of rocmprobe have the device at this moment."""
+        return told(f"GPU {self.device.address}")
 
     def wait(self, seconds: float) -> None:
         """Until the first answer is there."""
@@ -174,9 +180,10 @@ def _tell(watched: Sequence[Watched], console: Console) -> None:
     for each in watched:
         words = [f"{word} {_shown(name, each.reading[name])}" for name, word in _WORDS.items()
                  if name in each.reading and not each.silent]  # fmt: skip
-        told = ", ".join(words) or ("" if each.silent else "asleep, not woken")
+        said = ", ".join(words) or ("" if each.silent else "asleep, not woken")
+        used = f"  in use: {each.used}" if each.used else ""
         alarm = f"  ALARM: {'; '.join(each.alarms)}" if each.alarms else ""
-        line = f"{now}  {each.device.address}  {told}{alarm}"
+        line = f"{now}  {each.device.address}  {said}{used}{alarm}"
         console.print(line, soft_wrap=True)
 
 
@@ -199,4 +206,6 @@ def _picture(watched: Sequence[Watched]) -> RenderableType:
         parts.append(table)
         if not each.reading and not each.silent:
             parts.append(Text("asleep, not woken", style="dim"))
+        if each.used:
+            parts.append(Text(f"in use: {each.used}"))
     return Group(*parts, Text("Ctrl-C ends this", style="dim"))

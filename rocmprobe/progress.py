@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from rich.text import Text
 
 from rocmprobe.cases import CHECKS
 from rocmprobe.console import Console
+from rocmprobe.report.holders import told
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import NAME, Appended, header
 from rocmprobe.time_left import TimeLeft
@@ -95,8 +96,11 @@ class Progress:
         while not self._over.wait(min(1.0, self._silence / 4)):
             with self._lock:
                 self._follow()
-                if time.monotonic() - self._spoke >= self._silence:
-                    for running in self._running.values():
+                silent = time.monotonic() - self._spoke >= self._silence
+                for running in self._running.values():
+                    if running.queue and (silent or running.queue.untold):
+                        self._print(running.queue.told())
+                    elif silent:
                         self._say("running", running.question, str(running))
 
     def _follow(self) -> None:
@@ -113,8 +117,8 @@ class Progress:
         answered = f", {before} of them answered before" if before else ""
         seconds = self._seconds_left()
         self._promised = time.monotonic() + seconds
-        told = f"{len(planned)} questions to this machine{answered}; about {seconds:.0f} s"
-        self._print(Text(f"{told} if nothing hangs and little is compiled"))
+        said = f"{len(planned)} questions to this machine{answered}; about {seconds:.0f} s"
+        self._print(Text(f"{said} if nothing hangs and little is compiled"))
 
     def _seconds_left(self) -> float:
         left = self._planned - self._settled
@@ -128,8 +132,8 @@ class Progress:
         if seconds > _WORTH_SAYING and seconds > _MUCH_LONGER * (self._promised - now):
             self._promised = now + seconds
             answered = len(self._planned & self._settled)
-            told = f"{answered} of {len(self._planned)} answered in {now - self._started:.0f} s"
-            self._print(Text(f"{told}; about {seconds / 60:.0f} min more"))
+            said = f"{answered} of {len(self._planned)} answered in {now - self._started:.0f} s"
+            self._print(Text(f"{said}; about {seconds / 60:.0f} min more"))
 
     def _take(self, record: Mapping[str, Any]) -> None:
         kind = record["record"]
@@ -137,6 +141,8 @@ class Progress:
             self._running[record["case"]] = _Running(record["question"], record["at"])
         elif kind == "waiting" and record["case"] in self._running:
             self._running[record["case"]].waits(record["phase"], record["left"])
+        elif kind == "queued" and record["case"] in self._running:
+            self._running[record["case"]].queues(record["device"], record["waited"])
         elif kind == "outcome":
             case = record["outcome"]["id"]
             running = self._running.pop(case, None)
@@ -204,6 +210,12 @@ class _Running:
         self._since = time.monotonic()
         self._phase = ""
         self._ends = 0.0
+        self.queue: Optional[_Queue] = None
+
+    def queues(self, device: str, waited: Optional[float]) -> None:
+        """It waits for ``device``, or has ``waited`` for it: that is no time of its own."""
+        self.queue = _Queue(device) if waited is None else None
+        self._since += waited or 0.0
 
     def waits(self, phase: str, left: float) -> None:
         self._phase, self._ends = phase, time.monotonic() + left
@@ -212,3 +224,16 @@ class _Running:
         now = time.monotonic()
         budget = f", silent in phase {self._phase}, given up in {max(0.0, self._ends - now):.0f} s"
         return f"for {now - self._since:.0f} s" + (budget if self._phase and self._ends > now else "")
+
+
+class _Queue:
+    """A question that waits until other processes let go of a device."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.untold = True
+
+    def told(self) -> Text:
+        """For whom it waits at this moment, in one line."""
+        self.untold = False
+        return Text(f"waiting for {told(self._device) or f'another run on {self._device}'}")

@@ -39,6 +39,7 @@ from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.plan import Question, cases
 from rocmprobe.runner.sampling import Sampler
 from rocmprobe.runner.session import Session
+from rocmprobe.runner.signals import held, take_signals
 from rocmprobe.runner.targets import DRIVERS
 from rocmprobe.worker.main import die_with_parent
 
@@ -125,8 +126,7 @@ def pytest_configure(config: pytest.Config) -> None:
         die_with_parent()
         config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
         return
-    # Whoever ends the run from outside gets what Ctrl-C gives: results so far, and no process left.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    take_signals()
     if option.rocmprobe_run is None:
         try:
             remove_leftovers()
@@ -405,16 +405,46 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         document.write(path, "utf-8", xml_declaration=True)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
+    """End what the run has started, then write all that a reader gets; a signal cuts the first short."""
     config = session.config
-    if _SESSION in config.stash:
-        with _noted_when_full(config):
-            config.stash[_SESSION].close(at_once=exitstatus == pytest.ExitCode.INTERRUPTED)
+    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+    try:
+        yield
+        _close(config, at_once=interrupted)
+    except KeyboardInterrupt:
+        interrupted = True
+        for plugin in config.pluginmanager.get_plugins():
+            if isinstance(plugin, _XdistWorkers):
+                plugin.pytest_keyboard_interrupt()
+        _close(config, at_once=True)
     if _RUN not in config.stash or _on_worker(config):
         return
+    written = False
+    try:
+        with held():
+            ended = not interrupted and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+            _finish(config, ended)
+            written = True
+    except KeyboardInterrupt:
+        if not written:
+            raise
+        interrupted = True
+    if interrupted:
+        pytest.exit("interrupted", pytest.ExitCode.INTERRUPTED)
+
+
+def _close(config: pytest.Config, at_once: bool) -> None:
+    if _SESSION in config.stash:
+        with _noted_when_full(config):
+            config.stash[_SESSION].close(at_once)
+
+
+def _finish(config: pytest.Config, ended: bool) -> None:
+    """Write results and report; before them that the run has come to its end, if it has."""
     folder = config.stash[_RUN]
-    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and _FULL not in config.stash:
+    if ended and _FULL not in config.stash:
         with _noted_when_full(config):
             run.ended(folder)
     from rocmprobe.report.finish import finish

@@ -1,6 +1,13 @@
 """Puts this folder on sys.path, for the helpers that tests of several rooms share."""
 
 import os
+import signal
+
+# A child inherits that a signal is ignored, as it is where pytest runs under nohup or in the background of a
+# script, and is not ended by it then. It does not inherit a handler; this one lets pytest go on ignoring it.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 # Threads of PyTorch spin while they wait for each other: with as many of them in each worker as there are
 # cores, small convolutions take ten times as long.

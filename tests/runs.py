@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,16 +151,30 @@ def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
     return True
 
 
-class Background:
-    """``rocmprobe run`` in a session of its own, with a mark by which all that it starts is found."""
+def ignoring(*signals: signal.Signals) -> list[str]:
+    """What stands before a command that is to be started to ignore ``signals``."""
+    names = " ".join(number.name[3:] for number in signals)
+    return ["sh", "-c", f"trap '' {names}; exec \"$@\"", "sh"] if names else []
 
-    def __init__(self, folder: Path, *arguments: object, env: Mapping[str, str] | None = None) -> None:
+
+class Background:
+    """``rocmprobe run`` in a session of its own, with a mark by which all that it starts is found. It is
+    started to ignore the signals that are ``ignored``, as under nohup or in the background of a script."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: object,
+        env: Mapping[str, str] | None = None,
+        ignored: Collection[signal.Signals] = (),
+    ) -> None:
         # Children get LC_* of the user's environment, and so keep the mark.
         self._mark = f"LC_ROCMPROBE_TEST={uuid.uuid4().hex}".encode()
         name, value = self._mark.decode().split("=")
         self.folder = folder
+        command = [sys.executable, "-m", "rocmprobe", "run", "--out", str(folder), *map(str, arguments)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rocmprobe", "run", "--out", str(folder), *map(str, arguments)],
+            [*ignoring(*ignored), *command],
             env=environment({**(env or {}), name: value}), start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
@@ -183,7 +197,11 @@ class Background:
 
     def terminate(self) -> str:
         """SIGTERM to the process that the user started alone; returns what was printed."""
-        self.process.terminate()
+        return self.end(signal.SIGTERM)
+
+    def end(self, number: signal.Signals) -> str:
+        """A signal to the process that the user started alone; returns what was printed."""
+        self.process.send_signal(number)
         return self.process.communicate(timeout=60)[0]
 
     def alive(self) -> list[int]:

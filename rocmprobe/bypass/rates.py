@@ -73,12 +73,13 @@ def seconds(device: torch.device, call: Callable[[], Any]) -> float:
         call()
         return time.perf_counter() - started
     with torch.cuda.device(device):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        event: Any = torch.cuda.Event
+        begin, end = event(enable_timing=True), event(enable_timing=True)
         begin.record()
         call()
         end.record()
         end.synchronize()
-    return begin.elapsed_time(end) / 1000
+    return float(begin.elapsed_time(end)) / 1000
 
 
 def _least(device: torch.device, call: Callable[[], Any]) -> float:

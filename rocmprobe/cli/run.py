@@ -12,6 +12,7 @@ from rocmprobe.cli.base import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED, answ
 from rocmprobe.model import BadInput, Results, read_results
 from rocmprobe.printing import tell
 from rocmprobe.problems import LEVELS
+from rocmprobe.runner.signals import ending_in_order, held
 
 
 @main.command("run")
@@ -94,6 +95,7 @@ from rocmprobe.problems import LEVELS
 )
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED)
 @answering
+@ending_in_order()
 def run_command(
     workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
     baseline: Optional[Path], verify: Optional[Path], pytest_args: tuple[str, ...], **options: Any,
@@ -114,6 +116,7 @@ def run_command(
     """
     from rocmprobe.console import Console
     from rocmprobe.github_job import annotate, no_commands
+    from rocmprobe.report.finish import finish
     from rocmprobe.report.terminal import render_run
     from rocmprobe.runner import run
     from rocmprobe.runner.leftovers import remove_leftovers
@@ -139,6 +142,10 @@ def run_command(
         code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
         if code == INTERNAL:
             return code
+        if code == INTERRUPTED and not (folder / "results.json").exists():
+            # It came before pytest's session had begun.
+            with held():
+                finish(folder)
         results = read_results(folder / "results.json")
         render_run(
             results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console

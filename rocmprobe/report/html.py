@@ -134,6 +134,8 @@ def _replay(folder: Path) -> None:
         capture_output=True,
         text=True,
         errors="replace",
+        # Ctrl-C is for the run, which finishes its report first.
+        start_new_session=True,
         timeout=_LIMIT_SECONDS,
         check=False,
     )

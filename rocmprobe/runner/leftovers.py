@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.model import BadInput
-from rocmprobe.runner.processes import started
+from rocmprobe.runner.processes import pid_namespace, started
 
 _NAME = re.compile(r"rocmprobe-(\d+)-(\d+)-(\d+)-\w+")
 #: What the user's temporary folder may be too deep for, lies here.
@@ -20,7 +20,7 @@ _SHORT = Path("/tmp")  # noqa: S108
 def own_folder(longest: Optional[int] = None) -> Path:
     """A new temporary folder whose name says which process made it. Where its path would have more than
     ``longest`` characters, it is in /tmp, whatever TMPDIR says."""
-    space, pid = _pid_namespace(), os.getpid()
+    space, pid = pid_namespace(), os.getpid()
     made = Path(tempfile.mkdtemp(prefix=f"rocmprobe-{space}-{pid}-{started(pid)}-"))
     if longest is None or len(os.fsencode(made)) <= longest:
         return made
@@ -44,7 +44,7 @@ def remove_leftovers() -> int:
             continue
         space, pid, start = map(int, match.groups())
         # Containers may share the folder; whether a process of another one lives cannot be seen here.
-        if space != _pid_namespace() or started(pid) == start or not _is_own(path):
+        if space != pid_namespace() or started(pid) == start or not _is_own(path):
             continue
         shutil.rmtree(path, ignore_errors=True)
         removed += not os.path.lexists(path)
@@ -56,7 +56,3 @@ def _is_own(path: Path) -> bool:
         return path.lstat().st_uid == os.getuid()
     except OSError:
         return False
-
-
-def _pid_namespace() -> int:
-    return os.stat("/proc/self/ns/pid").st_ino

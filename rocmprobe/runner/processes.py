@@ -36,6 +36,11 @@ def started(pid: int) -> Optional[int]:
     return int(fields[19]) if fields else None
 
 
+def pid_namespace() -> int:
+    """Which numbering of processes this one sees; containers have their own."""
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
 def short_name(pid: int) -> str:
     """As the kernel keeps it, 15 characters; empty where the process is gone."""
     try:

@@ -41,6 +41,7 @@ from rocmprobe.runner.locks import hold_for_good
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.sampling import Sampler, sampled
 from rocmprobe.runner.session import unasked
+from rocmprobe.runner.signals import held
 from rocmprobe.runner.targets import Target, find_targets, targets_of
 from rocmprobe.settings import search_flags, settings_for
 from rocmprobe.solvers import Cure, forced_setting, solvers
@@ -89,23 +90,25 @@ def begin(
     try:
         if out is None:
             folder = _made(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            (folder / NAME).touch(exist_ok=False)
-        except FileExistsError as error:
-            raise BadInput(
-                f"{folder}: holds a run already; name another folder, or take it up with --resume"
-            ) from error
-        hold_for_good(folder / NAME)
-        journal = Journal(folder, options.redact)
-        journal.append(
-            "run", rocmprobe=__version__, started=started, options=to_json(options), machine=to_json(machine),
-            targets=[to_json(target) for target in targets],
-            settings={device: [to_json(setting) for setting in rows] for device, rows in settings.items()},
-            simulation=to_json(simulation) if simulation else None, folder=str(folder), boot=_boot(),
-        )  # fmt: skip
-        if against:
-            journal.append("baseline", baseline=to_json(against))
+        # A journal without its first record would be no run, and be in the way of one.
+        with held():
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                (folder / NAME).touch(exist_ok=False)
+            except FileExistsError as error:
+                raise BadInput(
+                    f"{folder}: holds a run already; name another folder, or take it up with --resume"
+                ) from error
+            hold_for_good(folder / NAME)
+            journal = Journal(folder, options.redact)
+            journal.append(
+                "run", rocmprobe=__version__, started=started, options=to_json(options),
+                machine=to_json(machine), targets=[to_json(target) for target in targets],
+                settings={device: [to_json(each) for each in rows] for device, rows in settings.items()},
+                simulation=to_json(simulation) if simulation else None, folder=str(folder), boot=_boot(),
+            )  # fmt: skip
+            if against:
+                journal.append("baseline", baseline=to_json(against))
     except CannotWrite as error:
         # Half a first record would pass for a run of its own.
         (folder / NAME).unlink()

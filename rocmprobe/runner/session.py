@@ -1,4 +1,4 @@
-"""A session: one process's part in a run. Settles each case once, gates first, under the device lock."""
+"""A session: one process's part in a run. Settles each case once, gates first."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import FAILING_STATES, UNLEARNED_STATES, WORKING_STATES, Outcome, Setting, from_json
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import CannotWrite, Journal, header
-from rocmprobe.runner.locks import device_lock
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
 from rocmprobe.runner.trial import Trials
+from rocmprobe.runner.turns import Turns, lock_name
 from rocmprobe.solvers import cure
 from rocmprobe.workload import parse_workload
 
@@ -52,6 +52,7 @@ class Session:
             budgets = replace(budgets, **simulated.budgets)
         self._budgets = budgets
         self._patience = 3 * (budgets.start + 3 * budgets.first_call)
+        self._turns = Turns(self.journal, self._lock_name, self._conditions)
         self._trials = Trials(
             {target.device: target for target in self.targets},
             {device: {setting.name: setting for setting in rows} for device, rows in self.settings.items()},
@@ -62,6 +63,7 @@ class Session:
             self.options.shapes.cpu_threads if self.options.shapes else 0,
             # xdist tells its workers how many they are.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+            self._turns,
         )
 
     def plan(self, cases: Iterable[Case], alone: bool) -> None:
@@ -180,21 +182,14 @@ class Session:
         return self.outcome(case)
 
     def _gathered(self, case: Case) -> Outcome:
-        name = "cpu" if self.options.simulate else case.device
-        with device_lock(name, case.exclusive):
-            self.journal.intent(case)
-            outcome = self._measured(case) if case.exclusive else self._answered(case)
-            # Under the lock, so that the times of the two records lie within it.
-            self.journal.outcome(outcome)
-            # As it was written: pytest and its plugins show it, too.
-            return self.journal.find(case.id) or outcome
-
-    def _measured(self, case: Case) -> Outcome:
-        """The outcome with the clocks and temperatures that the measurement met and left."""
-        before = self._conditions(case)
+        self.journal.intent(case)
         outcome = self._answered(case)
-        found = {"before": before, "after": self._conditions(case)}
-        return replace(outcome, conditions={when: read for when, read in found.items() if read})
+        self.journal.outcome(replace(outcome, conditions=self._turns.conditions()))
+        # As it was written: pytest and its plugins show it, too.
+        return self.journal.find(case.id) or outcome
+
+    def _lock_name(self, case: Case) -> str:
+        return lock_name(self._setting(case), self._target(case), bool(self.options.simulate))
 
     def _conditions(self, case: Case) -> dict[str, float]:
         """Of the GPU, or of the CPU where that answers: under ``cpu``, and for a simulated machine."""

@@ -31,6 +31,7 @@ from rocmprobe.runner.leftovers import own_folder
 from rocmprobe.runner.libraries import found_again, with_folder
 from rocmprobe.runner.processes import active_seconds
 from rocmprobe.runner.targets import Target
+from rocmprobe.runner.turns import Turns
 from rocmprobe.solvers import limits_solvers
 
 #: How often a case may end its child before it counts as settled.
@@ -108,9 +109,11 @@ class Trials:
         batch: Optional[int] = None,
         threads: int = 0,
         sharing: int = 1,
+        turns: Optional[Turns] = None,
     ) -> None:
         """``threads`` is how many a program had for its kernels on the CPU, 0 where that is not known;
-        ``sharing`` is how many processes ask at once."""
+        ``sharing`` is how many processes ask at once; ``turns`` gives a case its device."""
+        self._turns = turns or Turns(journal)
         self._threads = threads
         self._sharing = sharing
         self._targets = targets
@@ -205,8 +208,10 @@ class Trials:
             child.mark()
             if self._live:
                 self._live.calls, self._live.settled = Calls(), None
-            child.send(to_json(case))
-            reply = self._await_answer(child, "prepare")
+            # Not while the child starts: that may take minutes, and keeps nobody from the device.
+            with self._turns.of(case):
+                child.send(to_json(case))
+                reply = self._await_answer(child, "prepare")
         if reply.over:
             self._end_child()
         return reply
@@ -265,6 +270,13 @@ class Trials:
                 return self._hung(child, phase, active, budget)
             live = self._live
             assert live is not None, "the child whose events these are"
+            if event["event"] == "alone":
+                self._turns.alone()
+                child.send({})
+                continue
+            if event["event"] == "together":
+                self._turns.let_go()
+                continue
             live.mapped.update(event.get("mapped") or {})
             live.library = event.get("library") or live.library
             if event["event"] == "call":
@@ -289,7 +301,9 @@ class Trials:
                 return _Reply(event["attempts"], event["poisoned"], phase, log=log, calls=live.calls.told())
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
-        """The child's next event, with a word in the journal before and after."""
+        """The child's next event, with a word in the journal before and after. One that compiles, searches or
+        hangs keeps nobody waiting who wants to measure."""
+        self._turns.let_share_go()
         case = self._live.case.id if self._live else ""
         self._journal.append("waiting", case=case, phase=phase, left=seconds)
         try:

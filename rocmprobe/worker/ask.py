@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -53,7 +53,8 @@ class Ask:
     this process ends in the phase ``yardstick``, ``seconds`` is how long a throughput measurement may take,
     ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
-    timed beside what is asked; ``batch``: the one that networks are to be timed with.
+    timed beside what is asked; ``batch``: the one that networks are to be timed with. Under ``alone`` nothing
+    else of rocmprobe computes on the device: what is measured, and nothing more, stands in it.
     """
 
     dtype: Any
@@ -70,6 +71,7 @@ class Ask:
     sweep_bytes: int = 64 << 20
     batch: Optional[int] = None
     settle: Callable[[Answer], None] = lambda answer: None
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def the_problem(self) -> Problem:

@@ -23,13 +23,20 @@ if TYPE_CHECKING:
 class ByTorch:
     """Answers cases under one setting."""
 
-    def __init__(self, spec: Spec, emit: Emit, breaking: Optional[Breaking] = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        emit: Emit,
+        breaking: Optional[Breaking] = None,
+        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         import torch
 
         if spec.threads:
             torch.set_num_threads(spec.threads)
         self.spec = spec
         self.emit = emit
+        self.alone = alone
         self.device = spec.setting.device or spec.device
         self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
         self.below: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -81,6 +88,7 @@ class ByTorch:
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,
+            alone=self.alone,
         )
 
     def _report_phase(self, case: Case, phase: str) -> None:

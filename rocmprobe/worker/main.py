@@ -16,9 +16,10 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Optional, Protocol
+from typing import Any, Optional, Protocol, TextIO
 
 from rocmprobe.backends.capi import Place, mapped
 from rocmprobe.cases import Case
@@ -80,14 +81,38 @@ class Driver(Protocol):
         leave the device context unusable behind it."""
 
 
-def answer(driver: Driver, case: Case) -> dict[str, Any]:
-    """The case's answer, with every attempt; a failure is tried again, unless it poisons."""
+class Alone:
+    """Has the controller keep others off the device for a while. ``waited`` counts the seconds that it took
+    until they were."""
+
+    def __init__(self, emit: Emit, lines: TextIO) -> None:
+        self.waited = 0.0
+        self._emit = emit
+        self._lines = lines
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        asked = time.perf_counter()
+        self._emit({"event": "alone"})
+        if not self._lines.readline():
+            # The controller is gone.
+            sys.exit()
+        self.waited += time.perf_counter() - asked
+        try:
+            yield
+        finally:
+            self._emit({"event": "together"})
+
+
+def answer(driver: Driver, case: Case, alone: Alone) -> dict[str, Any]:
+    """The case's answer, with every attempt; a failure is tried again, unless it poisons. The seconds of an
+    attempt are without those that it waited to be ``alone``."""
     attempts: list[Answer] = []
     poisoned = False
     while len(attempts) < ATTEMPTS and not poisoned:
-        started = time.perf_counter()
+        started = time.perf_counter() - alone.waited
         attempts.append(driver.attempt(case))
-        attempts[-1].timings["seconds"] = time.perf_counter() - started
+        attempts[-1].timings["seconds"] = time.perf_counter() - alone.waited - started
         if attempts[-1].state not in ("wrong", "error"):
             break
         poisoned = any(mark in attempts[-1].message for mark in POISONED) or not driver.device_answers()
@@ -132,20 +157,20 @@ def serve(commands: int, events: int) -> None:
     spec: Spec = from_json(Spec, json.loads(lines.readline()))
     os.environ.clear()
     os.environ.update(spec.environ)
-    breaking = spec.breaking(events)
+    breaking, alone = spec.breaking(events), Alone(emit, lines)
     try:
         if breaking:
             breaking.enter("import", spec.first)
-        driver = _driver(spec, emit, breaking)
+        driver = _driver(spec, emit, breaking, alone)
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
     on_amd = spec.backend == "miopen" and not spec.simulated
     emit({"event": "ready", "library": driver.library_version(), "mapped": mapped() if on_amd else {}})
     case: Optional[Case] = None
-    for line in lines:
+    for line in iter(lines.readline, ""):
         case = from_json(Case, json.loads(line))
-        told = answer(driver, case)
+        told = answer(driver, case, alone)
         sys.stdout.flush()
         sys.stderr.flush()
         emit({**told, "mapped": mapped() if on_amd else {}})
@@ -154,7 +179,7 @@ def serve(commands: int, events: int) -> None:
         breaking.enter("teardown", case)
 
 
-def _driver(spec: Spec, emit: Emit, breaking: Optional[Breaking]) -> Driver:
+def _driver(spec: Spec, emit: Emit, breaking: Optional[Breaking], alone: Alone) -> Driver:
     if spec.place is not None:
         from rocmprobe.worker.by_capi import ByCapi
 
@@ -162,4 +187,4 @@ def _driver(spec: Spec, emit: Emit, breaking: Optional[Breaking]) -> Driver:
     import_torch()
     from rocmprobe.worker.by_torch import ByTorch
 
-    return ByTorch(spec, emit, breaking)
+    return ByTorch(spec, emit, breaking, alone)

@@ -1,14 +1,32 @@
-"""Ctrl-C and SIGTERM: the children end, and what was learned is written and marked partial."""
+"""Ctrl-C, SIGTERM and SIGHUP at any moment: the children end, and what was learned is written and marked
+partial."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import SMALL, Background, journal, machine_file, wait_until
+from runs import (
+    CHECKOUT,
+    SMALL,
+    Background,
+    environment,
+    ignoring,
+    journal,
+    kinds,
+    machine_file,
+    resume,
+    wait_until,
+)
 
 from rocmprobe.model import read_results
+from rocmprobe.runner.locks import DeviceLock
+from rocmprobe.runner.turns import SIMULATED
 
 
 @pytest.mark.parametrize("way", [Background.interrupt, Background.terminate], ids=["ctrl-c", "sigterm"])
@@ -18,8 +36,11 @@ def test_the_children_end_and_a_partial_report_is_written(
 ) -> None:
     machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"})
     folder = tmp_path / "out"
+    ignored = (signal.SIGINT,) if way is Background.terminate else ()
     arguments = [argument.replace("convolution", "*fwd") for argument in SMALL]
-    stuck = Background(folder, "--simulate", machine, "--only", "*/copy/float32", *arguments, "-n", workers)
+    stuck = Background(
+        folder, "--simulate", machine, "--only", "*/copy/float32", *arguments, "-n", workers, ignored=ignored
+    )
     assert stuck.reaches(
         lambda: any(r["record"] == "intent" and "/default/conv" in r["case"] for r in journal(folder))
     )
@@ -69,3 +90,84 @@ def test_a_child_that_ignores_sigterm_is_not_waited_for(
     assert stuck.process.returncode == 130
     assert wait_until(lambda: not stuck.alive(), 5), "processes outlive the run"
     assert not (package / "late").exists()
+
+
+#: A tool that detection asks, and that never answers.
+SLOW_TOOL = """#!/bin/sh
+touch "$0.started"
+exec sleep 600
+"""
+
+
+def moments(tmp_path: Path, folder: Path) -> dict[str, Callable[[], object]]:
+    """When a run is, or is past, what its name says."""
+    return {
+        "in detection": (tmp_path / "rocminfo.started").exists,
+        "begun": lambda: "run" in kinds(folder),
+        "waiting for a device": lambda: "queued" in kinds(folder),
+        "in the report": lambda: list(tmp_path.glob("rocmprobe-report-*")),
+    }
+
+
+@pytest.mark.parametrize("moment", ["in detection", "begun", "waiting for a device", "in the report"])
+def test_sigterm_ends_a_run_that_ignores_ctrl_c_in_order(tmp_path: Path, moment: str) -> None:
+    folder = tmp_path / "out"
+    machine = machine_file(tmp_path / "machine.toml")
+    env = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    if moment == "in detection":
+        tool = tmp_path / "rocminfo"
+        tool.write_text(SLOW_TOOL)
+        tool.chmod(0o755)
+        env["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    lock = DeviceLock(SIMULATED, tmp_path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        if moment == "waiting for a device":
+            lock.take(alone=True)
+    run = Background(folder, "--simulate", machine, *SMALL, env=env, ignored=(signal.SIGINT,))
+    assert run.reaches(moments(tmp_path, folder)[moment])
+    # Ignored, as it was at the start.
+    os.killpg(run.process.pid, signal.SIGINT)
+    printed = run.terminate()
+    lock.let_go()
+    assert run.process.returncode == 130, printed
+    assert "Traceback" not in printed
+    assert wait_until(lambda: not run.alive(), 5), "processes outlive the run"
+    assert not list(tmp_path.glob("rocmprobe-[0-9]*")), "folders outlive the run"
+    if moment == "in detection":
+        assert not folder.exists()
+        return
+    if moment != "begun":
+        assert read_results(folder / "results.json").partial == (moment != "in the report")
+    resumed = resume(folder)
+    assert resumed.ended.returncode == 0, resumed.ended.stderr
+    assert not resumed.results.partial
+    assert {outcome.state for outcome in resumed.outcomes.values()} <= {"pass", "aborted"}
+
+
+@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,)], ids=["taken", "ignored"])
+def test_a_terminal_that_closes_ends_a_run_unless_it_is_to_outlive_it(
+    tmp_path: Path, ignored: tuple[signal.Signals, ...]
+) -> None:
+    folder = tmp_path / "out"
+    machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"})
+    run = Background(folder, "--simulate", machine, *SMALL, ignored=ignored)
+    assert run.reaches(lambda: "waiting" in kinds(folder))
+    if ignored:
+        run.process.send_signal(signal.SIGHUP)
+        run.terminate()
+    else:
+        run.end(signal.SIGHUP)
+    assert run.process.returncode == 130
+    assert read_results(folder / "results.json").partial
+    assert wait_until(lambda: not run.alive(), 5), "processes outlive the run"
+
+
+def test_such_tests_work_where_pytest_was_started_to_ignore_ctrl_c() -> None:
+    """As a CI runner may do, and a script that puts it in the background: children would ignore it, too."""
+    test = f"{CHECKOUT}/tests/cli/test_monitor.py::test_a_file_is_appended_to_until_a_signal_ends_it"
+    done = subprocess.run(
+        [*ignoring(signal.SIGINT), sys.executable, "-m", "pytest", "-p", "no:xdist", "-o", "addopts=", test],
+        cwd=CHECKOUT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout

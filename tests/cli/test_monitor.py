@@ -16,6 +16,7 @@ from runs import environment, rocmprobe, wait_until
 from rocmprobe.detect import telemetry as sensing
 from rocmprobe.model import BadInput
 from rocmprobe.monitor import monitor
+from rocmprobe.runner.locks import DeviceLock
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"
 HWMON = f"{DEVICE}/hwmon/hwmon3"
@@ -91,6 +92,19 @@ def test_a_plain_line_a_time_elsewhere(root: Path, capsys: pytest.CaptureFixture
     assert told[0].endswith(
         f"0000:0b:00.0  junction 104 °C, fan 33 %, fan turns 1056 rpm, busy 99 %  ALARM: {ALARMS}"
     )
+
+
+def test_a_run_that_has_the_device_is_named(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    lock = DeviceLock("GPU 0000:0b:00.0", Path("/runs/a\x1b[31mb"))
+    lock.take(alone=True)
+    assert (
+        f"  in use: run /runs/ab (pid {os.getpid()}) on GPU 0000:0b:00.0 since " in lines(root, 1, capsys)[0]
+    )
+    lock.let_go()
+    assert "in use" not in lines(root, 1, capsys)[0]
 
 
 def test_a_gpu_that_sleeps_is_said_to(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

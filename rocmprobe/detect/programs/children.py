@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import selectors
@@ -45,6 +46,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
         )  # fmt: skip
     except (OSError, ValueError) as error:
         return Ended((getattr(error, "strerror", None) or "not a command").lower())
+    _running.add(process.pid)
     assert process.stdout is not None
     assert process.stderr is not None
     out, err = process.stdout.fileno(), process.stderr.fileno()
@@ -100,10 +102,25 @@ def _failure(status: int) -> Optional[str]:
 
 def _end(process: subprocess.Popen[bytes]) -> bool:
     """End the whole group, since a child of the program may outlive it; False if the program stays."""
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
+    _kill(process.pid)
+    _running.discard(process.pid)
     try:
         process.wait(KILLED_AFTER)
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _kill_running() -> None:
+    for group in tuple(_running):
+        _kill(group)
+
+
+#: Process groups of programs that run. Who waits for one may be a thread, which ends with this process.
+_running: set[int] = set()
+atexit.register(_kill_running)

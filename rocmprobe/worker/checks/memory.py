@@ -45,7 +45,7 @@ def memory(ask: Ask) -> Answer:
     ask.first_call(lambda: backward(forward()))
     kept.clear()
     reset_status()
-    with ask.tested():
+    with ask.alone(), ask.tested():
         with ask.backend.meter(ask.device) as ahead:
             output = forward()
         with ask.backend.meter(ask.device) as back:

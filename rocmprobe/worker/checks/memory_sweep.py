@@ -67,9 +67,10 @@ def memory_sweep(ask: Ask) -> Answer:
     nothing behind. The search is for a process of its own: see ``_in_a_new_thread``.
     """
     ask.first_call(lambda: _forward_and_backward(replace(ask.the_problem, batch=1), ask))
-    bound = ask.backend.fillable_bytes(ask.device, ask.sweep_bytes)
-    fits = Fits(ask, ask.backend.memory_limit(ask.device, bound))
-    found = search(ask.the_problem.batch, fits, fits.may_go_on)
+    with ask.alone():
+        bound = ask.backend.fillable_bytes(ask.device, ask.sweep_bytes)
+        fits = Fits(ask, ask.backend.memory_limit(ask.device, bound))
+        found = search(ask.the_problem.batch, fits, fits.may_go_on)
     answer = _in_a_new_thread(lambda: held(_afterwards(ask), Answer(), LAYER_LIMITS[ask.dtype_name], TINY))
     if answer.state == "wrong":
         answer.message = f"after the search for the largest batch: {answer.message}"

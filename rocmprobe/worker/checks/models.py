@@ -111,11 +111,13 @@ def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Ans
 
 def _step_seconds(ask: Ask, trainer: Trainer) -> dict[str, float]:
     """Median of a step's seconds with p10 and p90, after a warm-up. Steps that take seconds each are few."""
-    warm = [ask.first_call(trainer.step)[1], ask.steady_call(trainer.step)[1]]
-    warm += [ask.steady_call(trainer.step)[1] for _ in range(_WARM_UP - 2) if sum(warm) < _MOST_SECONDS]
+    warm = [ask.first_call(trainer.step)[1]]
     seconds: list[float] = []
-    while sum(seconds) < _TIMED_SECONDS or (len(seconds) < _FEWEST and sum(seconds) < _MOST_SECONDS):
-        seconds.append(ask.steady_call(trainer.step)[1])
+    with ask.alone():
+        warm.append(ask.steady_call(trainer.step)[1])
+        warm += [ask.steady_call(trainer.step)[1] for _ in range(_WARM_UP - 2) if sum(warm) < _MOST_SECONDS]
+        while sum(seconds) < _TIMED_SECONDS or (len(seconds) < _FEWEST and sum(seconds) < _MOST_SECONDS):
+            seconds.append(ask.steady_call(trainer.step)[1])
     # Quantiles are of two at least.
     seconds = seconds if len(seconds) > 1 else [*seconds, warm[-1]]
     deciles = statistics.quantiles(seconds, n=10, method="inclusive")

@@ -35,10 +35,18 @@ def throughput(ask: Ask) -> Answer:
     have a phase of their own, and what convolution takes is settled before the first of them runs: one that
     ends this process, or never ends, costs its figure alone.
     """
-    problem, operands = ask.the_problem, operands_on_device(ask)
+    operands = operands_on_device(ask)
     own = _calls(ask, run, operands)
     for call in own.values():
         ask.first_call(call)
+    with ask.alone():
+        return _measured(ask, operands, own)
+
+
+def _measured(ask: Ask, operands: Tensors, own: Calls) -> Answer:
+    """The times of ``own`` with those of the yardsticks."""
+    problem = ask.the_problem
+    for call in own.values():
         with ask.tested():
             for _ in range(_WARM_UP):
                 call()
@@ -146,9 +154,10 @@ def start_up(ask: Ask) -> Answer:
 
     # The runtime starts here, so that it is no part of the first convolution.
     ask.first_call(lambda: torch.ones(8, device=ask.device) * 2)
-    _, seconds = ask.first_call(call)
-    with ask.tested():
-        repeated = _repeat(ask, call, min(ask.seconds, STEADY_SECONDS))
+    with ask.alone():
+        _, seconds = ask.first_call(call)
+        with ask.tested():
+            repeated = _repeat(ask, call, min(ask.seconds, STEADY_SECONDS))
     return Answer(timings={"first_call": seconds, **_steady("steady", repeated)})
 
 
