@@ -61,7 +61,7 @@ def measure(source: Path, folder: Path) -> dict[str, Any]:
     seconds, cpu = [], []
     for _ in range(REPEATS):
         began, worked = time.perf_counter(), _worked()
-        html.write(target, page)
+        html.write(read_results(target), page)
         seconds.append(time.perf_counter() - began)
         cpu.append(_worked() - worked)
     return {

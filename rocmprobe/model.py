@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional
 
@@ -388,7 +389,19 @@ class Results:
 
 def to_json(value: Any) -> Any:
     """A dataclass of this module as plain JSON data."""
-    return dataclasses.asdict(value)
+    # As dataclasses.asdict, without its copies of texts and numbers: results have a hundred thousand.
+    if isinstance(value, Mapping):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([to_json(item) for item in value])
+    names = _field_names(value.__class__)
+    return {name: to_json(getattr(value, name)) for name in names} if names else value
+
+
+@lru_cache(maxsize=64)
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a dataclass; none for any other type."""
+    return tuple(each.name for each in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
 def from_json(kind: type[Any], data: Mapping[str, Any]) -> Any:
@@ -431,17 +444,20 @@ def read_results(path: Path, content: Optional[bytes] = None) -> Results:
 
 def check_results(results: Results, path: Path) -> None:
     """Hold results that were put together from the journal ``path`` against the schema. Raises BadInput."""
-    reading.check(_finite(to_json(results)), "results", str(path), _DAMAGED)
+    reading.check(to_json(as_stored(results)), "results", str(path), _DAMAGED)
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write ``results.json`` whole or not at all: a reader never sees half a file.
+    """Write ``results.json`` whole or not at all: a reader never sees half a file."""
+    write_whole(results_document(results), path.with_suffix(".tmp"), path)
 
-    A number that is not finite becomes null: JSON has no word for it.
-    """
-    text = json.dumps(_finite(to_json(results)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+def results_document(results: Results) -> bytes:
+    """The content of ``results.json``."""
+    data = to_json(as_stored(results))
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     # A captured log may hold half a surrogate pair; the escape that this leaves is one of JSON's own.
-    write_whole(text.encode("utf-8", "backslashreplace"), path.with_suffix(".tmp"), path)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write_whole(content: bytes, temporary: Path, path: Path) -> None:
@@ -454,11 +470,14 @@ def write_whole(content: bytes, temporary: Path, path: Path) -> None:
         raise
 
 
-def _finite(data: Any) -> Any:
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if isinstance(data, Mapping):
-        return {key: _finite(item) for key, item in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(item) for item in data]
-    return data
+def as_stored(value: Any) -> Any:
+    """``value`` as ``results.json`` gives it back: a number that is not finite becomes None, as JSON has no
+    word for it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: as_stored(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([as_stored(item) for item in value])
+    stored = {name: as_stored(getattr(value, name)) for name in _field_names(value.__class__)}
+    return dataclasses.replace(value, **stored) if stored else value

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
 from rocmprobe.judge.judged import judged
-from rocmprobe.model import Results, check_results, read_results, to_json, write_results
+from rocmprobe.model import (
+    Results,
+    as_stored,
+    check_results,
+    read_results,
+    results_document,
+    to_json,
+    write_results,
+)
 from rocmprobe.redact import census
-from rocmprobe.report import html
+from rocmprobe.report import html, junit
 from rocmprobe.report.issue import issue_block
 from rocmprobe.report.markdown import markdown
+from rocmprobe.report.reported import reported
 from rocmprobe.runner import run
 from rocmprobe.runner.journal import NAME
 
 _NAMES = {"html": "report.html", "json": "results.json", "junit": "junit.xml"}
+_FORMS: Mapping[str, Callable[[Results], bytes]] = {
+    "html": lambda results: html.page(results).encode(),
+    "json": results_document,
+    "junit": lambda results: junit.document(reported(results), results).encode(),
+}
 #: Forms that are a text to paste; they go to the terminal unless a file is named.
 TEXTS = ("md", "issue")
 
@@ -29,7 +42,7 @@ def finish(folder: Path) -> Results:
     """
     results = gathered(folder)
     write_results(results, folder / "results.json")
-    html.write(folder / "results.json", folder / "report.html", folder / "junit.xml")
+    html.write(results, folder / "report.html", folder / "junit.xml")
     return results
 
 
@@ -42,12 +55,7 @@ def paper(source: Path, form: str, output: Optional[Path]) -> Path:
     folder = source if source.is_dir() else source.parent
     results = read(source)
     target = output or folder / _NAMES[form]
-    with tempfile.TemporaryDirectory(prefix="rocmprobe-") as name:
-        scratch = Path(name)
-        write_results(results, scratch / _NAMES["json"])
-        if form != "json":
-            html.write(scratch / _NAMES["json"], scratch / _NAMES["html"], scratch / _NAMES["junit"])
-        shutil.copyfile(scratch / _NAMES[form], target)
+    target.write_bytes(_FORMS[form](results))
     return target
 
 
@@ -78,10 +86,11 @@ def recorded(folder: Path) -> Results:
 
 
 def gathered(folder: Path) -> Results:
-    """The judged results of the run in ``folder``, with a count of what was redacted in them."""
+    """The judged results of the run in ``folder``, with a count of what was redacted in them, as results.json
+    holds them."""
     return _judged(run.results(folder), folder)
 
 
 def _judged(found: Results, folder: Path) -> Results:
-    results = judged(found, run.baseline(folder))
+    results = as_stored(judged(found, run.baseline(folder)))
     return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results

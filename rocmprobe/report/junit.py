@@ -1,16 +1,17 @@
-"""The JUnit file, as GitHub's and GitLab's readers take it: what pytest wrote, with the run's facts in it."""
+"""The JUnit file, as GitHub's and GitLab's readers take it."""
 
 from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
 
 from rocmprobe.model import Results
 from rocmprobe.report import text, view
 from rocmprobe.report.identity import run_seconds
 from rocmprobe.report.inert import cut
+from rocmprobe.report.reported import Reported
 
 #: Characters of an attribute, and of the text of one failure: readers show a part of it, and GitLab takes no
 #: file above 30 MB.
@@ -18,35 +19,44 @@ _ATTRIBUTE = 1_000
 _TEXT = 20_000
 #: Characters of all such texts together.
 _ALL_TEXTS = 10_000_000
+#: The element that says that a case did not pass, by pytest's word for it, and its type. What was expected
+#: to fail and works has none.
+_ELEMENTS = {
+    "failed": ("failure", ""),
+    "error": ("error", ""),
+    "skipped": ("skipped", "pytest.skip"),
+    "xfailed": ("skipped", "pytest.xfail"),
+}
+#: Elements that hold the whole text, too: of what was skipped readers show the message.
+_WITH_TEXT = ("failure", "error")
 
 
-def tidied(junit: str, rows: Sequence[Mapping[str, Any]], results: Results) -> str:
-    """pytest's file with the date and time of the run instead of the rendering's, and without a host name.
+def document(cases: Sequence[Reported], results: Results) -> str:
+    """The file of a run: one suite with the run's date, time and facts, in the form that pytest writes
+    (junit_family xunit2), without a host name.
 
-    ``rows`` are what was reported, one for each testcase and in that order. Their names and groups become
-    ``name`` and ``classname`` as they are: pytest cuts names at ``::`` and ``[``, and by name a CI service
-    knows a test again. Texts are cut, which is marked.
+    Names and groups become ``name`` and ``classname`` as they are: by name a CI service knows a test again.
+    Texts are cut, which is marked.
     """
-    root = ET.fromstring(junit)  # noqa: S314 - written by pytest a moment ago
-    root.set("name", "rocmprobe")
-    for suite in root.iter("testsuite"):
-        _date(suite, results)
-        suite.insert(0, _properties(results))
-    room = _ALL_TEXTS
-    for case, row in zip(root.iter("testcase"), rows):
-        case.set("classname", row["group"])
-        case.set("name", row["name"])
-        case.set("time", f"{_seconds(row['seconds']):.3f}")
-        room -= _shorten(case, min(_TEXT, max(room, 0) + _ATTRIBUTE))
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _date(suite: ET.Element, results: Results) -> None:
-    suite.attrib.pop("hostname", None)
-    suite.attrib.pop("timestamp", None)
+    elements = Counter(_ELEMENTS[case.outcome][0] for case in cases if case.outcome in _ELEMENTS)
+    root = ET.Element("testsuites", name="rocmprobe")
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        name="rocmprobe",
+        errors=str(elements["error"]),
+        failures=str(elements["failure"]),
+        skipped=str(elements["skipped"]),
+        tests=str(len(cases)),
+        time=f"{_seconds(run_seconds(results)):.3f}",
+    )
     if text.moment(results.started):
         suite.set("timestamp", results.started)
-    suite.set("time", f"{_seconds(run_seconds(results)):.3f}")
+    suite.append(_properties(results))
+    room = _ALL_TEXTS
+    for case in cases:
+        room -= _case(suite, case, min(_TEXT, max(room, 0) + _ATTRIBUTE))
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _properties(results: Results) -> ET.Element:
@@ -63,18 +73,25 @@ def _properties(results: Results) -> ET.Element:
     return properties
 
 
+def _case(suite: ET.Element, case: Reported, limit: int) -> int:
+    """Add one testcase; returns how many characters its text has, at most about ``limit``."""
+    element = ET.SubElement(
+        suite, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
+    )
+    properties = ET.SubElement(element, "properties")
+    for name, value in case.properties.items():
+        ET.SubElement(properties, "property", name=name, value=value)
+    if case.outcome not in _ELEMENTS:
+        return 0
+    tag, kind = _ELEMENTS[case.outcome]
+    said = ET.SubElement(element, tag, {"type": kind} if kind else {})
+    said.set("message", text.one_line(case.text, _ATTRIBUTE) if len(case.text) > _ATTRIBUTE else case.text)
+    if tag not in _WITH_TEXT:
+        return 0
+    said.text = cut(case.text, limit)
+    return len(said.text)
+
+
 def _seconds(value: float) -> float:
     """No reader takes a time that is negative or no number."""
     return max(value, 0.0) if math.isfinite(value) else 0.0
-
-
-def _shorten(case: ET.Element, limit: int) -> int:
-    """Cut the texts of one testcase; returns how many characters they have now."""
-    length = 0
-    for element in case.iter():
-        for name, value in element.attrib.items():
-            element.set(name, text.one_line(value, _ATTRIBUTE) if len(value) > _ATTRIBUTE else value)
-        if element.text:
-            element.text = cut(element.text, limit)
-            length += len(element.text)
-    return length

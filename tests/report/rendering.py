@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmprobe.model import Results, to_json
+from rocmprobe.model import Results, read_results, to_json
 from rocmprobe.report import html
 
 
@@ -30,7 +30,7 @@ def render(data: Any, folder: Path) -> Rendered:
     folder.mkdir(exist_ok=True)
     found = Rendered(folder / "results.json", folder / "report.html", folder / "junit.xml")
     found.results.write_text(json.dumps(to_json(data) if isinstance(data, Results) else data), "utf-8")
-    html.write(found.results, found.page, found.junit)
+    html.write(read_results(found.results), found.page, found.junit)
     return found
 
 

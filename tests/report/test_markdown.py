@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_reading import faults, fences, headings, lists
 
 from rocmprobe.model import Results, from_json
-from rocmprobe.report import inert, junit, markdown
+from rocmprobe.report import inert, markdown
 from rocmprobe.report.failure import TRACKERS
 from rocmprobe.report.github import summary
 from rocmprobe.report.issue import LIMIT, issue_block
@@ -131,23 +131,3 @@ def test_without_a_recommendation_there_still_is_a_report() -> None:
     assert "No recommendation" in headings(document)[0]
     assert "Partial run" in document
     assert faults(document) == []
-
-
-def test_junit_is_cut_and_keeps_its_names() -> None:
-    results = sample.healthy_cpu()
-    rows = [{"group": "a.b", "name": "x::y[z]", "seconds": -1.0}, {"group": "c", "name": "d", "seconds": 2.0}]
-    said = "y" * 30_000
-    case = f'<testcase classname="?" name="?" time="9"><failure message="{said}">{said}</failure></testcase>'
-    written = f'<testsuites><testsuite hostname="me" timestamp="?">{case}{case}</testsuite></testsuites>'
-    root = junit.ET.fromstring(junit.tidied(written, rows, dataclasses.replace(results, started="once")))
-    (suite,) = root
-    assert not {"hostname", "timestamp"} & set(suite.attrib)
-    cases = list(root.iter("testcase"))
-    assert [each.attrib["name"] for each in cases] == ["x::y[z]", "d"]
-    assert [each.attrib["classname"] for each in cases] == ["a.b", "c"]
-    assert [float(each.attrib["time"]) for each in cases] == [0, 2]
-    (failure,) = cases[0]
-    assert len(failure.attrib["message"]) <= 1000
-    assert failure.text is not None
-    assert len(failure.text) <= 20_000
-    assert "cut here" in failure.text

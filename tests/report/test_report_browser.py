@@ -185,6 +185,29 @@ def test_filter_is_kept_in_the_address(words: str, amount: int, rdna1: Rendered,
     assert "#" not in again.url
 
 
+TESTS = "() => [...document.querySelectorAll('#results-table .col-testId')].map((cell) => cell.textContent)"
+
+
+def test_headers_of_the_table_sort_by_keyboard(rdna1: Rendered, visit: Visits) -> None:
+    seen = visit(rdna1, **DESKTOP)
+    page = seen.page
+    header = "[...document.querySelectorAll('#results-table th')]"
+    sorts = f"{header}.map((th) => th.ariaSort)"
+    assert page.evaluate(f"{header}.map((th) => th.textContent)") == ["Result", "State", "Test", "Duration"]
+    assert page.evaluate(sorts) == ["ascending", "none", "none", "none"]
+    page.get_by_role("button", name="Hide all details").focus()
+    for name in ("Result", "State", "Test"):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == name
+    ids = sorted(page.evaluate(TESTS))
+    for key, order, expected in (("Enter", "ascending", ids), ("Space", "descending", ids[::-1])):
+        page.keyboard.press(key)
+        assert page.evaluate(TESTS) == expected
+        assert page.evaluate(sorts) == ["none", "none", order, "none"]
+        assert page.evaluate("document.activeElement.textContent") == "Test", "the focus stays"
+    assert seen.noise == []
+
+
 def test_an_address_that_is_no_escape_is_read_as_it_stands(rdna1: Rendered, visit: Visits) -> None:
     seen = visit(rdna1, **DESKTOP)
     seen.page.goto(f"{rdna1.page.as_uri()}?again#filter=100%")

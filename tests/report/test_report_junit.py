@@ -60,3 +60,47 @@ def test_hostile_text_leaves_it_well_formed(hostile: Rendered) -> None:
     assert len(root.findall("testcase")) == len(sample.rdna1().outcomes)
     text = hostile.junit.read_text("utf-8")
     assert not any(ord(character) < 32 and character not in "\n\t" for character in text)
+
+
+def test_long_texts_are_cut_and_names_stay_whole(tmp_path: Path) -> None:
+    said = "y" * 30_000
+    outcomes = tuple(
+        dataclasses.replace(
+            sample.outcome("default", "convolution", "conv", "error", evidence=(said,), seconds=seconds),
+            id=name,
+        )
+        for name, seconds in (("x::y[z]", -1.0), ("d", 1.0))
+    )
+    changed = dataclasses.replace(sample.healthy_cpu(), outcomes=outcomes, started="once")
+    root = suite(render(changed, tmp_path))
+    assert not {"hostname", "timestamp"} & set(root.attrib)
+    cases = root.findall("testcase")
+    assert [each.attrib["name"] for each in cases] == ["x::y[z]", "d"]
+    assert [each.attrib["classname"] for each in cases] == ["convolution.default"] * 2
+    assert [float(each.attrib["time"]) for each in cases] == [0, 2]
+    failure = cases[0].find("failure")
+    assert failure is not None
+    assert len(failure.attrib["message"]) <= 1000
+    assert failure.text is not None
+    assert len(failure.text) <= 20_000
+    assert "cut here" in failure.text
+
+
+def test_every_state_is_a_result_that_readers_know(tmp_path: Path) -> None:
+    expected = {
+        "pass": [], "slow": [], "xpass": [], "wrong": ["failure"], "hang": ["failure"],
+        "probe-error": ["error"],
+        "xfail": ["skipped pytest.xfail"], "blocked": ["skipped pytest.skip"], "n/a": ["skipped pytest.skip"],
+    }  # fmt: skip
+    outcomes = tuple(
+        dataclasses.replace(
+            sample.outcome("default", "gemm", "gemm", state, message=f"why {state}"), id=f"case {state}"
+        )
+        for state in expected
+    )
+    root = suite(render(dataclasses.replace(sample.healthy_cpu(), outcomes=outcomes), tmp_path))
+    assert [root.attrib[name] for name in ("tests", "failures", "errors", "skipped")] == ["9", "2", "1", "3"]
+    for case, (state, found) in zip(root.findall("testcase"), expected.items()):
+        said = [each for each in case if each.tag != "properties"]
+        assert [f"{each.tag} {each.get('type', '')}".strip() for each in said] == found
+        assert all(each.attrib["message"].startswith(f"{state}: why {state}") for each in said)

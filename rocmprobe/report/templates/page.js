@@ -153,12 +153,29 @@
       filter()
       remember()
     })
-    addEventListener('DOMContentLoaded', () => {
-      filterRows()
-      // pytest-html draws its table anew whenever it sorts, filters or folds.
-      new MutationObserver(filterRows).observe(document.querySelector('.pytest-html'), { childList: true })
-    })
   }
+  // The column that pytest-html sorts by has the class "asc" or "desc".
+  const markSorted = () => {
+    for (const button of all('#results-table .sortable')) {
+      const order = { asc: 'ascending', desc: 'descending' }
+      const sorted = Object.keys(order).find((name) => button.classList.contains(name))
+      button.closest('th').setAttribute('aria-sort', sorted ? order[sorted] : 'none')
+    }
+  }
+  addEventListener('DOMContentLoaded', () => {
+    const drawn = () => {
+      markSorted()
+      if (outcomes.length) filterRows()
+    }
+    drawn()
+    // pytest-html draws its table anew whenever it sorts, filters or folds.
+    const theirs = document.querySelector('.pytest-html')
+    new MutationObserver(drawn).observe(theirs, { childList: true })
+    // The header moves to the new table, and with that it loses the focus.
+    theirs.addEventListener('click', (event) => {
+      if (event.target.matches('.sortable')) event.target.focus()
+    })
+  })
   addEventListener('hashchange', arrive)
   document.addEventListener('click', (event) => {
     const link = event.target.closest && event.target.closest('a[href^="#"]')
