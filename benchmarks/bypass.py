@@ -127,7 +127,7 @@ class Bench:
                 first = self.seconds(lambda convolve=convolve: self.both(convolve))
                 if name == "compiled":
                     found["compilation"] = first
-                # From its third call on the bypass takes what it has measured.
+                # Forward alone may have its own first call.
                 for _ in range(3):
                     self.both(convolve)
                     self.forward(convolve)

@@ -1,8 +1,9 @@
-"""Which of the plans for a problem to take: by the cost model at first, by measurement when it comes again.
+"""Which of the plans for a problem to take: by measurement, or by the cost model where nothing is measured.
 
-What was measured is kept for the process, and in the plan file for the next ones. While a graph is captured
-or PyTorch is to be deterministic nothing is measured; with usual rates for the model, the same problem then
-always gets the same algorithm.
+It is settled in the first call of a problem and holds for the process: another algorithm rounds otherwise,
+and a program may count on equal bits from equal calls. What was measured is kept in the plan file for the
+next processes. In a call that a graph captures nothing is measured, nor when PyTorch is to be deterministic;
+in that mode the model has usual rates, and the same problem always gets the same algorithm.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from rocmprobe.bypass.rates import USUAL, measured, seconds
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
 
-#: The call of a problem that measures: a problem that comes once or twice does not repay it.
-_MEASURED_AT = 3
 #: Plans that the model takes for slower than the best by this factor are not measured.
 _PROMISING = 6.0
 _REPEATS = 3
@@ -31,9 +30,20 @@ _REPEATS = 3
 _HOPELESS = 1.5
 #: After so many seconds no other run of a problem is begun.
 _BUDGET = 1.0
+#: After so many seconds of all its measurements a process goes by the model. A program whose problems hardly
+#: ever come again, as with images of any size, would else be slower by them to its end.
+_ALLOWANCE = 60.0
 
-#: Two measurements at a time would measure each other.
-_measuring = lock_across_forks()
+
+class _Measurements:
+    """Those of the process: one at a time, since two would measure each other, and the seconds they took."""
+
+    def __init__(self) -> None:
+        self.lock = lock_across_forks()
+        self.seconds = 0.0
+
+
+_measurements = _Measurements()
 
 
 class Choice:
@@ -52,7 +62,6 @@ class Choice:
     def __init__(self, problem: str, plans: Sequence[Plan], device: torch.device) -> None:
         self._problem = problem
         self._device = device
-        self._calls = 0
         by_rule = not measures()
         kept = None if by_rule or len(plans) == 1 else plan_file.kept(device, problem)
         self.settled = next((plan for plan in plans if plan.algorithm == kept), None)
@@ -64,17 +73,21 @@ class Choice:
 
     def plan(self, run: Callable[[Plan], None]) -> Plan:
         """The plan to take; ``run``, which computes the problem by a plan, may be called to find out."""
-        if self.settled is not None:
-            return self.settled
-        self._calls += 1
-        if self._calls < _MEASURED_AT or _capturing(self._device) or not _measuring.acquire(blocking=False):
-            return self.plans[0]
-        try:
-            if self.settled is None:
-                self.settled = self._quickest(run)
-        finally:
-            _measuring.release()
+        if self.settled is None:
+            # A thread that comes meanwhile waits, and takes what was found: its own would be another one.
+            with _measurements.lock:
+                if self.settled is None:
+                    self.settled = self._found_out(run)
         return self.settled
+
+    def _found_out(self, run: Callable[[Plan], None]) -> Plan:
+        if _capturing(self._device) or _measurements.seconds > _ALLOWANCE:
+            return self.plans[0]
+        started = time.perf_counter()
+        try:
+            return self._quickest(run)
+        finally:
+            _measurements.seconds += time.perf_counter() - started
 
     def _quickest(self, run: Callable[[Plan], None]) -> Plan:
         model = measured(self._device).seconds

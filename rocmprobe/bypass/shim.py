@@ -32,6 +32,8 @@ RANK_BYPASS = 200
 RANK_RECORDER = 300
 
 _KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+#: Arguments of aten::convolution; aten::_convolution has four more.
+_UNRECORDED = 9
 
 
 class Layer:
@@ -169,6 +171,23 @@ def _stack(device_type: str, held: Sequence[Layer]) -> tuple[Layer, ...]:
     return tuple(sorted((*others, *held), key=lambda each: each.rank))
 
 
+def is_traced(arguments: Sequence[Any]) -> bool:
+    """Whether ``torch.jit.trace`` has yet to record this convolution.
+
+    It records ``aten::_convolution`` but not ``aten::convolution``; until it does, it records whatever is
+    called from Python. While a recorded operator runs, it is off.
+    """
+    return len(arguments) == _UNRECORDED and bool(torch._C._is_tracing())
+
+
+def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
+    """``aten::convolution`` as PyTorch does it, by ``aten::_convolution``, which comes back here."""
+    result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(
+        torch._C.DispatchKey.CompositeExplicitAutograd, *arguments
+    )
+    return result
+
+
 def _native_convolution(call: ConvolutionCall) -> torch.Tensor:
     operator = torch.ops.aten._convolution if call.flags else torch.ops.aten.convolution
     # PyTorch's kernel of aten::convolution calls aten::_convolution through the dispatcher, so our kernel
@@ -193,6 +212,8 @@ def _native_backward(call: BackwardCall) -> Gradients:
 
 def _convolution_kernel(*arguments: Any) -> torch.Tensor:
     with torch._C.DisableTorchFunction():
+        if is_traced(arguments):
+            return let_trace(arguments)
         call = ConvolutionCall.of(arguments)
         if call.flags and getattr(_local, "inside_native", False):
             return _native_convolution(call)

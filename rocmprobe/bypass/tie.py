@@ -31,6 +31,8 @@ _SETUP_APART = hasattr(torch.autograd.Function, "setup_context")
 def convolution_kernel(*arguments: Any) -> torch.Tensor:
     """``aten::convolution`` and ``aten::_convolution`` under the autograd key."""
     with torch._C.DisableTorchFunction():
+        if shim.is_traced(arguments):
+            return shim.let_trace(arguments)
         held = shim.tying_layers(arguments[0].device.type)
         if not held:
             packet = torch.ops.aten.convolution if len(arguments) == 9 else torch.ops.aten._convolution

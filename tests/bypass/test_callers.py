@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -131,6 +132,32 @@ def test_torchscript(optimized):
     with bypass.enabled("cpu"):
         assert_close([frozen(input)], [native])
     assert calls() == 3
+
+
+def no_mode():
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("mode", [no_mode, torch.no_grad, torch.inference_mode])
+def test_a_trace_taken_under_the_bypass_is_the_native_one(mode):
+    network, input = (
+        nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ConvTranspose2d(8, 4, 2)),
+        torch.randn(2, 3, 8, 8),
+    )
+    signal = nn.Sequential(nn.Conv1d(3, 8, 3, stride=2), nn.Conv1d(8, 4, 1))
+    for module, example in ((network, input), (signal, input[:, :, 0])):
+        with mode():
+            native, expected = torch.jit.trace(module, example), module(example)
+            with bypass.enabled("cpu"):
+                traced = torch.jit.trace(module, example)
+                bypass.reset_status()
+                assert_close([traced(example)], [expected])
+                assert calls() == 2
+            # The kernels stay when the bypass has gone.
+            after = torch.jit.trace(module, example)
+        kinds = [[node.kind() for node in each.inlined_graph.nodes()] for each in (traced, native, after)]
+        assert kinds[0] == kinds[1] == kinds[2]
+        assert kinds[0].count("aten::_convolution") == 2
 
 
 @torch_2

@@ -17,7 +17,7 @@ from rocmprobe.worker.precision import autocast, plain
 if TYPE_CHECKING:
     from rocmprobe.worker.models.training import Trained, Trainer
 
-#: Steps before the timed ones: the bypass measures its algorithms in the third call of a problem.
+#: Steps before the timed ones, until allocators and caches are as they stay.
 _WARM_UP = 3
 #: Seconds of timed steps at least, and the fewest steps, as long as these take no more than the last.
 _TIMED_SECONDS, _FEWEST, _MOST_SECONDS = 0.5, 8, 10.0

@@ -15,7 +15,7 @@ from rocmprobe.worker.checks.operands import operands_on_device
 from rocmprobe.worker.checks.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick
 from rocmprobe.worker.tensors import Tensors, run
 
-#: Calls that follow the first one untimed: the bypass measures its algorithms in the third call of a problem.
+#: Calls that follow the first one untimed, until allocators and caches are as they stay.
 _WARM_UP = 2
 #: Timed runs of a call at least.
 _LEAST = 5
