@@ -19,7 +19,7 @@ SITUATIONS = frozenset(
         "wheel-holds", "wheel-lacks", "rocm-lists",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "torch-cpu", "torch-cuda",
         "tensorflow", "llama", "windows", "wsl", "container", "cluster", "find-restricted",
-        "segv", "abort", "hang", "miopen", "jit", "training",
+        "segv", "abort", "hang", "miopen", "jit", "training", "system-include",
     }
 )  # fmt: skip
 #: What follows from the silicon alone, and may be named there, too: its target, and that no wheel of

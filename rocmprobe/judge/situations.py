@@ -47,6 +47,7 @@ _IN_LOG = {
     "miopen": r"MIOpen|miopen",
     "training": r"\b[Ee]poch|\bloss\b|backward\(",
     "jit": r"/comgr-|comgr|hiprtc|HIPRTC|miopen-tmp|hip_build_utils|\[Build(Hip|Ocl|Asm)\]",
+    "system-include": r"-isystem[ =]?/usr/include(?![\w/])",
 }
 _OTHER_VENDOR = (
     r"NVIDIA (GeForce|RTX|Graphics|A|H|L|Tesla)|NVIDIA-SMI \d|GeForce|\b[RG]TX \d|\bTesla\b|\b[AH]100\b"

@@ -56,6 +56,29 @@ WORKSPACE = (
 NO_HEADER = "/tmp/comgr-1f/include/data_type.hpp:14:10: fatal error: 'limits' file not found"
 
 
+#: What MIOpen printed on a machine whose package keeps it from compiling; names of folders are our own.
+NO_COMPILER = (
+    "sh: 1: /build/miopen/build/clang-21: not found\n"
+    "MIOpen(HIP): Error [EvaluateInvokers] src/hipoc/hipoc_program.cpp:257: Cant find file: "
+    "/tmp/miopen-MIOpenIm2d2Col.cl-aa01/MIOpenIm2d2Col.cl.o\n"
+    "RuntimeError: miopenStatusUnknownError"
+)
+MATH_H = (
+    "/usr/lib/gcc/x86_64-linux-gnu/14/../include/c++/14/cmath:55:15: fatal error: 'math.h' file not found"
+)
+FAILED_COMMAND = (
+    "MIOpen Error: src/hip/hip_build_utils.cpp:186: Failed cmd: '/usr/bin/clang++', args: ' -x hip "
+    "-isystem /usr/include --hip-link naive_conv.cpp -o /tmp/miopen-naive_conv.cpp-7cce/naive_conv.cpp.o'"
+)
+NO_SOURCE = (
+    "MIOpen Error: src/kernel.cpp:63: Failed to load kernel source: Conv_Winograd_v30_3_1_fp32_f2x3_stride1.s"
+)
+NO_TARGET = "/tmp/miopen-x/include/utility/config.hpp:21:2: error: Need to define (only) one GPU target"
+NO_LLVM = (
+    "error: unable to create target: 'Unable to find target for this triple (no targets are registered)'"
+)
+
+
 def answer(text: str, facts: Facts = NOTHING) -> Explanation:
     log = of_text(text)
     return explain(log, together(facts, facts_in(log)))
@@ -100,6 +123,23 @@ class TestTheSameTextHasOtherCauses:
             ("Segmentation fault (core dumped)", NAVI10, "arch-not-in-wheel"),
             ("Segmentation fault (core dumped)", AS_GFX1030, "override-isa-mismatch"),
             (NO_HEADER, NOTHING, "jit-missing-host-headers"),
+            (NO_COMPILER, NOTHING, "jit-compiler-missing"),
+            (NO_COMPILER.split("\n", maxsplit=1)[0], NAVI10, "jit-compiler-missing"),
+            ("/bin/sh: 1: hipcc: not found\nninja: build stopped: subcommand failed.", NOTHING,
+             "source-build-failure"),
+            (f"{MATH_H}\n{FAILED_COMMAND}", NAVI10, "jit-header-conflict"),
+            (MATH_H.replace("math.h", "cstdlib") + f"\n{FAILED_COMMAND}", NAVI10, "jit-missing-host-headers"),
+            (f"{MATH_H}\n{FAILED_COMMAND.replace('/usr/include ', '/usr/include/hip ')}", NAVI10,
+             "jit-missing-host-headers"),
+            (NO_SOURCE, NAVI10, "miopen-kernel-source-missing"),
+            (f"{NO_SOURCE}\nRuntimeError: miopenStatusUnknownError", NAVI10, "miopen-kernel-source-missing"),
+            (NO_TARGET, NOTHING, "miopen-kernel-compile-failure"),
+            (f"{NO_TARGET}\n1 error generated when compiling for gfx1010.", NAVI10,
+             "miopen-kernel-compile-failure"),
+            (f"[7/90] Building CXX object\n{NO_TARGET}\nninja: build stopped.", NOTHING,
+             "source-build-failure"),
+            (f"{NO_LLVM}\nMIOpen Error: Code object build failed. Source: naive_conv.cpp", NAVI10,
+             "llvm-library-clash"),
             ("main.cpp:14:10: fatal error: 'limits' file not found\nninja: build stopped.", NOTHING,
              "source-build-failure"),
         ],
@@ -167,6 +207,23 @@ class TestWhatIsSaid:
         for cause in answer(APERTURE, AS_GFX1030).causes:
             assert cause.advice
             assert cause.verify
+
+
+class TestACureFitsItsCause:
+    def first(self, text: str) -> str:
+        return answer(text, NAVI10).causes[0].advice
+
+    def test_a_missing_compiler_is_put_where_it_is_looked_for(self):
+        assert "ln -s" in self.first(NO_COMPILER)
+        assert "row_bcast" not in self.first(NO_COMPILER)
+
+    def test_a_folder_in_the_wrong_order_is_taken_out(self):
+        advice = self.first(f"{MATH_H}\n{FAILED_COMMAND}")
+        assert "CCC_OVERRIDE_OPTIONS='# x-isystem x/usr/include'" in advice
+        assert "apt install" not in advice
+
+    def test_a_source_that_the_package_lacks_is_not_cured_by_another_switch(self):
+        assert "MIOPEN_DEBUG_GCN_ASM_KERNELS=0 did not help" in self.first(NO_SOURCE)
 
 
 class TestTheTables:
