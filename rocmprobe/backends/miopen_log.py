@@ -322,7 +322,8 @@ def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
 
 def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
     """What went wrong, the most telling first: what left the library, what it logged as an error, what the
-    compiler said, then exceptions that MIOpen caught and passed over with a warning."""
+    compiler said, then exceptions that MIOpen caught and passed over with a warning. Where what left it is
+    about a kernel that was not built, the compiler knows more, and comes first."""
     left = [each for each in messages if each.function is None]
     logged = [
         each
@@ -333,7 +334,9 @@ def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Messag
     ]
     said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
     caught = [each for each in messages if each.level == "Warning" and each.place]
-    return tuple({each.line: each for each in [*left, *logged, *said, *caught]}.values())
+    unbuilt = any(pattern.search(each.text) for each in [*left, *logged] for pattern in _SOURCES)
+    told = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
+    return tuple({each.line: each for each in [*told, *caught]}.values())
 
 
 def _sources(failures: Iterable[Message]) -> tuple[str, ...]:
