@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rocmprobe.causes import SITUATIONS, causes, layers
 from rocmprobe.judge.explain import Explanation, explain
 from rocmprobe.judge.log_facts import Facts, facts_in, together
-from rocmprobe.judge.signatures import KINDS, calibration, rules, signatures
+from rocmprobe.judge.signatures import KINDS, calibration, excluded, rules, signatures
 from rocmprobe.judge.situations import KNOWN_WORDS
 from rocmprobe.log import of_text
 
@@ -209,6 +209,29 @@ class TestWhatIsSaid:
             assert cause.verify
 
 
+class TestWhatIsInstalledSettles:
+    HELD = Facts(true_gfx="gfx1010", torch="2.6.0", torch_targets="gfx1010")
+
+    def test_a_torch_that_holds_the_chip_lacks_no_code_for_it(self):
+        found = answer(f"Segmentation fault\nlibamdhip64.so.6\n{NO_FUNCTION}", self.HELD)
+        assert "arch-not-in-wheel" not in {each.cause for each in found.causes}
+        assert found.causes[0].cause == "arch-not-in-rocm-lib"
+        assert "Not arch-not-in-wheel: the installed PyTorch holds code for the chip" in found.note
+
+    def test_one_that_lacks_it_is_at_fault(self):
+        facts = Facts(true_gfx="gfx1030", torch="2.6.0", torch_targets="gfx900,gfx1010")
+        assert best(NO_FUNCTION, facts) == "arch-not-in-wheel"
+        assert best("Segmentation fault", facts) == "arch-not-in-wheel"
+
+    def test_an_override_that_hides_the_code_is_to_be_taken_away(self):
+        env = {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
+        facts = Facts(true_gfx="gfx1010", torch="2.6.0", torch_targets="gfx1010", env=env)
+        first = answer(NO_FUNCTION, facts).causes[0]
+        assert first.advice.startswith("Run `unset HSA_OVERRIDE_GFX_VERSION`")
+        without = answer(NO_FUNCTION, Facts(true_gfx="gfx1010", torch="2.6.0", env=env)).causes[0]
+        assert not without.advice.startswith("Run `unset")
+
+
 class TestACureFitsItsCause:
     def first(self, text: str) -> str:
         return answer(text, NAVI10).causes[0].advice
@@ -244,6 +267,13 @@ class TestTheTables:
             assert signature.kind in KINDS
             assert signature.layer in {None, *(row.name for row in layers())}
             assert (signature.kind != "remark") or not signature.points
+
+    def test_what_is_ruled_out_is_of_the_vocabulary(self):
+        names = {row.name for row in signatures()}
+        for row in excluded():
+            assert row.cause in {each.name for each in causes()}
+            assert {re.sub("^not-", "", word) for word in row.when} <= names | set(KINDS) | KNOWN_WORDS
+            assert row.says and row.source  # noqa: PT018
 
     def test_every_cause_that_a_log_can_tell_has_a_signature_or_a_rule(self):
         told = {
