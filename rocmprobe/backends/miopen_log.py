@@ -45,7 +45,9 @@ _EXCEPTION = re.compile(r"what\(\): +(.*)")
 #: MIOpen 3.5 puts the name of the machine in front.
 _PLACE = re.compile(r"(?:[\w.-]{2,253}:)?(\S+\.[ch]pp:\d+): (.*)")
 #: What a compiler, an assembler or a shell says of a kernel that it does not build.
-_DIAGNOSTIC = re.compile(r":\d+:\d+: (?:fatal )?error: |^sh: \d+: .*: not found$")
+_DIAGNOSTIC = re.compile(
+    r":\d+:\d+: (?:fatal )?error: |^sh: (?:line )?\d+: .*: (?:not found|No such file or directory)$"
+)
 
 _CHOSEN = re.compile(r"Chosen Algorithm: ([^\s,]+)(?:\s*,\s*(\d+),\s*(\S+))?")
 _SOLVER_ID = re.compile(r"solver_id = ([^\s,]+)(?:, workspace = (\d+))?")

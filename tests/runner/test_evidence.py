@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rocmprobe.backends.miopen import Miopen
 from rocmprobe.runner.evidence import evidence_of
 
@@ -34,6 +36,14 @@ def test_a_line_for_each_try_leaves_room_for_what_else_went_wrong() -> None:
     lines = kept(f"{log}sh: 1: /usr/lib/clang-21: not found\n")
     assert lines[0] == "sh: 1: /usr/lib/clang-21: not found"
     assert sum("Cant find file" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    "said", ["sh: line 1: /opt/clang-21: No such file or directory", "sh: 1: /opt/clang-21: not found"]
+)
+def test_a_compiler_that_is_not_there_is_told_by_any_shell(said: str) -> None:
+    left = "MIOpen Error: /src/hipoc_program.cpp:257: Cant find file: /tmp/miopen-x-aa01/x.cl.o"
+    assert kept(f"{left}\n{said}")[:2] == [said, left]
 
 
 def test_the_frames_of_a_stack_stay_in_their_order() -> None:
