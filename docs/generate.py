@@ -19,7 +19,8 @@ Why something fails: all causes that a finding of `rocmprobe run`, or an answer 
 Where several cures stand, the first whose words all hold is given. The words are what is known of the
 machine or the log: `rdna1` to `rdna4`, `vega`, `cdna` and `apu` the kind of chip; `override` that
 HSA_OVERRIDE_GFX_VERSION is set, `override-lacks` and `override-covers` whether the silicon lacks something
-of the ISA that it names; `wheel-holds` and `wheel-lacks` whether an official wheel holds code for the chip.
+of the ISA that it names, `override-needless` that the installed libraries hold code for the chip itself;
+`wheel-holds` and `wheel-lacks` whether an official wheel holds code for the chip.
 A cure is what others report under the links: **none has been run on a GPU by rocmprobe**.
 
 This page is made from `rocmprobe/data/causes.toml` by `python docs/generate.py`."""

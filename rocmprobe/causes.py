@@ -16,10 +16,10 @@ SITUATIONS = frozenset(
     {
         "rdna1", "rdna2", "rdna3", "rdna3.5", "rdna4", "gcn", "vega", "cdna", "apu",
         "override", "no-override", "override-invalid", "override-lacks", "override-covers",
-        "wheel-holds", "wheel-lacks", "rocm-lists",
+        "override-needless", "wheel-holds", "wheel-lacks", "rocm-lists",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "torch-cpu", "torch-cuda",
         "tensorflow", "llama", "windows", "wsl", "container", "cluster", "find-restricted",
-        "segv", "abort", "hang", "miopen", "jit", "training",
+        "segv", "abort", "hang", "miopen", "jit", "training", "system-include",
     }
 )  # fmt: skip
 #: What follows from the silicon alone, and may be named there, too: its target, and that no wheel of

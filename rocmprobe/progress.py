@@ -45,6 +45,7 @@ class Progress:
         self._console = _uncaptured(console)
         self._silence = silence
         self._states: Counter[str] = Counter()
+        self._skipped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         run = header(folder)
         self._time_left = TimeLeft(BUDGETS[run["options"]["level"]].measure)
         self._planned: set[str] = set()
@@ -84,13 +85,27 @@ class Progress:
         self._follow()
         self._states[found["state"]] += 1
         said = found["evidence"][0] if found["evidence"] and found["state"] != "pass" else ""
-        self._say(found["state"], found, said)
+        if found["state"] == "skipped":
+            self._skipped.setdefault((found["check"], said), []).append(found)
+        else:
+            self._say(found["state"], found, said)
 
     def pytest_sessionfinish(self) -> None:
         self._over.set()
+        self._say_skipped()
         if self._states:
             counts = ", ".join(f"{count} {state}" for state, count in self._states.most_common())
             self._print(Text(f"{counts}; {time.monotonic() - self._started:.0f} s"))
+
+    def _say_skipped(self) -> None:
+        """What there was no reason to ask, such as each solver alone where nothing fails: one line for all
+        that have one reason."""
+        for (check, said), questions in self._skipped.items():
+            if len(questions) == 1:
+                self._say("skipped", questions[0], said)
+                continue
+            line = Text("[skipped]".ljust(12), style="dim")
+            self._print(line.append(f"{len(questions)} questions of {check}  {said}"[:160], style="dim"))
 
     def _watch(self) -> None:
         while not self._over.wait(min(1.0, self._silence / 4)):

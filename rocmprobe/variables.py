@@ -194,7 +194,7 @@ def matters(name: str) -> bool:
     row = find(name)
     if row is not None and row.of != "process":
         return True
-    if name == "LD_LIBRARY_PATH" or name.startswith(PREFIXES):
+    if name in ("LD_LIBRARY_PATH", "LD_PRELOAD") or name.startswith(PREFIXES):
         return True
     head, _, tail = name.partition("_")
     # A tail of one word, as in CHIP_PATH, is anybody's.

@@ -23,6 +23,8 @@ VARIABLE = re.compile(
 )
 EVERY = causes.causes()
 NAMES = [each.name for each in EVERY]
+#: Of no report in the corpus: met when the libraries ran on an emulated card.
+MET_SINCE = {"jit-compiler-missing", "miopen-kernel-source-missing", "llvm-library-clash"}
 
 
 def texts(cause):
@@ -42,7 +44,7 @@ def test_it_is_the_vocabulary_of_the_corpus():
     used = {json.loads(line)["cause"] for line in (CORPUS / "train.jsonl").read_text("utf-8").splitlines()}
     assert len(listed) > 40
     assert listed | used <= set(NAMES)
-    assert [name for name in NAMES if name not in section] == []
+    assert {name for name in NAMES if name not in section} == MET_SINCE
 
 
 @pytest.mark.parametrize("each", EVERY, ids=NAMES)

@@ -213,3 +213,15 @@ class TestResultsThatAreNoBaseline:
         with pytest.raises(BadInput, match=r"^--baseline: r\.json: .*; name ") as refusal:
             baseline_of(former, "r.json", CARD, None)
         assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("rocm", "state"), [("5.2.0", "xfail"), ("6.4.3", "xfail"), ("7.2.4", "xfail"), ("7.3.0", "error")]
+)
+def test_batch_norm_on_rdna1_is_known_to_fail_up_to_the_last_release_that_was_tried(rocm, state) -> None:
+    machine = Machine(CARD.gpus, {"rocm.version": Fact(rocm)})
+    outcome = changed(
+        id="cuda:0/torch/default/batch-norm/fwd_bwd", check="batch-norm", rung="batch-norm",
+        native_isa="gfx1010", effective_isa="gfx1010", problem=None, direction=None, dtype="float32",
+    )  # fmt: skip
+    assert Expectations(machine).marked(outcome).state == state

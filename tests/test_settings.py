@@ -28,6 +28,8 @@ class TestEveryRow:
     def test_has_a_reason_and_a_source(self, row):
         setting, backends, group = row
         assert setting.reason
+        # It is told on any chip, and of a run without PyTorch, too.
+        assert "gfx" not in setting.reason
         assert setting.source
         assert set(backends) <= set(BACKENDS)
         assert backends

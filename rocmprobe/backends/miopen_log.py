@@ -45,7 +45,9 @@ _EXCEPTION = re.compile(r"what\(\): +(.*)")
 #: MIOpen 3.5 puts the name of the machine in front.
 _PLACE = re.compile(r"(?:[\w.-]{2,253}:)?(\S+\.[ch]pp:\d+): (.*)")
 #: What a compiler, an assembler or a shell says of a kernel that it does not build.
-_DIAGNOSTIC = re.compile(r":\d+:\d+: (?:fatal )?error: |^sh: \d+: .*: not found$")
+_DIAGNOSTIC = re.compile(
+    r":\d+:\d+: (?:fatal )?error: |^sh: (?:line )?\d+: .*: (?:not found|No such file or directory)$"
+)
 
 _CHOSEN = re.compile(r"Chosen Algorithm: ([^\s,]+)(?:\s*,\s*(\d+),\s*(\S+))?")
 _SOLVER_ID = re.compile(r"solver_id = ([^\s,]+)(?:, workspace = (\d+))?")
@@ -331,7 +333,8 @@ def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
 
 def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
     """What went wrong, the most telling first: what left the library, what it logged as an error, what the
-    compiler said, then exceptions that MIOpen caught and passed over with a warning."""
+    compiler said, then exceptions that MIOpen caught and passed over with a warning. Where what left it is
+    about a kernel that was not built, the compiler knows more, and comes first."""
     left = [each for each in messages if each.function is None]
     logged = [
         each
@@ -342,7 +345,9 @@ def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Messag
     ]
     said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
     caught = [each for each in messages if each.level == "Warning" and each.place]
-    return tuple({each.line: each for each in [*left, *logged, *said, *caught]}.values())
+    unbuilt = any(pattern.search(each.text) for each in [*left, *logged] for pattern in _SOURCES)
+    told = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
+    return tuple({each.line: each for each in [*told, *caught]}.values())
 
 
 def _sources(failures: Iterable[Message]) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ from rocmprobe.printing import say, say_json, tell, tell_lines
 @click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
               help="JSON with what is known besides, or what `rocmprobe detect --json` printed.")  # fmt: skip
 @click.option("--fact", "told", multiple=True, metavar="NAME=VALUE",
-              help="One such: gpu, true_gfx, effective_gfx, rocm, torch, os, exit, a variable.")  # fmt: skip
+              help="One such: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, rocblas_targets, os, "
+              "exit, a variable.")  # fmt: skip
 @click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
 @answering
 def explain_command(

@@ -7,6 +7,7 @@ from typing import Optional
 
 from rocmprobe.builds import Installed, known_to_break, rocm_of, with_code_for
 from rocmprobe.judge.evidence import device_of, failed
+from rocmprobe.judge.override import needless
 from rocmprobe.model import Finding, Gpu, Outcome, Results
 
 #: Causes that are mended outside of a configuration, and by no other build.
@@ -36,7 +37,8 @@ _OF_THE_USER = frozenset(
 def advice(results: Results, verdict: str) -> tuple[Mapping[str, str], ...]:
     """``title``, ``text`` and ``source`` of each thing to do besides the configuration, the nearest first:
     what the findings of ``results`` ask for of the platform, then what is known to break this chip, then the
-    builds that hold code for it. Empty where convolution works as it comes and no finding asks for more."""
+    builds that hold code for it; where an override is not needed by what is installed, that alone. Empty
+    where convolution works as it comes and no finding asks for more."""
     found = [*_platform(results), *(_builds(results) if verdict != "native" else ())]
     return tuple({row["title"]: row for row in found}.values())
 
@@ -59,6 +61,10 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
     broken = failed(outcome for outcome in results.outcomes if outcome.device == device_of(results))
     gpu = _gpu(results, broken[0]) if broken else None
     if gpu is None:
+        return
+    own = needless(results.machine, gpu)
+    if own:
+        yield _row("Take the override away", own.advice, own.sources[0])
         return
     machine = _installed(results, gpu)
     for row in known_to_break(machine):

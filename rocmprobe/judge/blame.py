@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Optional
 
 from rocmprobe.judge.evidence import driver_of
-from rocmprobe.judge.explain import scores, weigh
+from rocmprobe.judge.explain import Weighed, ruled_out, scores, weigh
 from rocmprobe.judge.log_facts import Facts
 from rocmprobe.judge.signatures import calibration
 from rocmprobe.log import of_text
@@ -34,22 +34,41 @@ def library(results: Results) -> str:
     return _NAMES.get(str(backend), "oneDNN")
 
 
-def signature(outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
+def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
     """(cause, layer) that the evidence of failed outcomes names, or None where it names none. The layer
     is None for a failure that any layer's kernels can meet."""
-    every = tuple(outcomes)
-    facts = Facts(true_gfx=every[0].native_isa, effective_gfx=every[0].effective_isa) if every else Facts()
-    weighed = weigh(of_text("\n".join(line for outcome in every for line in outcome.evidence)), facts)
+    weighed = _weighed(results, tuple(outcomes))
     best = scores(weighed.points, calibration())[0][0]
     return (best, weighed.layers.get(best)) if best in weighed.named else None
 
 
-def blamed(outcomes: tuple[Outcome, ...], layer: str, cured: bool = False) -> tuple[str, str]:
+def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
+    """What the evidence of failed outcomes would name, and facts of the machine rule out: for a finding's
+    evidence."""
+    return ruled_out(_weighed(results, outcomes))
+
+
+def _weighed(results: Results, outcomes: tuple[Outcome, ...]) -> Weighed:
+    facts = Facts()
+    if outcomes:
+        # The driver capi calls libraries that torch may have nothing to do with.
+        held = results.machine.value("torch.targets") if outcomes[0].driver == "torch" else None
+        facts = Facts(
+            true_gfx=outcomes[0].native_isa,
+            effective_gfx=outcomes[0].effective_isa,
+            torch_targets=" ".join(held) if held else None,
+        )
+    return weigh(of_text("\n".join(line for outcome in outcomes for line in outcome.evidence)), facts)
+
+
+def blamed(
+    results: Results, outcomes: tuple[Outcome, ...], layer: str, cured: bool = False
+) -> tuple[str, str]:
     """(cause, layer) of failed ``outcomes``: what their evidence names, else how they failed, in ``layer``.
 
     ``cured`` says that the same work is right another way.
     """
-    named = signature(outcomes)
+    named = signature(results, outcomes)
     if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
         return "arch-not-in-rocm-lib", layer
     if named:

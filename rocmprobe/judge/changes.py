@@ -118,7 +118,7 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
         )  # fmt: skip
     failing = regressions(results) if results.changes else ()
     if failing:
-        cause, layer = blamed(failing, library_layer(results, failing))
+        cause, layer = blamed(results, failing, library_layer(results, failing))
         yield Finding(
             "regressions", "error", cause, layer,
             f"{len(failing)} question(s) worked in the baseline and fail now",

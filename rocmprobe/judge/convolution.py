@@ -49,7 +49,7 @@ def _at_fault(
     works: list[str],
 ) -> Finding:
     name = library(results)
-    cause, layer = blamed(broken(default), library_layer(results, broken(default)), cured=True)
+    cause, layer = blamed(results, broken(default), library_layer(results, broken(default)), cured=True)
     cause, layer = _explained(results, cause, layer, broken(default), cures)
     title = f"{_failure(dtype, name, settings)}; " + (
         f"it works with {', '.join(cure.name for cure in cures)}"
@@ -87,7 +87,7 @@ def _explained(
 
 def _below(results: Results, dtype: str, default: Standing) -> Finding:
     name = library(results)
-    cause, layer = blamed(broken(default), rung_layer(results, "copy"))
+    cause, layer = blamed(results, broken(default), rung_layer(results, "copy"))
     return Finding(
         "native-convolution", "error", cause, layer,
         f"{dtype} convolution fails with {name} and without it: the fault lies below {name}",
@@ -98,7 +98,7 @@ def _below(results: Results, dtype: str, default: Standing) -> Finding:
 
 def _alone(results: Results, dtype: str, settings: list[Standing], default: Standing) -> Finding:
     name = library(results)
-    cause, layer = blamed(broken(default), library_layer(results, broken(default)))
+    cause, layer = blamed(results, broken(default), library_layer(results, broken(default)))
     return Finding(
         "native-convolution", "error", cause, layer,
         f"{_failure(dtype, name, settings)}; whether it works without {name} was not learned",
@@ -133,7 +133,7 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
         outcomes = broken(default)
         cures = [each.setting.name for each in settings if sound(each)]
         wrong = all(outcome.state == "wrong" for outcome in outcomes)
-        cause, layer = blamed(outcomes, library_layer(results, outcomes), cured=bool(cures))
+        cause, layer = blamed(results, outcomes, library_layer(results, outcomes), cured=bool(cures))
         if dtype == "float16" and cause.startswith("wrong-results"):
             cause = "fp16-broken"
         yield Finding(
@@ -159,7 +159,7 @@ def problem_matrix(results: Results) -> Iterator[Finding]:
             works[outcome.setting] = works.get(outcome.setting, 0) + 1
     cures = [setting for setting, count in works.items() if count == len(same)]
     name = library(results)
-    cause, layer = blamed(broken, library_layer(results, broken), cured=bool(cures))
+    cause, layer = blamed(results, broken, library_layer(results, broken), cured=bool(cures))
     answered = [outcome for outcome in default if outcome.state in WORKING_STATES] + list(broken)
     yield Finding(
         "problem-matrix", "warning", cause, layer,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from rocmprobe.cases import CONVOLUTIONS
-from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
+from rocmprobe.judge.blame import blamed, excluded, library, library_layer, rung_layer
 from rocmprobe.judge.commands import resume
 from rocmprobe.judge.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.drivers import confirmed, disagreement, other_isa, two_copies
@@ -64,14 +64,14 @@ def _ladder(results: Results) -> Iterator[Finding]:
     float32 = _broken_rung(results, "float32")
     if float32:
         rung, outcomes = float32
-        cause, layer = blamed(outcomes, rung_layer(results, rung))
+        cause, layer = blamed(results, outcomes, rung_layer(results, rung))
         yield Finding(
             f"rung-{rung}",
             "error",
             cause,
             layer,
             f"The ladder breaks at {rung}, below convolution and below {library(results)}",
-            quoted(outcomes),
+            (*quoted(outcomes), *excluded(results, outcomes)),
             f"Mend this first: {_CARRIES[rung]}.",
         )
         return
@@ -79,7 +79,7 @@ def _ladder(results: Results) -> Iterator[Finding]:
         found = _broken_rung(results, dtype)
         if found:
             rung, outcomes = found
-            cause, layer = blamed(outcomes, rung_layer(results, rung))
+            cause, layer = blamed(results, outcomes, rung_layer(results, rung))
             if dtype == "float16" and cause == "wrong-results-unexplained":
                 cause = "fp16-broken"
             yield Finding(
@@ -105,7 +105,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
     """It is asked only where convolution and batch norm hold, so its failure is news."""
     broken = failed(_of_default(results, "training-step"))
     if broken:
-        cause, layer = blamed(broken, library_layer(results, broken))
+        cause, layer = blamed(results, broken, library_layer(results, broken))
         yield Finding(
             "training-step",
             "error",
@@ -121,7 +121,7 @@ def _gradient_flow(results: Results) -> Iterator[Finding]:
     """It is asked only where convolution holds in every direction: so it is the way that is at fault."""
     broken = failed(_of_default(results, "gradient-flow"))
     if broken:
-        cause, layer = blamed(broken, library_layer(results, broken))
+        cause, layer = blamed(results, broken, library_layer(results, broken))
         in_float32 = any(outcome.dtype == "float32" for outcome in broken)
         dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
         yield Finding(
@@ -156,7 +156,7 @@ def _autocast_step(results: Results) -> Iterator[Finding]:
     """It is asked only where the same step in float32 holds."""
     broken = failed(_of_default(results, "autocast-step"))
     if broken:
-        cause, layer = blamed(broken, library_layer(results, broken))
+        cause, layer = blamed(results, broken, library_layer(results, broken))
         dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
         yield Finding(
             "autocast-step",
@@ -174,7 +174,7 @@ def _as_found(results: Results) -> Iterator[Finding]:
     broken = _failed_alone(results, "as-found", "default")
     cured = _failed_alone(results, "default", "as-found")
     if cured:
-        cause, layer = blamed(cured, library_layer(results, cured))
+        cause, layer = blamed(results, cured, library_layer(results, cured))
         yield Finding(
             "only-as-found",
             "warning",
@@ -187,7 +187,7 @@ def _as_found(results: Results) -> Iterator[Finding]:
             "a copy: once it is gone, or the library is updated, they fail.",
         )
     if broken:
-        cause, layer = blamed(broken, "user-env")
+        cause, layer = blamed(results, broken, "user-env")
         yield Finding(
             "as-found",
             "error",
@@ -226,7 +226,7 @@ def _bypass(results: Results) -> Iterator[Finding]:
     if not broken:
         return
     gemm = failed(_of_default(results, "gemm"))
-    cause, layer = blamed(broken, rung_layer(results, "gemm") if gemm else "rocmprobe")
+    cause, layer = blamed(results, broken, rung_layer(results, "gemm") if gemm else "rocmprobe")
     yield Finding(
         "bypass",
         "error",

@@ -47,7 +47,7 @@ def _of_torch(results: Results, found: list[Pair]) -> Finding:
     if copies:
         at_fault = f"another copy of {name} computes it: PyTorch's copy or its way to it is at fault"
     return Finding(
-        "driver-torch", "error", blamed(outcomes, "torch-build")[0], "torch-build",
+        "driver-torch", "error", blamed(results, outcomes, "torch-build")[0], "torch-build",
         f"PyTorch fails {len(found)} question(s) that pass without it; {at_fault}",
         (*quoted(outcomes), *quoted((direct for _, direct in found), 1), *copies),
         "Try another build of torch; this report shows that the GPU and its libraries can do it.",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
 from rocmprobe import causes
 from rocmprobe.judge.log_facts import Facts
-from rocmprobe.judge.signatures import Calibration, Hit, calibration, found, rules
+from rocmprobe.judge.signatures import Calibration, Hit, calibration, excluded, found, rules
 from rocmprobe.judge.situations import situations
 from rocmprobe.log import Log
 
@@ -51,13 +51,15 @@ class Explanation:
 @dataclass(frozen=True)
 class Weighed:
     """All that speaks for or against causes: ``points`` added up, and each piece of evidence with its own.
-    ``named`` are the causes that lines speak for, not facts alone."""
+    ``named`` are the causes that lines speak for, not facts alone; ``excluded`` those that facts rule out
+    although something speaks for them, each with why."""
 
     points: Mapping[str, float]
     pieces: tuple[tuple[str, Mapping[str, float]], ...]
     layers: Mapping[str, str]
     named: frozenset[str]
     words: frozenset[str]
+    excluded: Mapping[str, str] = field(default_factory=dict)
 
 
 def explain(log: Log, facts: Facts) -> Explanation:
@@ -68,7 +70,8 @@ def explain(log: Log, facts: Facts) -> Explanation:
         pair for place, pair in enumerate(shares) if pair[0] != "unknown" or (place == 0 and len(shares) > 1)
     ]
     ranked = tuple(_ranked(name, share, weighed, facts.true_gfx) for name, share in named)
-    return Explanation(ranked, facts, _decide(ranked), _note(ranked))
+    told = (_note(ranked), *(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed)))
+    return Explanation(ranked, facts, _decide(ranked), " ".join(filter(None, told)))
 
 
 def weigh(log: Log, facts: Facts) -> Weighed:
@@ -83,8 +86,18 @@ def weigh(log: Log, facts: Facts) -> Weighed:
     for _, by_cause in pieces:
         for cause, weight in by_cause.items():
             points[cause] += weight
+    ruled_out = {
+        row.cause: row.says
+        for row in excluded()
+        if causes.all_hold(row.when, words) and points.pop(row.cause, 0.0) > 0
+    }
     named = {cause for hit in hits for cause, weight in hit.signature.points.items() if weight > 0}
-    return Weighed(points, tuple(pieces), _layers(hits), frozenset(named), words)
+    return Weighed(points, tuple(pieces), _layers(hits), frozenset(named - set(ruled_out)), words, ruled_out)
+
+
+def ruled_out(weighed: Weighed) -> tuple[str, ...]:
+    """What facts rule out, each in words with the reason."""
+    return tuple(f"not {cause}: {says}" for cause, says in weighed.excluded.items())
 
 
 def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, float]]:

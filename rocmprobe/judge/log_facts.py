@@ -35,7 +35,9 @@ _PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
 class Facts:
     """What is known besides the log; None or empty where it is not.
 
-    As people write them: "5.2.3 wheel", "2.0.x+rocm5.4.2", "gfx103x". ``exit`` is one of ``EXITS``.
+    As people write them: "5.2.3 wheel", "2.0.x+rocm5.4.2", "gfx103x". ``torch_targets`` and
+    ``rocblas_targets`` are those that the installed library holds code for, by blanks or commas. ``exit`` is
+    one of ``EXITS``.
     """
 
     gpu: Optional[str] = None
@@ -43,6 +45,8 @@ class Facts:
     effective_gfx: Optional[str] = None
     rocm: Optional[str] = None
     torch: Optional[str] = None
+    torch_targets: Optional[str] = None
+    rocblas_targets: Optional[str] = None
     os: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
     exit: Optional[str] = None

@@ -9,6 +9,7 @@ from rocmprobe import gpus
 from rocmprobe.detect.disagreements import disagreements, some_hidden
 from rocmprobe.detect.stack.code_objects import serves
 from rocmprobe.judge.evidence import NATIVE, by_severity, device_of, failed
+from rocmprobe.judge.override import needless
 from rocmprobe.model import SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
 from rocmprobe.variables import FOLKLORE, NOT_HERE, REJECTED, UNKNOWN, Label, find, labels, one_letter_apart
 
@@ -43,8 +44,11 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
             continue
         lacking = gpus.missing_features(native, effective)
         known = gpus.family(native) is not None and gpus.family(effective) is not None
+        own = needless(results.machine, gpu)
         advice = (
-            f"{_wheels(native)}A torch built for {native} needs no override. Until then use the "
+            own.advice
+            if own
+            else f"{_wheels(native)}A torch built for {native} needs no override. Until then use the "
             "configuration that `rocmprobe run` recommends, which is checked as the machine is."
         )
         if lacking:
@@ -66,6 +70,7 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
                 f"native ISA {native}, from {gpu.native_isa.source}",
                 f"effective ISA {effective}, from {gpu.effective_isa.source}",
                 *lacking,
+                *(own.sources if own else ()),
             ),
             advice,
         )
@@ -308,6 +313,7 @@ def _missing_code(results: Results) -> Iterator[Finding]:
         lacking = [gpu for gpu in cards if targets.value and not serves(targets, gpu.effective_isa.value)]
         for isa in dict.fromkeys(gpu.effective_isa.value for gpu in lacking):
             names = _named([gpu for gpu in lacking if gpu.effective_isa.value == isa])
+            own = next(filter(None, (needless(machine, gpu) for gpu in lacking)), None)
             # An integrated GPU beside a card that is served is seldom the one that is meant.
             spare = len(lacking) < len(cards) and all(gpu.apu.value for gpu in lacking)
             yield Finding(
@@ -317,7 +323,7 @@ def _missing_code(results: Results) -> Iterator[Finding]:
                 layer,
                 f"The installed {library} holds no code for {isa} ({names})",
                 (f"{library}.targets: {' '.join(targets.value)}, from {targets.source}",),
-                f"{_wheels(isa)}See `rocmprobe list gpus`.",
+                own.advice if own else f"{_wheels(isa)}See `rocmprobe list gpus`.",
             )
 
 

@@ -48,5 +48,5 @@ def models(results: Results) -> Iterator[Finding]:
 def _finding(
     results: Results, broken: tuple[Outcome, ...], severity: str, title: str, advice: str
 ) -> Finding:
-    cause, layer = blamed(broken, library_layer(results, broken))
+    cause, layer = blamed(results, broken, library_layer(results, broken))
     return Finding(broken[0].check, severity, cause, layer, title, quoted(broken), advice)

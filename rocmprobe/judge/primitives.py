@@ -104,7 +104,7 @@ def _primitive(
         advice = f"Run it with {name} off: inside `with {scoped_off(name)}:`, or as a whole."
     if dtypes and any((each.dtype, each.state) == ("float32", "pass") for each in outcomes):
         title += "; float32 works"
-    cause, layer = blamed(told, layer, cured)
+    cause, layer = blamed(results, told, layer, cured)
     severity = "error" if single and words.startswith("batch norm") else "warning"
     return Finding(_id(words), severity, cause, layer, title, quoted(told), advice)
 
@@ -132,7 +132,7 @@ def controls(results: Results) -> Iterator[Finding]:
     if not broken:
         return
     single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
-    cause, layer = blamed(single or broken, rung_layer(results, "controls"))
+    cause, layer = blamed(results, single or broken, rung_layer(results, "controls"))
     words = joined(list(dict.fromkeys(outcome.check for outcome in broken)))
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
     yield Finding(
@@ -154,7 +154,7 @@ def several_gpus(results: Results) -> Iterator[Finding]:
         "all-reduce": "The GPUs do not come to one sum together (all-reduce)",
         "data-parallel": "DataParallel does not train as one GPU does, although their all-reduce is right",
     }
-    cause, layer = blamed(broken, rung_layer(results, "copy"))
+    cause, layer = blamed(results, broken, rung_layer(results, "copy"))
     yield Finding(
         "multi-gpu", "warning", cause, layer, what[broken[0].check], quoted(broken),
         "Train on one GPU; each was checked alone.",

@@ -40,6 +40,8 @@ def facts_of_machine(machine: Machine, exit: Optional[str] = None) -> Facts:
         "os": " ".join(str(machine.value(name)) for name in names if machine.value(name)),
         "exit": exit,
     }
+    for name in ("torch", "rocblas"):
+        words[f"{name}_targets"] = " ".join(machine.value(f"{name}.targets") or ())
     for gpu in machine.amd_gpus[:1]:
         words["gpu"] = gpu.name.value
         words["true_gfx"] = gpu.native_isa.value

@@ -10,25 +10,30 @@ from rocmprobe.judge.configuration import isa_override
 from rocmprobe.judge.evidence import (
     Standing,
     broken,
+    convolutions,
     device_of,
     driver_of,
     failed,
     owed_to_the_user,
     quoted,
 )
-from rocmprobe.model import RUNGS, Results, Setting
+from rocmprobe.judge.primitives import joined
+from rocmprobe.model import FAILING_STATES, RUNGS, WORKING_STATES, Results, Setting
+
+#: So many settings are named under which convolution held.
+_NAMED = 4
 
 
 def sentence(results: Results, best: Optional[Standing], ranked: list[Standing], dtype: str) -> str:
     """What to do about convolutions of ``dtype``, and what fails as the machine comes."""
     name = library(results)
     without = driver_of(results) == "capi"
-    if best is None and without:
-        return _none_without_torch(results, ranked, dtype)
     if best is None:
-        return (
-            f"No safe configuration was found: {dtype} convolution did not hold under any setting tried."
-            + _why(results, ranked)
+        return f"No safe configuration was found: {_held(ranked, dtype, name if without else '')}" + (
+            f"{_lowest(results)} PyTorch was not there to be asked: switching the library off and the bypass "
+            "are tried with a torch."
+            if without
+            else _why(results, ranked)
         )
     if owed_to_the_user(best, ranked):
         return (
@@ -65,16 +70,45 @@ def _rests_on(results: Results) -> str:
     return f": it rests on {override}, which is set here" if override else ""
 
 
+def _held(ranked: list[Standing], dtype: str, library_alone: str) -> str:
+    """How far convolution held where no setting is right in all: not asked, under none, or under some that
+    fail in something else."""
+    what = f"{dtype} convolution"
+    convolved = [each for each in ranked if _answered(each)]
+    if not convolved:
+        blocked = any(convolutions(each.counted) for each in ranked)
+        return f"{what} was not asked{', since what it stands on fails' if blocked else ''}."
+    alone = f" in {library_alone} itself" if library_alone else ""
+    holds = [each for each in convolved if not broken(each)]
+    asked = f"{len(convolved)} setting(s)"
+    if not holds:
+        return f"{what} did not hold{alone} under any of {asked}."
+    names = ", ".join(each.setting.name for each in holds[:_NAMED]) + (", ..." if holds[_NAMED:] else "")
+    checks = dict.fromkeys(each.check for held in holds for each in failed((*held.against, *held.unproven)))
+    others = joined([check.replace("-", " ") for check in checks])
+    but = f", but {others} did not" if others else ""
+    return f"{what} held{alone} under {len(holds)} of {asked} ({names}){but}."
+
+
+def _answered(each: Standing) -> bool:
+    """Whether a convolution was asked; one that was blocked was not."""
+    return any(outcome.state in (*WORKING_STATES, *FAILING_STATES) for outcome in convolutions(each.counted))
+
+
 def _why(results: Results, ranked: list[Standing]) -> str:
     """What fails lowest on the ladder, and that the CPU was left out where it was."""
+    tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
+    return f"{_lowest(results)}{'' if tried else ' The CPU was not tried.'}"
+
+
+def _lowest(results: Results) -> str:
     device = device_of(results)
-    lowest = sorted(
-        (outcome for outcome in failed(results.outcomes) if outcome.device == device),
-        key=lambda outcome: RUNGS.index(outcome.rung),
-    )
-    why = f" The lowest that fails is {quoted(lowest, 1)[0]}." if lowest else " Nothing could be asked."
-    tried = any(each.setting.verdict == "cpu" for each in ranked)
-    return why if tried else f"{why} The CPU was not tried."
+    asked = [outcome for outcome in results.outcomes if outcome.device == device]
+    lowest = sorted(failed(asked), key=lambda outcome: RUNGS.index(outcome.rung))
+    if lowest:
+        return f" The lowest that fails is {quoted(lowest, 1)[0]}."
+    passed = any(outcome.state in WORKING_STATES for outcome in asked)
+    return " Nothing that was asked failed." if passed else " Nothing could be asked."
 
 
 def _fails(as_it_comes: Standing, dtype: str, name: str) -> str:
@@ -86,17 +120,6 @@ def _fails(as_it_comes: Standing, dtype: str, name: str) -> str:
         return f"Native {dtype} convolution holds for common problems, for others it fails in {name}. "
     words = " and ".join(check.replace("-", " ") for check in others)
     return f"Native {dtype} convolution holds, {words} with {name} does not. " if words else ""
-
-
-def _none_without_torch(results: Results, ranked: list[Standing], dtype: str) -> str:
-    """What was asked, and what only a torch can add."""
-    name, asked = library(results), f"{len(ranked)} setting(s)"
-    convolved = [each for each in ranked if broken(each)]
-    what = f"{dtype} convolution" if convolved else "batch norm"
-    return (
-        f"No safe configuration was found: {what} did not hold in {name} itself under any of {asked}. "
-        "PyTorch was not there to be asked: switching the library off and the bypass are tried with a torch."
-    )
 
 
 def _with_settings(name: str, setting: Setting) -> str:

@@ -43,6 +43,16 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Excluded:
+    """A cause that cannot be where every word of ``when`` holds, whatever speaks for it."""
+
+    cause: str
+    when: tuple[str, ...]
+    says: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Calibration:
     """How points become scores: ``exp(sharpness * points)``, with as many points as ``unknown`` for that."""
 
@@ -74,6 +84,12 @@ def signatures() -> tuple[Signature, ...]:
 def rules() -> tuple[Rule, ...]:
     """Every rule, in the order of the table."""
     return tuple(Rule(**{**row, "when": tuple(row["when"])}) for row in _tables()["rule"])
+
+
+@lru_cache(maxsize=1)
+def excluded() -> tuple[Excluded, ...]:
+    """What facts rule out, in the order of the table."""
+    return tuple(Excluded(**{**row, "when": tuple(row["when"])}) for row in _tables()["excluded"])
 
 
 @lru_cache(maxsize=1)

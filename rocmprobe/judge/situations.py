@@ -8,8 +8,11 @@ from fnmatch import fnmatchcase
 from typing import Optional
 
 from rocmprobe import gpus
+from rocmprobe.detect.stack.code_objects import serves
 from rocmprobe.judge.log_facts import Facts
+from rocmprobe.judge.override import holding
 from rocmprobe.log import Log
+from rocmprobe.model import Fact
 
 #: (silicon, what it pretends to be, first ROCm): pairs of which the tables of instructions say nothing, and
 #: which fail all the same. https://github.com/ROCm/ROCm/issues/3054, https://github.com/ROCm/ROCm/issues/4051
@@ -47,6 +50,7 @@ _IN_LOG = {
     "miopen": r"MIOpen|miopen",
     "training": r"\b[Ee]poch|\bloss\b|backward\(",
     "jit": r"/comgr-|comgr|hiprtc|HIPRTC|miopen-tmp|hip_build_utils|\[Build(Hip|Ocl|Asm)\]",
+    "system-include": r"-isystem[ =]?/usr/include(?![\w/])",
 }
 _OTHER_VENDOR = (
     r"NVIDIA (GeForce|RTX|Graphics|A|H|L|Tesla)|NVIDIA-SMI \d|GeForce|\b[RG]TX \d|\bTesla\b|\b[AH]100\b"
@@ -68,7 +72,9 @@ KNOWN_WORDS = frozenset(
     {
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS), "foreign", "apu",
         "no-override", "override", "override-invalid", "override-lacks", "override-covers",
-        "override-ignored", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "wheel-holds", "wheel-lacks",
+        "override-ignored",
+        "override-needless", "torch-holds", "torch-lacks", "torch-1", "torch-2",
+        "rocm-4", "rocm-5", "rocm-6", "wheel-holds", "wheel-lacks",
         "rocm-lists", "rocm-before-gpu", "find-restricted", "segv", "abort", "hang",
     }
 )  # fmt: skip
@@ -82,6 +88,7 @@ def situations(facts: Facts, log: Log) -> frozenset[str]:
         {
             *_chip(facts),
             *_override(facts, text),
+            *_installed(facts),
             *about,
             *_versions(facts, "torch" in about),
             *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
@@ -173,6 +180,16 @@ def _override(facts: Facts, text: str) -> Iterable[str]:
     named = set(_NAMED.findall(text))
     if named and facts.effective_gfx not in named and facts.true_gfx in named:
         yield "override-ignored"
+
+
+def _installed(facts: Facts) -> Iterable[str]:
+    """What the code objects of the installed libraries say of the chip, whatever official builds hold."""
+    named = {"torch": facts.torch_targets, "rocblas": facts.rocblas_targets}
+    targets = {name: Fact(text.replace(",", " ").split()) for name, text in named.items() if text}
+    if "torch" in targets and (isa := _effective(facts)):
+        yield "torch-holds" if serves(targets["torch"], isa) else "torch-lacks"
+    if _overridden(facts) and facts.true_gfx != facts.effective_gfx and holding(targets, facts.true_gfx):
+        yield "override-needless"
 
 
 def _version(text: Optional[str]) -> Optional[tuple[int, int]]:

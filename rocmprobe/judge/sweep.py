@@ -67,7 +67,7 @@ def faulty_solvers(results: Results) -> Iterator[Finding]:
     broken = failed(of_sweep(results))
     if not broken:
         return
-    cause, layer = blamed(broken, library_layer(results, broken), cured=True)
+    cause, layer = blamed(results, broken, library_layer(results, broken), cured=True)
     if cause in ("unknown", "gpu-memory-fault-unexplained"):
         cause = "miopen-solver-bug"
     default = [each for each in results.outcomes if (each.check, each.setting) == ("convolution", "default")]

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from rocmprobe.report import text
 
 #: What may stand outside of code: letters and numbers with the punctuation of prose.
-_PROSE = re.compile(r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*%?|[-\u2013\u2014+\xd7\xb7=\u2026]")
+_PROSE = re.compile(
+    r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*(?:%|\((?:R|TM|C)\))?|[-\u2013\u2014+\xd7\xb7=\u2026]"
+)
 #: Of these, what GitHub links: addresses, commits, issues.
 _LINKED = re.compile(r"(?i)\b(?:www\b|gh-[0-9]|[0-9a-f]{7,40}\b)")
 _AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
@@ -47,6 +49,8 @@ def _word(word: str, first: bool) -> str:
         return code(word)
     match = _AROUND.fullmatch(word)
     before, core, after = match.groups() if match else ("", word, "")
+    if after.startswith(")") and core.count("(") > core.count(")"):
+        core, after = f"{core})", after[1:]
     if not core or (_PROSE.fullmatch(core) and not _LINKED.search(core)):
         return word
     return f"{before}{code(core)}{after}"

@@ -1,21 +1,28 @@
-"""The calls of one case into the libraries, as a child of the driver ``capi`` tells them."""
+"""The calls of one try into the libraries, as a child of the driver ``capi`` tells them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Optional
 
-#: A case makes some fifty; what a case tried again three times makes is not kept without end.
+#: A try makes some fifty; a library that calls itself again and again does not fill the results.
 _MOST = 400
 
 
 class Calls:
-    """Each call with its status, in order; those that follow each other and are alike are one."""
+    """Each call with its status, in order; those that follow each other and are alike are one. What is called
+    after ``end``, to see whether the device still answers, is not of the try and told only where it does not
+    return."""
 
     def __init__(self) -> None:
         self._done: list[tuple[str, int]] = []
         self._running: Optional[str] = None
         self._left_out = 0
+        self._ended = False
+
+    def end(self) -> None:
+        """The try has its answer."""
+        self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:
         """A call that starts (``number`` is None) or has returned."""
@@ -24,6 +31,8 @@ class Calls:
             self._running = function
             return
         self._running = None
+        if self._ended:
+            return
         text = f"{function}: {event['name']} ({number})"
         if self._done and self._done[-1][0] == text:
             self._done[-1] = (text, self._done[-1][1] + 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import time
@@ -25,6 +24,7 @@ from rocmprobe.runner.budgets import Budgets
 from rocmprobe.runner.calls import Calls
 from rocmprobe.runner.child import Child
 from rocmprobe.runner.environment import environment, must_spawn
+from rocmprobe.runner.evidence import evidence_of
 from rocmprobe.runner.guardian import guardian
 from rocmprobe.runner.journal import Journal
 from rocmprobe.runner.leftovers import own_folder
@@ -38,11 +38,6 @@ from rocmprobe.solvers import limits_solvers
 TRIES = {"crash": 3, "error": 3, "hang": 2}
 #: Seconds of silence after which the journal says that a child is waited for.
 _SOON = 2.0
-#: Lines of output kept with a failure.
-_LAST_LINES = 15
-#: Innermost frames kept of a stack.
-_FRAMES = 8
-_TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", re.IGNORECASE)
 
 
 @dataclass
@@ -286,6 +281,12 @@ class Trials:
             if event["event"] == "settled":
                 live.settled = event["answer"]
                 continue
+            if event["event"] == "attempt":
+                live.calls = Calls()
+                continue
+            if event["event"] == "attempted":
+                live.calls.end()
+                continue
             live.last_event = event["event"]
             if event["event"] == "phase":
                 phase = event["phase"]
@@ -425,18 +426,7 @@ class Trials:
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []
         if state not in ("pass", "n/a"):
-            printed = [line for line in reply.log.splitlines() if line.strip()]
-            telling = [line for line in printed if _TELLING.search(line)]
-            evidence += dict.fromkeys(
-                [
-                    *told.errors[:_LAST_LINES],
-                    *told.commands[-1:],
-                    *telling[-_LAST_LINES:],
-                    *_stack(printed),
-                    *last["evidence"],
-                    *printed[-_LAST_LINES:],
-                ]
-            )
+            evidence += evidence_of(reply.log, told, last["evidence"])
         overridden = isa_of_override(self._setting(case).env.get(OVERRIDE, ""))
         return Outcome(
             id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
@@ -456,12 +446,6 @@ class Trials:
 def _without_yardsticks(settled: Optional[dict[str, Any]], message: str) -> Optional[dict[str, Any]]:
     """The answer that was settled before a yardstick ended the child."""
     return settled and {**settled, "message": f"the yardsticks were not timed: {message}"}
-
-
-def _stack(printed: list[str]) -> list[str]:
-    """The innermost frames of the last stack that faulthandler printed of the thread that Python ran."""
-    starts = [number for number, line in enumerate(printed) if line.startswith("Current thread 0x")]
-    return printed[starts[-1] : starts[-1] + _FRAMES + 1] if starts else []
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:

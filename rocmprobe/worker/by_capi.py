@@ -33,6 +33,13 @@ class ByCapi:
         return None
 
     def attempt(self, case: Case) -> Answer:
+        self._emit({"event": "attempt"})
+        try:
+            return self._answer(case)
+        finally:
+            self._emit({"event": "attempted"})
+
+    def _answer(self, case: Case) -> Answer:
         try:
             if case.rung in ("conv", "batch-norm"):
                 self._refuse_meaningless()

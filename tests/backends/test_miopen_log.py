@@ -119,21 +119,21 @@ class TestRecordedRuns:
         told = recorded(name)
         assert told.choice is None
         assert told.statuses == (Status(STATUSES[status], status, call),)
-        assert told.failures[0].startswith("MIOpen Error: ")
-        assert told.failures[0].endswith(text)
+        assert next(line for line in told.failures if line.startswith("MIOpen Error: ")).endswith(text)
         assert told.sources == ((source,) if source else ())
 
-    def test_what_the_compiler_said_stands_behind_what_left_the_library(self):
+    def test_what_the_compiler_said_stands_before_what_left_the_library(self):
         missing = "fatal error: 'math.h' file not found"
-        assert recorded("30-raw-debian-with-g++.log").failures[1].endswith(missing)
-        first, second = recorded("31-raw-debian-no-libstdc++-headers.log").failures[1:]
+        assert recorded("30-raw-debian-with-g++.log").failures[0].endswith(missing)
+        first, second, left = recorded("31-raw-debian-no-libstdc++-headers.log").failures
+        assert left.startswith("MIOpen Error: ")
         assert "Could not find standard C++ header" in first
         assert second.endswith("fatal error: 'cstdlib' file not found")
 
     def test_a_solver_that_was_dropped_is_told_although_another_ran(self):
         told = recorded("01-find-dynamic_hybrid-default.log")
         assert told.sources == ("MIOpenIm2d2Col.cl",)
-        assert [line.split()[0] for line in told.failures] == ["MIOpen(HIP):", "sh:"]
+        assert [line.split()[0] for line in told.failures] == ["sh:", "MIOpen(HIP):"]
 
     def test_commands_for_the_driver(self):
         assert recorded("07-ctypes-driver.txt").commands[0] == f"MIOpenDriver conv {DRIVER} -i 2 -V 1"
@@ -328,8 +328,13 @@ class TestFailures:
             "MIOpen Error: /MIOpen/src/hipoc/hipoc_program.cpp:300: Code object build failed. Source: bn.cl\n"
         )
         told = parse(caught + said + logged + left)
-        assert told.failures == tuple(each.strip() for each in (left, logged, said, caught))
+        assert told.failures == tuple(each.strip() for each in (said, left, logged, caught))
         assert told.sources == ("bn.cl", "bn.cpp")
+
+    def test_where_no_kernel_is_to_blame_what_left_the_library_comes_first(self):
+        said = "<stdin>:1251:2: error: instruction not supported on this GPU"
+        left = "MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:275: No suitable algorithm was found"
+        assert parse(f"{said}\n{left}").failures == (left, said)
 
     def test_an_exception_in_a_compile_thread(self):
         log = (

@@ -84,6 +84,21 @@ def test_facts_from_a_file_and_options(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
+def test_what_the_installed_torch_holds_rules_a_cause_out(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    told = {"native_isa": "gfx1010", "effective_isa": "gfx1010", "vendor": "amd"}
+    gpu = {name: {"value": value, "source": ""} for name, value in told.items()}
+    facts = {"torch.targets": {"value": ["gfx1010:xnack-"], "source": "libtorch_hip.so"}}
+    path.write_text(json.dumps({"gpus": [gpu], "facts": facts, "variables": {}}))
+    log = "RuntimeError: HIP error: invalid device function\n"
+    of_detect = answer("--facts", path, log=log)
+    by_hand = answer("--fact", "true_gfx=gfx1010", "--fact", "torch_targets=gfx900,gfx1010", log=log)
+    for found in (of_detect, by_hand):
+        assert "arch-not-in-wheel" not in {cause["cause"] for cause in found["causes"]}
+        assert "Not arch-not-in-wheel: the installed PyTorch holds code for the chip" in found["note"]
+    assert answer(log=log)["causes"][0]["cause"] == "arch-not-in-wheel"
+
+
 def test_facts_from_detect(tmp_path: Path) -> None:
     path = tmp_path / "detected.json"
     path.write_text(json.dumps({

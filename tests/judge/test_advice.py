@@ -95,3 +95,12 @@ def test_the_build_is_that_of_the_card_that_failed():
     told = " ".join(titles(dataclasses.replace(results, outcomes=outcomes)))
     assert "gfx1010" in told
     assert "gfx1102" not in told
+
+
+def test_an_override_that_is_not_needed_comes_before_any_other_build():
+    dead = run(DEAD, machine=machine(torch__targets=Fact(["gfx1010"], "libtorch_hip.so")))
+    [row] = [each for each in advice(dead) if "override" in each["title"]]
+    assert row["title"] == "Take the override away"
+    assert "`unset HSA_OVERRIDE_GFX_VERSION`" in row["text"]
+    assert row["source"] == "torch.targets: gfx1010, from libtorch_hip.so"
+    assert not any("torch[device-" in each["text"] for each in advice(dead))

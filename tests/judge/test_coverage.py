@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from synthetic import STATUS, natively, run
@@ -95,15 +96,38 @@ class TestNotCovered:
         )
 
 
-def test_where_nothing_is_safe_it_says_so_and_why():
-    told = recommend(run({"*/convolution/*": STATUS, "*/elementwise/float32": "crash"}))
+def nothing_safe(changes, **fields):
+    told = recommend(run(changes, **fields))
     assert told.verdict == "none"
-    assert told.sentence.startswith(
-        "No safe configuration was found: float32 convolution did not hold under any setting tried. "
-        "The lowest that fails is cuda:0/torch/default/elementwise/float32: crash."
+    return told.sentence
+
+
+def test_where_nothing_is_safe_it_says_so_and_why():
+    told = nothing_safe({"*/convolution/*": STATUS, "*/elementwise/float32": "crash"})
+    assert re.match(
+        r"No safe configuration was found: float32 convolution did not hold under any of \d+ setting\(s\)\. "
+        r"The lowest that fails is cuda:0/torch/default/elementwise/float32: crash\.",
+        told,
     )
-    assert "The CPU was not tried" not in told.sentence
-    without = run({"*/convolution/*": STATUS}, wanted="vendor-off")
-    assert "The CPU was not tried." in recommend(without).sentence
-    blocked = recommend(run({"*": "blocked"})).sentence
-    assert "Nothing could be asked." in blocked
+    assert "The CPU was not tried" not in told
+    assert "The CPU was not tried." in nothing_safe({"*/convolution/*": STATUS}, wanted="vendor-off")
+
+
+def test_what_was_not_asked_did_not_fail():
+    told = nothing_safe({"*": "blocked"})
+    assert "float32 convolution was not asked, since what it stands on fails. Nothing could be asked." in told
+    results = run()
+    alone = tuple(each for each in results.outcomes if each.check == "batch-norm")
+    told = recommend(dataclasses.replace(results, outcomes=alone)).sentence
+    assert told == (
+        "No safe configuration was found: float32 convolution was not asked. Nothing that was asked failed."
+    )
+
+
+def test_what_holds_is_named_where_something_else_does_not():
+    told = nothing_safe({"*/training-step/*": "wrong", "find-*/convolution/*": STATUS})
+    assert re.search(
+        r"held under \d+ of \d+ setting\(s\) \(default, [\w, .+-]+\), but training step did not\.",
+        told,
+    )
+    assert "did not hold" not in told

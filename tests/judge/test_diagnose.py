@@ -382,14 +382,14 @@ class TestOtherLayers:
         ("MIOpen Error: src/hip/hip_build_utils.cpp:186: Failed cmd: 'clang++', args: ' -o a.cpp.o'",
          "miopen-kernel-compile-failure"),
         ("MIOpen Error: rig:build/kernel.cpp:444: Failed to load kernel source: a.s",
-         "miopen-kernel-compile-failure"),
+         "miopen-kernel-source-missing"),
         ("No suitable algorithm was found to execute the required convolution", "miopen-no-solver"),
         ("something else", None),
     ],
 )  # fmt: skip
 def test_signature(line, cause):
     outcomes = run({f"default/convolution/{FP32}/fwd": {"state": "error", "evidence": (line,)}}).outcomes
-    named = signature(outcomes)
+    named = signature(run(), outcomes)
     assert (named[0] if named else None) == cause
 
 
@@ -405,4 +405,27 @@ def test_signature(line, cause):
 def test_how_a_process_ended_names_the_layer_where_no_line_does(cause, state, named):
     outcomes = run({f"default/convolution/{FP32}/fwd": {"state": state, "cause": cause}}).outcomes
     failed = tuple(outcome for outcome in outcomes if outcome.state == state)
-    assert blamed(failed, "miopen-exec") == named
+    assert blamed(run(), failed, "miopen-exec") == named
+
+
+CRASHED_IN_HIP = {
+    "state": "crash", "cause": "SIGSEGV", "phase": "first-call",
+    "evidence": (
+        "the process ended with SIGSEGV in phase first-call", "Fatal Python error: Segmentation fault",
+        "/usr/lib/x86_64-linux-gnu/libamdhip64.so.6(+0x1f2a40)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("targets", "cause"),
+    [(["gfx1010"], "unknown"), (["gfx900", "gfx1030"], "arch-not-in-wheel"), (None, "arch-not-in-wheel")],
+)
+def test_a_crash_below_everything_is_not_blamed_on_a_torch_that_holds_the_chip(targets, cause):
+    machine = card("gfx1010", "gfx1010")
+    machine = dataclasses.replace(machine, facts={**machine.facts, "torch.targets": Fact(targets, "files")})
+    found = finding(run({"*/copy/*": CRASHED_IN_HIP}, machine=machine), "rung-copy")
+    ruled_out = "not arch-not-in-wheel: the installed PyTorch holds code for the chip that the runtime sees"
+    assert (found.cause, ruled_out in found.evidence) == (cause, targets == ["gfx1010"])
+    if cause == "unknown":
+        assert found.layer == "hip"

@@ -98,8 +98,30 @@ def test_capi_alone_recommends_a_setting():
 def test_capi_alone_with_batch_norm_broken_trains_nowhere():
     recommendation = recommend(by_capi(run(), {"/batch-norm/": STATUS}, alone=True))
     assert recommendation.verdict == "none"
-    assert "batch norm did not hold in MIOpen itself under any of 3 setting(s)" in recommendation.sentence
+    assert "convolution held in MIOpen itself under 3 of 3 setting(s)" in recommendation.sentence
+    assert ", but batch norm did not." in recommendation.sentence
     assert recommendation.per["float32/inference"]["verdict"] == "native"
+
+
+def test_capi_alone_names_the_settings_under_which_convolution_holds():
+    changes = {"/batch-norm/": STATUS, "/default/convolution/": STATUS}
+    told = recommend(by_capi(run(), changes, alone=True)).sentence
+    assert "convolution held in MIOpen itself under 2 of 3 setting(s) (gemm-only, naive-only)" in told
+
+
+def test_capi_alone_with_every_kernel_broken_blames_none_that_was_not_asked():
+    blocked = {f"/{check}/": {"state": "blocked"} for check in ("gemm", "convolution", "batch-norm")}
+    crash = {"state": "crash", "evidence": ("the process ended with SIGABRT",)}
+    machine = card("gfx1010", "gfx1100")
+    facts = {**machine.facts, "rocblas.targets": Fact(["gfx900", "gfx1010"], "file names")}
+    results = run(machine=dataclasses.replace(machine, facts=facts))
+    told = recommend(by_capi(results, {**blocked, "/elementwise/": crash}, alone=True))
+    assert "float32 convolution was not asked, since what it stands on fails" in told.sentence
+    assert "/capi/default/elementwise/float32: crash" in told.sentence
+    assert "batch norm" not in told.sentence
+    [away] = told.advice
+    assert "`unset HSA_OVERRIDE_GFX_VERSION`" in away["text"]
+    assert "rocBLAS holds code for gfx1010 itself" in away["text"]
 
 
 def test_capi_alone_with_everything_broken_names_what_a_torch_can_add():

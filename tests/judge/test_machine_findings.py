@@ -121,6 +121,34 @@ def test_a_torch_without_code_for_the_chip():
     assert found(POSING, **lists).keys() == {"isa-mismatch-0"}
 
 
+UNSET = "Run `unset HSA_OVERRIDE_GFX_VERSION` and try again: the installed"
+
+
+@pytest.mark.parametrize(
+    ("facts", "holding"),
+    [
+        ({"torch__targets": ["gfx1010"]}, "PyTorch holds"),
+        ({"torch__targets": ["gfx1010:xnack-"], "rocblas__targets": ["gfx1010"]}, "PyTorch and rocBLAS hold"),
+        ({"torch__targets": None, "rocblas__targets": ["gfx900", "gfx1010"]}, "rocBLAS holds"),
+        ({"torch__targets": ["gfx1010"], "rocblas__targets": ["gfx1030"]}, None),
+        ({"torch__targets": ["gfx1030"], "rocblas__targets": ["gfx1010", "gfx1030"]}, None),
+        ({}, None),
+    ],
+)
+def test_an_override_that_what_is_installed_does_not_need_is_to_be_taken_away(facts, holding):
+    finding = found(POSING, variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, **facts)["isa-mismatch-0"]
+    told = f"{UNSET} {holding} code for gfx1010 itself."
+    assert (finding.advice == told) is (holding is not None)
+    assert (UNSET in finding.advice) is (holding is not None)
+    sources = [line for line in finding.evidence if ".targets: " in line]
+    assert bool(sources) is (holding is not None)
+
+
+def test_nor_is_another_wheel_looked_for_where_the_override_hides_the_code():
+    finding = found(POSING, torch__targets=["gfx1010"])["torch-lacks-gfx1030"]
+    assert finding.advice.startswith(UNSET)
+
+
 @pytest.mark.parametrize("targets", [["gfx1010:xnack-"], ["gfx10-1-generic"], ["gfx101x"]])
 def test_code_for_an_isa_under_other_names(targets):
     assert found(CARD, torch__targets=targets, rocblas__targets=targets, kfd__device="present") == {}

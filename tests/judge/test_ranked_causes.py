@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rocmprobe.causes import SITUATIONS, causes, layers
 from rocmprobe.judge.explain import Explanation, explain
 from rocmprobe.judge.log_facts import Facts, facts_in, together
-from rocmprobe.judge.signatures import KINDS, calibration, rules, signatures
+from rocmprobe.judge.signatures import KINDS, calibration, excluded, rules, signatures
 from rocmprobe.judge.situations import KNOWN_WORDS
 from rocmprobe.log import of_text
 
@@ -54,6 +54,29 @@ WORKSPACE = (
     "workspace required: 1228800, provided ptr: 0 size: 0"
 )
 NO_HEADER = "/tmp/comgr-1f/include/data_type.hpp:14:10: fatal error: 'limits' file not found"
+
+
+#: What MIOpen printed on a machine whose package keeps it from compiling; names of folders are our own.
+NO_COMPILER = (
+    "sh: 1: /build/miopen/build/clang-21: not found\n"
+    "MIOpen(HIP): Error [EvaluateInvokers] src/hipoc/hipoc_program.cpp:257: Cant find file: "
+    "/tmp/miopen-MIOpenIm2d2Col.cl-aa01/MIOpenIm2d2Col.cl.o\n"
+    "RuntimeError: miopenStatusUnknownError"
+)
+MATH_H = (
+    "/usr/lib/gcc/x86_64-linux-gnu/14/../include/c++/14/cmath:55:15: fatal error: 'math.h' file not found"
+)
+FAILED_COMMAND = (
+    "MIOpen Error: src/hip/hip_build_utils.cpp:186: Failed cmd: '/usr/bin/clang++', args: ' -x hip "
+    "-isystem /usr/include --hip-link naive_conv.cpp -o /tmp/miopen-naive_conv.cpp-7cce/naive_conv.cpp.o'"
+)
+NO_SOURCE = (
+    "MIOpen Error: src/kernel.cpp:63: Failed to load kernel source: Conv_Winograd_v30_3_1_fp32_f2x3_stride1.s"
+)
+NO_TARGET = "/tmp/miopen-x/include/utility/config.hpp:21:2: error: Need to define (only) one GPU target"
+NO_LLVM = (
+    "error: unable to create target: 'Unable to find target for this triple (no targets are registered)'"
+)
 
 
 def answer(text: str, facts: Facts = NOTHING) -> Explanation:
@@ -100,6 +123,23 @@ class TestTheSameTextHasOtherCauses:
             ("Segmentation fault (core dumped)", NAVI10, "arch-not-in-wheel"),
             ("Segmentation fault (core dumped)", AS_GFX1030, "override-isa-mismatch"),
             (NO_HEADER, NOTHING, "jit-missing-host-headers"),
+            (NO_COMPILER, NOTHING, "jit-compiler-missing"),
+            (NO_COMPILER.split("\n", maxsplit=1)[0], NAVI10, "jit-compiler-missing"),
+            ("/bin/sh: 1: hipcc: not found\nninja: build stopped: subcommand failed.", NOTHING,
+             "source-build-failure"),
+            (f"{MATH_H}\n{FAILED_COMMAND}", NAVI10, "jit-header-conflict"),
+            (MATH_H.replace("math.h", "cstdlib") + f"\n{FAILED_COMMAND}", NAVI10, "jit-missing-host-headers"),
+            (f"{MATH_H}\n{FAILED_COMMAND.replace('/usr/include ', '/usr/include/hip ')}", NAVI10,
+             "jit-missing-host-headers"),
+            (NO_SOURCE, NAVI10, "miopen-kernel-source-missing"),
+            (f"{NO_SOURCE}\nRuntimeError: miopenStatusUnknownError", NAVI10, "miopen-kernel-source-missing"),
+            (NO_TARGET, NOTHING, "miopen-kernel-compile-failure"),
+            (f"{NO_TARGET}\n1 error generated when compiling for gfx1010.", NAVI10,
+             "miopen-kernel-compile-failure"),
+            (f"[7/90] Building CXX object\n{NO_TARGET}\nninja: build stopped.", NOTHING,
+             "source-build-failure"),
+            (f"{NO_LLVM}\nMIOpen Error: Code object build failed. Source: naive_conv.cpp", NAVI10,
+             "llvm-library-clash"),
             ("main.cpp:14:10: fatal error: 'limits' file not found\nninja: build stopped.", NOTHING,
              "source-build-failure"),
         ],
@@ -169,6 +209,46 @@ class TestWhatIsSaid:
             assert cause.verify
 
 
+class TestWhatIsInstalledSettles:
+    HELD = Facts(true_gfx="gfx1010", torch="2.6.0", torch_targets="gfx1010")
+
+    def test_a_torch_that_holds_the_chip_lacks_no_code_for_it(self):
+        found = answer(f"Segmentation fault\nlibamdhip64.so.6\n{NO_FUNCTION}", self.HELD)
+        assert "arch-not-in-wheel" not in {each.cause for each in found.causes}
+        assert found.causes[0].cause == "arch-not-in-rocm-lib"
+        assert "Not arch-not-in-wheel: the installed PyTorch holds code for the chip" in found.note
+
+    def test_one_that_lacks_it_is_at_fault(self):
+        facts = Facts(true_gfx="gfx1030", torch="2.6.0", torch_targets="gfx900,gfx1010")
+        assert best(NO_FUNCTION, facts) == "arch-not-in-wheel"
+        assert best("Segmentation fault", facts) == "arch-not-in-wheel"
+
+    def test_an_override_that_hides_the_code_is_to_be_taken_away(self):
+        env = {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
+        facts = Facts(true_gfx="gfx1010", torch="2.6.0", torch_targets="gfx1010", env=env)
+        first = answer(NO_FUNCTION, facts).causes[0]
+        assert first.advice.startswith("Run `unset HSA_OVERRIDE_GFX_VERSION`")
+        without = answer(NO_FUNCTION, Facts(true_gfx="gfx1010", torch="2.6.0", env=env)).causes[0]
+        assert not without.advice.startswith("Run `unset")
+
+
+class TestACureFitsItsCause:
+    def first(self, text: str) -> str:
+        return answer(text, NAVI10).causes[0].advice
+
+    def test_a_missing_compiler_is_put_where_it_is_looked_for(self):
+        assert "ln -s" in self.first(NO_COMPILER)
+        assert "row_bcast" not in self.first(NO_COMPILER)
+
+    def test_a_folder_in_the_wrong_order_is_taken_out(self):
+        advice = self.first(f"{MATH_H}\n{FAILED_COMMAND}")
+        assert "CCC_OVERRIDE_OPTIONS='# x-isystem x/usr/include'" in advice
+        assert "apt install" not in advice
+
+    def test_a_source_that_the_package_lacks_is_not_cured_by_another_switch(self):
+        assert "MIOPEN_DEBUG_GCN_ASM_KERNELS=0 did not help" in self.first(NO_SOURCE)
+
+
 class TestTheTables:
     def test_words_are_known(self):
         names = {row.name for row in signatures()}
@@ -187,6 +267,13 @@ class TestTheTables:
             assert signature.kind in KINDS
             assert signature.layer in {None, *(row.name for row in layers())}
             assert (signature.kind != "remark") or not signature.points
+
+    def test_what_is_ruled_out_is_of_the_vocabulary(self):
+        names = {row.name for row in signatures()}
+        for row in excluded():
+            assert row.cause in {each.name for each in causes()}
+            assert {re.sub("^not-", "", word) for word in row.when} <= names | set(KINDS) | KNOWN_WORDS
+            assert row.says and row.source  # noqa: PT018
 
     def test_every_cause_that_a_log_can_tell_has_a_signature_or_a_rule(self):
         told = {

@@ -449,3 +449,19 @@ def test_what_is_verified_is_the_dtype_that_is_recommended():
     assert holds({})
     assert holds({f"default/convolution/{FP32}/*": "wrong"})
     assert not holds({f"default/convolution/{synthetic.FP16}/*": "wrong"})
+
+
+@pytest.mark.parametrize("half", ["pass", "wrong", "blocked"])
+@pytest.mark.parametrize("state", ["wrong", "error"])
+def test_bfloat16_is_named_whatever_float16_came_to(half, state):
+    results = run({f"*/convolution/{synthetic.FP16}/*": half})
+    brain = tuple(
+        dataclasses.replace(
+            each, id=each.id.replace("fp16", "bf16"), dtype="bfloat16", state=state,
+            problem=str(each.problem).replace("fp16", "bf16"),
+        )
+        for each in results.outcomes
+        if (each.check, each.dtype) == ("convolution", "float16")
+    )  # fmt: skip
+    told = recommend(dataclasses.replace(results, outcomes=(*results.outcomes, *brain))).sentence
+    assert "No configuration was found right for bfloat16." in told

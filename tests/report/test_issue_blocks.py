@@ -39,6 +39,14 @@ def test_the_fields_of_the_form_in_its_order(tracker: str) -> None:
     assert headings(issue_block(sample.rdna1(), tracker)) == FIELDS[tracker]
 
 
+def test_the_name_of_a_processor_stays_in_one_piece() -> None:
+    results = with_facts(sample.rdna1(), cpu__name="Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz (@octocat)")
+    told = sections(issue_block(results, "rocm"))["CPU"]
+    assert "Intel(R) Core(TM) i7-8700 CPU" in told
+    assert "`Intel" not in told
+    assert "(`@octocat`)" in told
+
+
 @pytest.mark.parametrize("tracker", TRACKERS)
 def test_first_what_fails_then_what_was_expected(tracker: str) -> None:
     block = issue_block(sample.rdna1(), tracker)

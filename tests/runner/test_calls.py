@@ -72,6 +72,26 @@ def test_a_call_that_hangs_is_named(place, tmp_path, monkeypatch):
     assert outcome.calls[-1] == "miopenCreate: did not return"
 
 
+def test_of_a_failure_the_calls_of_the_last_try_are_kept_and_the_phase_in_which_it_fell(
+    place, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("LD_LIBRARY_PATH", place.folder)
+    monkeypatch.setenv("LC_STAND_IN_FAULTS", "miopenBatchNormalizationForwardTraining=status:7")
+    target = Target("cuda:0", "miopen", None, ("capi",), place)
+    settings = {setting.name: setting for setting in settings_for("miopen", "default", drivers=["capi"])}
+    budgets = Budgets(start=60, first_call=60, steady=60, teardown=10, measure=0.1)
+    trials = Trials({"cuda:0": target}, {"cuda:0": settings}, budgets, None, Journal(tmp_path, True))
+    try:
+        outcome = trials.outcome(Case("cuda:0", "capi", "default", "batch-norm", "float32"))
+    finally:
+        trials.close(at_once=True)
+    assert (outcome.state, len(outcome.attempts), outcome.phase) == ("error", 3, "first-call")
+    failed = "miopenBatchNormalizationForwardTraining: miopenStatusUnknownError (7)"
+    assert outcome.calls.count(failed) == 1
+    # The canary's copy, after the try, is not of it.
+    assert outcome.calls[-1].startswith("miopenDestroyTensorDescriptor")
+
+
 class TestAskingHip:
     def test_what_it_says(self, place):
         answer = libraries.ask_hip(place)

@@ -246,6 +246,9 @@ class TestHealthy:
         assert {outcome.evidence[0] for outcome in swept} == {
             "default is right here: no solver needs to be found out"
         }
+        told = [line for line in made.ended.stdout.splitlines() if line.startswith("[skipped]")]
+        assert any(f"{len(swept)} questions of solver  default is right here" in line for line in told)
+        assert len(told) <= 2
         cured = made.of("no-faulty-solvers")
         assert (cured.state, cured.evidence[0]) == (
             "skipped", "default is right: no solver needs to be switched off",

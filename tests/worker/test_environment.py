@@ -78,6 +78,17 @@ def test_the_user_s_variables_do_not_reach_a_child_but_the_override_does(tmp_pat
     }
 
 
+def test_where_compilers_are_and_what_is_loaded_first_reaches_every_child(tmp_path: Path) -> None:
+    user = {
+        "MIOPEN_EXPERIMENTAL_GCN_ASM_PATH": "/usr/bin/clang-21", "HIP_CLANG_PATH": "/usr/lib/llvm-21/bin",
+        "HIP_DEVICE_LIB_PATH": "/usr/lib/amdgcn/bitcode", "CCC_OVERRIDE_OPTIONS": "# x-isystem x/usr/include",
+        "ROCM_PATH": "/opt/rocm", "LD_PRELOAD": "/usr/lib/libcard.so",
+    }  # fmt: skip
+    given = environment(setting("default"), tmp_path, {}, {**user, "MIOPEN_DEBUG_CONV_FFT": "0"})
+    assert {name: given.get(name) for name in user} == user
+    assert "MIOPEN_DEBUG_CONV_FFT" not in given
+
+
 @pytest.mark.usefixtures("junk")
 def test_as_found_keeps_them(tmp_path: Path) -> None:
     as_found = setting("as-found")
