@@ -83,6 +83,7 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
         redact=redact,
         driver=driver_of(expected),
         libraries=options["libraries"],
+        note=options["note"],
     )
 
 

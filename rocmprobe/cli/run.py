@@ -52,6 +52,9 @@ from rocmprobe.runner.signals import ending_in_order, held
     metavar="TEXT",
     help="Time of a training: 'images=N epochs=N batch=N' (docs/models.md).",
 )
+@click.option(
+    "--note", default="", metavar="TEXT", help="Words for the readers of the report, above its verdict."
+)
 @click.option("--only", multiple=True, metavar="ID", help="Only these checks, or case ids by pattern.")
 @click.option("--skip", multiple=True, metavar="ID", help="Leave these out.")
 @click.option(

@@ -28,7 +28,7 @@ class Banner:
 def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
     """Warnings, gravest first."""
     return [
-        *_simulated(results), *_partial(results), *_overridden(results.machine),
+        *_simulated(results), *_partial(results), *_noted(results), *_overridden(results.machine),
         *_dirty(results.machine), *_busy(results.machine.gpus), *_probe_errors(results), *_shortened(fit),
     ]  # fmt: skip
 
@@ -49,6 +49,12 @@ def _partial(results: Results) -> Iterator[Banner]:
             f"Continue it with `{resume(results)}`."
         )
         yield Banner("partial", "Partial run", body)
+
+
+def _noted(results: Results) -> Iterator[Banner]:
+    note = str(results.options.get("note") or "")
+    if note:
+        yield Banner("note", "Note", note)
 
 
 def _overridden(machine: Machine) -> Iterator[Banner]:

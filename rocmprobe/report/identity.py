@@ -8,6 +8,10 @@ from typing import Any
 from rocmprobe.model import Gpu, Machine, Results
 from rocmprobe.report import text
 
+#: docs/how-it-was-tested.md has the whole of it.
+TRIED_ON = (
+    "rocmprobe itself was tried on an emulated gfx1010, with MIOpen 3.4.0 and 3.5.1; not on AMD hardware."
+)
 #: The identity strip: label, and the facts that may answer, best first.
 _IDENTITY = (
     ("Kernel", ("kernel.release",)),
@@ -44,6 +48,12 @@ def identity(results: Results) -> list[tuple[str, str]]:
         ("rocmprobe", results.rocmprobe),
         ("Run time", text.seconds(run_seconds(results))),
     ]
+
+
+def tried_on(results: Results) -> str:
+    """What rocmprobe itself was tried on, for a report of an AMD GPU; "" for others."""
+    asked = any(target.get("backend") == "miopen" for target in results.options.get("targets") or ())
+    return TRIED_ON if asked and not results.simulated else ""
 
 
 def card(machine: Machine) -> str:

@@ -9,6 +9,7 @@ from typing import Optional
 from rocmprobe.judge.sweep import summary
 from rocmprobe.model import Configuration, Finding, Results
 from rocmprobe.report import changes, matrix, measures, models, shapes_table, text, view
+from rocmprobe.report.identity import tried_on
 from rocmprobe.report.inert import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_WORDS, Look
 
@@ -57,6 +58,7 @@ def verdict(results: Results) -> Iterator[str]:
         ("Cost", recommendation.cost),
         ("Your model", shapes_table.sentence(results)),
         ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
+        ("Tried on", tried_on(results)),
         ("Estimate", models.line(results) if results.estimate else ""),
     )
     yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in told if value)

@@ -13,6 +13,7 @@ from rich.text import Text
 from rocmprobe.judge.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model import Finding, Outcome, Results
 from rocmprobe.report import changes, models, shapes_table, text, view
+from rocmprobe.report.identity import tried_on
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
@@ -48,6 +49,8 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         if recommendation.confidence:
             told = ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))
             console.print(styled(("Confidence: ", "dim"), (told, "")))
+        if tried_on(results):
+            console.print(styled(("Tried on: ", "dim"), (tried_on(results), "")))
         if recommendation.not_covered:
             console.print(styled(("Not covered: ", "dim"), ("; ".join(recommendation.not_covered), "")))
         if recommendation.verify:

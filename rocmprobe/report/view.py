@@ -27,7 +27,7 @@ from rocmprobe.report import (
     validation,
 )  # fmt: skip
 from rocmprobe.report.banners import banners
-from rocmprobe.report.identity import card, identity, poses
+from rocmprobe.report.identity import card, identity, poses, tried_on
 from rocmprobe.report.size import FITS, Fit
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
 from rocmprobe.variables import VARIABLE_NAME
@@ -99,6 +99,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "verdict_tone": VERDICT_TONES[verdict] if recommendation else "fault",
         "sentence": sentence(results),
         "recommendation": recommendation,
+        "tried_on": tried_on(results),
         "blocks": blocks(recommendation.configuration) if recommendation else (),
         "identity": identity(results),
         "causes": findings.by_cause(results.findings),

@@ -13,7 +13,8 @@ from rocmprobe.shapes import Shapes
 @dataclass(frozen=True)
 class RunOptions:
     """Options of ``rocmprobe run`` that decide what is asked of the machine. Where ``shapes`` are given,
-    ``problems`` are theirs. ``estimate`` is a workload in words, or empty."""
+    ``problems`` are theirs. ``estimate`` is a workload in words, or empty; ``note`` is for the readers of the
+    report."""
 
     device: str = "auto"
     level: str = "quick"
@@ -27,6 +28,7 @@ class RunOptions:
     driver: str = "auto"
     libraries: str = ""
     estimate: str = ""
+    note: str = ""
     shapes: Optional[Shapes] = None
 
     def selects(self, case: Case) -> bool:

@@ -1,0 +1,45 @@
+"""What the first screen says besides the verdict: the note of who ran it, and what rocmprobe was tried on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import sample
+from rendering import render
+from runs import SMALL, machine_file, run
+
+from rocmprobe.console import Console
+from rocmprobe.model import Results
+from rocmprobe.report.identity import TRIED_ON
+from rocmprobe.report.markdown import markdown
+from rocmprobe.report.terminal import render_run
+
+NOTE = "an emulated gfx1010, so no time means anything"
+
+
+def shown(results: Results, folder: Path) -> dict[str, str]:
+    console = Console(width=2000)
+    with console.capture() as captured:
+        render_run(results, {}, console)
+    texts = {"html": render(results, folder).html, "md": markdown(results), "terminal": captured.get()}
+    return {form: " ".join(text.split()) for form, text in texts.items()}
+
+
+def test_a_note_stands_in_every_form_of_the_report(tmp_path: Path) -> None:
+    made = run(
+        tmp_path / "out", "--simulate", machine_file(tmp_path / "machine.toml"), "--note", NOTE, *SMALL
+    )
+    assert NOTE in made.ended.stdout.replace("\n", " ")
+    for form, text in shown(made.results, tmp_path / "page").items():
+        assert NOTE in text, form
+
+
+def test_a_report_of_an_amd_gpu_says_what_rocmprobe_was_tried_on(tmp_path: Path) -> None:
+    rdna1 = sample.rdna1()
+    targets = [{"device": "cuda:0", "backend": "miopen"}]
+    real = replace(rdna1, simulated=None, options={**rdna1.options, "targets": targets})
+    told = {form: TRIED_ON in text for form, text in shown(real, tmp_path / "real").items()}
+    assert told == {"html": True, "md": True, "terminal": True}
+    for name, other in (("cpu", sample.healthy_cpu()), ("simulated", replace(real, simulated="somewhere"))):
+        assert not any(TRIED_ON in text for text in shown(other, tmp_path / name).values())
