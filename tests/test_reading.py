@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,22 @@ def test_a_line_without_end_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(reading, "LONGEST_LINE", 10)
     stream = io.BytesIO(b"one\n" + b"x" * 95 + b"\ntwo\nthree45678\n" + b"y" * 20)
     assert list(lines_of(stream)) == [b"one\n", b"two\n"]
+
+
+#: Who takes JSON apart besides: what this program wrote a moment ago, or programs without this package.
+_OWN = re.compile(r"^(worker|launch/inside|bypass|report/(replay|pytest_html_page)\.py|reading\.py)")
+
+
+def test_nobody_else_reads_json_or_toml_from_outside() -> None:
+    package = Path(reading.__file__).parent
+    found = []
+    for path in package.rglob("*.py"):
+        name, content = path.relative_to(package).as_posix(), path.read_text("utf-8")
+        if not _OWN.match(name):
+            found += [(name, line) for line in content.splitlines() if re.search(r"json\.loads?\(", line)]
+            # The tables of the package.
+            found += [(name, "tomllib")] if "tomllib.load" in content and "resources" not in content else []
+    assert found == []
 
 
 HARMFUL = "\x1b]8;;http://a.example\x07link\x1b[31m\x00\x9b1m\u202egpj\u2066\ud800 end\r\nnext"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Optional
@@ -48,9 +49,11 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
         say_json({**told, "redacted": {} if no_redact else census(told)})
     else:
         from rocmprobe.console import Console
+        from rocmprobe.github_job import no_commands
         from rocmprobe.report.glance import render_machine
 
-        render_machine(machine, findings, Console())
+        with no_commands(os.environ):
+            render_machine(machine, findings, Console())
     return OK if machine.amd_gpus else NOTHING
 
 

@@ -143,9 +143,9 @@ class Tree:
 
 
 def number(text: Optional[str]) -> Optional[int]:
-    """A non-negative decimal or 0x number, None for anything else."""
+    """A non-negative decimal or 0x number of at most 64 bits, None for anything else."""
     try:
         value = int((text or "").strip(), 0)
     except ValueError:
         return None
-    return value if value >= 0 else None
+    return value if 0 <= value < 2**64 else None

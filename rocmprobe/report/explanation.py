@@ -19,6 +19,8 @@ _WORDS = ((0.9, "very likely"), (0.7, "likely"), (0.4, "possible"), (0.0, "a gue
 _WORTH_ADVICE = 0.1
 #: Longer lines of a log are cut here; the JSON has them whole.
 _LONGEST = 300
+#: So are longer facts.
+_LONGEST_FACT = 2000
 
 
 def render_explanation(explanation: Explanation, console: Console) -> None:
@@ -61,7 +63,7 @@ def _print_list(label: str, lines: Iterable[str], console: Console) -> None:
 
 
 def _print_facts(facts: Facts, console: Console) -> None:
-    told = {name: text.show(value) for name, value in known(facts).items()}
+    told = {name: text.one_line(text.show(value), _LONGEST_FACT) for name, value in known(facts).items()}
     listed = "; ".join(f"{name} {value}" for name, value in told.items())
     console.print(_labelled("Known", listed or "nothing but the log; --fact says more"))
 

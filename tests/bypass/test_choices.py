@@ -220,6 +220,7 @@ def test_deterministic_mode_measures_nothing_and_takes_no_notice_of_what_was_mea
         b"[]\n",
         b'{"version": 0, "device": "x", "torch": "1", "problem": "p", "algorithm": "mec"}\n',
         b'{"version": 1, "dev',
+        b"[" * 100_000,
     ],
 )
 def test_a_file_that_is_damaged_or_of_others_is_warned_of_once(plans, content):

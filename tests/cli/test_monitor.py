@@ -11,11 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from runs import environment, rocmprobe, wait_until
 
+from rocmprobe.cli import main
 from rocmprobe.detect import telemetry as sensing
 from rocmprobe.model import BadInput
 from rocmprobe.monitor import monitor
+from rocmprobe.plain_text import is_plain
 from rocmprobe.runner.locks import DeviceLock
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"
@@ -136,3 +139,30 @@ def test_what_it_refuses(root: Path, tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (3, "", 1)
     assert "no AMD GPU" in ended.stderr
     assert other.read_text() == "mine\n"
+
+
+HOSTILE = "G\x1b]8;;http://a.example\x07l\x1b[31m\x9b\u202e [bold]b[/bold]\n::error::told\n" + "9" * 5000
+
+
+def test_a_hostile_tree_sends_nothing_to_a_terminal(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (f"{DEVICE}/product_name", f"{DEVICE}/unique_id", f"{HWMON}/name", "etc/os-release"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(HOSTILE)
+    (root / HWMON / "temp2_crit").write_text("1" + "0" * 400)
+    (root / "proc/sys/kernel").mkdir(parents=True)
+    (root / "proc/sys/kernel/osrelease").write_text(HOSTILE)
+    file = tmp_path / "out.csv"
+    monitor(root, file, interval=0.01, times=1)
+    monitor(root, None, interval=0.01, times=1)
+    printed = capsys.readouterr()
+    assert "junction 104 °C" in printed.out
+    assert printed.err == ""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = CliRunner().invoke(main, ["detect", "--root", str(root)])
+    assert done.exit_code == 0
+    assert "told" in done.output
+    assert done.output.startswith("::stop-commands::")
+    for text in (printed.out, file.read_text(), done.output):
+        assert is_plain(text)

@@ -1,0 +1,275 @@
+"""The results of a real run with foreign text in every field, wrong types, missing keys and numbers that are
+none, through every command that reads them: nothing runs, nothing reaches a terminal raw, and what is refused
+is one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rendering import render
+from runs import PROBLEM, machine_file, run
+
+from rocmprobe.cli import main
+from rocmprobe.launch import command
+from rocmprobe.model import read_results
+from rocmprobe.plain_text import is_plain
+
+HOSTILE = (
+    "<script>alert(1)</script></script></style></textarea>--><img src=x onerror=alert(2)>'\"`{{7*7}}${7*7} "
+    "javascript:alert(3) <a href=javascript:alert(4)>x</a> \x1b[31mred\x1b]8;;http://a.example\x07l\x1b]8;;"
+    "\x07\n::error::told\n  ::warning::told\n##[error]told\n```\n~~~\n\n# h\n\x00\x07\x7f\x9b2J\ud800\udc80"
+    "\ufffe\u202egpj\u2066\u200f @octocat #1 [bold]b[/bold] [link=http://a.example]l[/link] $(id) %s"
+)
+#: Words that decide what a field means; anything else there is refused, as the test of wrong types shows.
+_WORDS = ("state", "rung", "direction", "severity", "verdict", "level", "purpose", "driver", "find_db",
+          "confidence_level", "dtype", "check")  # fmt: skip
+NAME = "default"
+NAMES = ("md", "issue", "issue for pytorch", "compare", "compare as JSON", "explain", "facts", "repro", "env",
+         "exec")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run in which MIOpen fails."""
+    folder = tmp_path_factory.mktemp("made")
+    machine = machine_file(folder / "machine.toml", {"library": "miopen", "effect": "raise"})
+    done = run(folder / "run", "--simulate", machine, "--only", "convolution", "--only", "copy", "--settings",
+               "vendor-off", "--problem", PROBLEM, "--purpose", "inference")  # fmt: skip
+    assert done.ended.returncode in (0, 1), done.ended.stderr
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def results(made: Path) -> Any:
+    return json.loads((made / "results.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def asked(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What every command says of some data as results: pairs of its words and how it ended."""
+    monkeypatch.setattr(command, "become", lambda *_: None)
+    good, path = made / "results.json", tmp_path / "results.json"
+    case = json.loads(good.read_text("utf-8"))["outcomes"][-1]["id"]
+    forms: dict[str, tuple[object, ...]] = {
+        "md": ("report", path, "--format", "md"), "issue": ("report", path, "--format", "issue"),
+        "issue for pytorch": ("report", path, "--format", "issue", "--for", "pytorch"),
+        "compare": ("compare", good, path), "compare as JSON": ("compare", path, good, "--json"),
+        "explain": ("explain", path), "explain as JSON": ("explain", path, "--json"),
+        "facts": ("explain", good, "--facts", path), "env": ("env", path),
+        "env for fish": ("env", path, "--shell", "fish"),
+        "exec": ("exec", "--profile", path, "--", "python", "-c", "1"), "repro": ("repro", path, case),
+    }  # fmt: skip
+
+    def ask(data: Any, *wanted: str) -> Iterator[tuple[str, Result]]:
+        path.write_text(data if isinstance(data, str) else json.dumps(data))
+        for name in wanted or forms:
+            yield name, CliRunner().invoke(main, [str(word) for word in forms[name]])
+
+    return ask
+
+
+def check(name: str, done: Result, where: object) -> None:
+    told = (name, where, done.output[-2000:])
+    assert done.exit_code in (0, 1, 2), told
+    assert is_plain(done.output), told
+    if done.exit_code == 2:
+        assert done.output.startswith("rocmprobe: "), told
+        assert done.output.count("\n") == 1, told
+        assert len(done.output) < 2100, told
+
+
+Place = tuple[Any, ...]
+
+
+def places(data: Any, place: Place = ()) -> Iterator[Place]:
+    """Every value; of a list the first and the last element stand for all."""
+    if place:
+        yield place
+    if isinstance(data, dict):
+        for key, inner in data.items():
+            yield from places(inner, (*place, key))
+    elif isinstance(data, list):
+        for number in {0, len(data) - 1} if data else ():
+            yield from places(data[number], (*place, number))
+
+
+def distinct(data: Any) -> list[Place]:
+    """One of all places that differ in numbers of elements, or in names of facts and timings, only."""
+    free = ("facts", "variables", "timings", "numerics", "memory", "env", "torch", "conditions", "mapped")
+    found: dict[Place, Place] = {}
+    for place in places(data):
+        kind = tuple(
+            "*" if isinstance(step, int) or (before in free) else step
+            for before, step in zip((None, *place), place)
+        )
+        found.setdefault(kind, place)
+    return list(found.values())
+
+
+def at(data: Any, place: Place) -> Any:
+    for step in place:
+        data = data[step]
+    return data
+
+
+def changed(data: Any, place: Place, value: Any) -> Any:
+    data = copy.deepcopy(data)
+    at(data, place[:-1])[place[-1]] = value
+    return data
+
+
+def spoiled(data: Any, added: str = HOSTILE, key: str = "") -> Any:
+    """``data`` with ``added`` to every free string, and to the names of facts and the like."""
+    if isinstance(data, dict):
+        more = dict(zip([added], data.values())) if key in ("facts", "variables") else {}
+        return {**{name: spoiled(value, added, name) for name, value in data.items()}, **more}
+    if isinstance(data, list):
+        return [spoiled(each, added, key) for each in data]
+    # The names keep the parts of the page alive that look for them.
+    return data + added if isinstance(data, str) and key not in _WORDS and data != NAME else data
+
+
+def test_every_string_alone(results: Any, asked: Any) -> None:
+    strings = [place for place in distinct(results) if isinstance(at(results, place), str)]
+    assert len(strings) > 60
+    for number, place in enumerate(strings):
+        spoilt = changed(results, place, at(results, place) + HOSTILE)
+        # Each field meets two commands, and each command fields of every part.
+        for name, done in asked(spoilt, *NAMES[number % 5 :: 5]):
+            check(name, done, place)
+
+
+def test_all_strings_at_once(results: Any, asked: Any) -> None:
+    ends = {}
+    for name, done in asked(spoiled(results)):
+        check(name, done, "all")
+        ends[name] = done.exit_code
+    # Of a configuration that is none no shell is told; what a report says of it is inert.
+    assert ends["env"] == ends["env for fish"] == 2
+    assert {ends[name] for name in ("md", "issue", "explain", "facts")} == {0}
+
+
+@pytest.mark.parametrize("value", ["\x00", "\ud800", "", "x" * 10**6], ids=["NUL", "half", "empty", "long"])
+def test_strings_of_one_kind(results: Any, asked: Any, value: str) -> None:
+    places = (
+        ("machine", "gpus", 0, "name", "value"), ("outcomes", -1, "evidence"), ("trials", 0, "log"),
+        ("recommendation", "sentence"), ("recommendation", "configuration", "code"), ("started",),
+    )  # fmt: skip
+    data = results
+    for place in places:
+        data = changed(data, place, [value] if place[-1] == "evidence" else value)
+    for name, done in asked(data):
+        check(name, done, value[:10])
+        assert len(done.output) < 200_000 or "JSON" in name, name
+
+
+def test_wrong_types_and_missing_keys(results: Any, asked: Any) -> None:
+    odd = (None, True, 7, -1, 0.5, 1e308, 2**63, "text", [], {}, [HOSTILE], {HOSTILE: HOSTILE})
+    for number, place in enumerate(distinct(results)):
+        spoilt = changed(results, place, odd[number % len(odd)])
+        if number % 3 == 0 and isinstance(place[-1], str):
+            spoilt = copy.deepcopy(results)
+            del at(spoilt, place[:-1])[place[-1]]
+        for name, done in asked(spoilt, NAMES[number % len(NAMES)]):
+            check(name, done, place)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "1" + "0" * 400, "1" + "0" * 9999, "1e308"])
+def test_numbers_that_nobody_can_compute_with(results: Any, asked: Any, number: str) -> None:
+    data = changed(results, ("outcomes", -1, "timings"), {"fwd": "NUMBER", "first_call": "NUMBER"})
+    data = changed(data, ("trials", 0, "seconds"), "NUMBER")
+    data["options"]["shapes"] = {
+        "problems": [{"problem": PROBLEM, "counts": {"fwd": 1}, "step_counts": {"fwd": 1}}], "torch": [],
+        "steps": {"made": 1, "alike": 1, "device": "cpu", "threads": 1, "seconds": "NUMBER",
+                  "seconds_p10": 0.1, "seconds_p90": 0.1, "rest_seconds": None},
+    }  # fmt: skip
+    for name, done in asked(json.dumps(data).replace('"NUMBER"', number)):
+        check(name, done, number)
+        assert done.exit_code == 2
+
+
+def test_a_github_job_takes_no_line_for_a_command(
+    results: Any, asked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    for name, done in asked(spoiled(results, "\n::error::told\n##[error]told\n")):
+        stopped = ""
+        for line in done.output.splitlines():
+            if line.startswith("::stop-commands::"):
+                stopped = line.rpartition("::")[2]
+            elif line == f"::{stopped}::":
+                stopped = ""
+            elif not stopped:
+                assert not line.lstrip().startswith("::"), (name, line)
+                assert "##[" not in line or name == "repro" or "JSON" in name, (name, line)
+
+
+@pytest.mark.parametrize("bypass_csp", [False, True], ids=["policy", "escaping-alone"])
+def test_a_browser_runs_nothing(results: Any, visit: Any, tmp_path: Path, bypass_csp: bool) -> None:
+    rendered = render(spoiled(results), tmp_path / "page")
+    assert is_plain(rendered.junit.read_text("utf-8"))
+    seen = visit(rendered, bypass_csp=bypass_csp)
+    page = seen.page
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true })")
+    page.click("#show_all_details")
+    assert page.locator("#results-table tbody").count() == len(results["outcomes"])
+    # None but our own, and nothing that would act on a click.
+    assert page.locator("[onerror], [onload], [onclick], [href^=javascript], img[src=x]").count() == 0
+    assert seen.noise == []
+    assert seen.requests == []
+
+
+class TestJournal:
+    @pytest.mark.parametrize(
+        "line",
+        ["[" * 100_000, '{"record": "outcome", "outcome": ' + '{"a": ' * 300 + "1" + "}" * 301,
+         '{"record": "outcome"}', '{"record": ["x"]}', '{"record": "end", "at": "tor', "\x00\x1b[31m", "7",
+         '{"record": "retry", "case": 7}', '{"record": "outcome", "outcome": ' + "9" * 5000 + "}"],
+        ids=["deep", "deep outcome", "no outcome", "no kind", "torn", "control", "number", "no case", "huge"],
+    )  # fmt: skip
+    def test_a_bad_line_is_passed_over(self, made: Path, tmp_path: Path, line: str) -> None:
+        first, *others = (made / "journal.jsonl").read_text("utf-8").splitlines()
+        (tmp_path / "journal.jsonl").write_text("\n".join([first, line, *others, line]) + "\n", "utf-8")
+        target = tmp_path / "out.json"
+        done = CliRunner().invoke(main, ["report", str(tmp_path), "--format", "json", "-o", str(target)])
+        assert (done.exit_code, done.output) == (0, f"{target}\n")
+        assert len(read_results(target).outcomes) == len(read_results(made / "results.json").outcomes)
+
+    @pytest.mark.parametrize(
+        ("place", "value"),
+        [((0, "machine", "gpus"), HOSTILE), ((0, "options", "level"), HOSTILE), ((0, "targets"), [7]),
+         ((0, "settings"), {HOSTILE: 3}), ((0, "simulation"), {}), ((0, "options", "shapes"), 7),
+         ((-1, "outcome", "state"), HOSTILE), ((-1, "outcome", "timings"), [HOSTILE])],
+        ids=["gpus", "level", "targets", "settings", "simulation", "shapes", "state", "timings"],
+    )  # fmt: skip
+    def test_a_record_of_wrong_types_is_one_line(
+        self, made: Path, tmp_path: Path, place: Place, value: Any
+    ) -> None:
+        lines = (made / "journal.jsonl").read_text("utf-8").splitlines()
+        outcomes = [line for line in lines if json.loads(line)["record"] == "outcome"]
+        data = changed([json.loads(line) for line in (lines[0], outcomes[0])], place, value)
+        (tmp_path / "journal.jsonl").write_text("\n".join(map(json.dumps, data)) + "\n")
+        commands: list[list[object]] = [["report", tmp_path, "--format", "md"]]
+        commands.append(["compare", tmp_path, made])
+        for words in commands:
+            done = CliRunner().invoke(main, [str(word) for word in words])
+            check(str(words[0]), done, place)
+            assert done.exit_code == 2
+            assert f"{tmp_path}{os.sep}journal.jsonl: " in done.output
+
+
+def test_the_options_of_results_to_verify_are_checked(results: Any, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    for name, value in (("device", 7), ("problems", None), ("level", "fun"), ("skip", 3), ("simulate", [])):
+        path.write_text(json.dumps(changed(results, ("options", name), value)))
+        done = CliRunner().invoke(main, ["run", "--out", str(tmp_path / "out"), "--verify", str(path)])
+        check("verify", done, name)
+        assert (done.exit_code, f"options/{name}: " in done.output) == (2, True)
+        assert not (tmp_path / "out").exists()
