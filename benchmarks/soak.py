@@ -1,4 +1,4 @@
-"""Does a run survive whatever happens: random faults, and a controller killed at random moments.
+"""Does a run survive whatever happens: random faults, and killed at random moments.
 
 Part one asks simulated machines that crash, hang, exit, raise and lie at random, until ``--trials`` child
 processes have ended; every question must have an outcome of the state its fault asks for. Part two kills
@@ -6,6 +6,8 @@ the controller with SIGKILL at a random moment of a run and takes it up again wi
 times; no outcome that was in the journal may be lost, changed or there twice, and no process may be left::
 
     python benchmarks/soak.py --trials 1000 --kills 200 -o benchmarks/results/soak.json
+
+``benchmarks/soak_machines.py`` kills runs of the simulated machines that rocmprobe comes with.
 """
 
 from __future__ import annotations

@@ -431,7 +431,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[N
         if not written:
             raise
         interrupted = True
-    if interrupted:
+    if interrupted and exitstatus != pytest.ExitCode.INTERRUPTED:
         pytest.exit("interrupted", pytest.ExitCode.INTERRUPTED)
 
 

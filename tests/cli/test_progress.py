@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from runs import PROBLEM, SMALL, environment, machine_file, run
+from runs import PROBLEM, SMALL, environment, machine_file, run, wait_until
 
+from rocmprobe.cases import Case
 from rocmprobe.progress import Progress
-from rocmprobe.runner.journal import NAME, records
+from rocmprobe.runner.journal import NAME, Journal, records
+from rocmprobe.runner.locks import DeviceLock
 from rocmprobe.time_left import TimeLeft
 
 #: The command line with little patience for silence.
@@ -62,6 +66,32 @@ def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(
         ("first-call", 4.0),
         ("first-call", 0),
     }
+
+
+def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    question = Case("cpu", "torch", "default", "copy", "float32")
+    journal = Journal(tmp_path, redact=False)
+    journal.append(
+        "run", options={"level": "quick", "settings": "default"}, settings={"cpu": [{"name": "default"}]},
+        targets=[{"device": "cpu"}],
+    )  # fmt: skip
+    printed = io.StringIO()
+    shown = Progress(Console(file=printed, width=200), tmp_path, silence=0.2)
+    shown.pytest_sessionstart(SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace())))  # type: ignore[arg-type]
+    lock = DeviceLock("cpu", Path("/runs/another"))
+    lock.take(alone=True)
+    journal.intent(question)
+    journal.append("queued", case=question.id, device="cpu", by=[], waited=None)
+    words = f"waiting for run /runs/another (pid {os.getpid()}) on cpu since "
+    assert wait_until(lambda: printed.getvalue().count(words) >= 3, 30)
+    lock.let_go()
+    assert wait_until(lambda: "waiting for another run on cpu\n" in printed.getvalue(), 30)
+    journal.append("queued", case=question.id, device="cpu", by=[], waited=5.0)
+    assert wait_until(lambda: "[running]   default  copy" in printed.getvalue(), 30)
+    shown.pytest_sessionfinish()
 
 
 def estimate(case_ids: list[str], measure: float, workers: int = 1) -> float:
