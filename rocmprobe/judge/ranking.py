@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rocmprobe.judge.comparison import SAME_TIME, Seconds
 from rocmprobe.judge.evidence import NATIVE, Standing, owed_to_the_user, standing, times
 from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.peaks import SAME_MEMORY, peaks
-from rocmprobe.model import VERDICTS, Results, Setting
+from rocmprobe.judge.speed import Speed, speed
+from rocmprobe.model import VERDICTS, Results
 
 #: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
 #: the worst (p90) of a change.
@@ -25,14 +25,15 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
         return found
     for_all = [each for each in right if not owed_to_the_user(each, right)]
     best = _best(results, for_all or right, dtype, purpose)
-    seconds = seconds_of(results, right, dtype, purpose)
-    others = sorted(
-        (each for each in right if each is not best),
-        key=lambda each: (
-            each.setting.verdict == "cpu", not each.stable, seconds.get(each.setting.name, math.inf),
-            _change(each),
-        ),
-    )  # fmt: skip
+    measured = speed(results, [each.setting for each in right], dtype, purpose)
+
+    def order(each: Standing) -> tuple[object, ...]:
+        name = each.setting.name
+        level = measured.level(name, best.setting.name)
+        seconds = 0.0 if level else measured.seconds.get(name, math.inf)
+        return each.setting.verdict == "cpu", not each.stable, not level, seconds, _change(each)
+
+    others = sorted((each for each in right if each is not best), key=order)
     return [best, *others, *(each for each in found if not each.right)]
 
 
@@ -40,8 +41,9 @@ def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> 
     """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Before it comes an override
     that passes the chip off as another, whose kernels may do harm that no question shows. Of two changes the
     stable one comes first. Where some settings were timed and others could not be, one that was timed wins;
-    of those that are as fast, the ones that take as little memory as the least. On a simulated machine native
-    speed is another library's, so there a native setting that is right is not outrun."""
+    of those that no measurement can tell from the fastest, the ones that take as little memory as the least,
+    and of those the smallest change. On a simulated machine native speed is another library's, so there a
+    native setting that is right is not outrun."""
     left = [each for each in right if each.setting.verdict != "cpu"] or right
     left = [each for each in left if OVERRIDE not in each.setting.env] or left
     unchanged = next((each for each in left if each.setting.verdict == "native"), None)
@@ -51,17 +53,23 @@ def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> 
     natives = [each for each in left if each.setting.verdict in NATIVE]
     if results.simulated and natives:
         left = natives
-    seconds = seconds_of(results, left, dtype, purpose)
-    left = [each for each in left if _among_least(each, seconds, SAME_TIME, math.inf)]
+    left = _fastest(left, speed(results, [each.setting for each in left], dtype, purpose))
     memory = peaks(results, [each.setting for each in left], dtype, purpose)
-    left = [each for each in left if _among_least(each, memory, SAME_MEMORY, 0.0)]
+    left = [each for each in left if _takes_little(each, memory)]
     return min(left, key=_change)
 
 
-def _among_least(each: Standing, found: Mapping[str, float], alike: float, unknown: float) -> bool:
-    """Whether a setting is no more than ``alike`` times the least of ``found``; what is not in it counts as
-    ``unknown``."""
-    return not found or found.get(each.setting.name, unknown) <= alike * min(found.values())
+def _fastest(found: list[Standing], measured: Speed) -> list[Standing]:
+    """Those that are level with the one whose time is the shortest; all where none was timed."""
+    if not measured.seconds:
+        return found
+    shortest = min(measured.seconds, key=measured.seconds.__getitem__)
+    return [each for each in found if measured.level(each.setting.name, shortest)]
+
+
+def _takes_little(each: Standing, memory: Mapping[str, float]) -> bool:
+    """Whether a setting takes at most ``SAME_MEMORY`` times the least, or nothing is known of it."""
+    return not memory or memory.get(each.setting.name, 0.0) <= SAME_MEMORY * min(memory.values())
 
 
 def _change_pays(
@@ -78,35 +86,6 @@ def _change_pays(
     if results.simulated or own is None:
         return False
     return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
-
-
-def seconds_of(
-    results: Results, found: list[Standing], dtype: str, purpose: str, quantile: str = ""
-) -> dict[str, float]:
-    """Seconds by setting, of those that are right. Where settings run the very same convolutions, what
-    their times differ by is noise, and the smallest stands for all."""
-    right = [each.setting for each in found if each.right]
-    seconds = times(results, [setting.name for setting in right], dtype, purpose, quantile)
-    alike = {setting.name: _alike(results, setting) for setting in right if setting.name in seconds}
-    return {
-        name: min(seconds[other] for other in alike if alike[other] == kind) for name, kind in alike.items()
-    }
-
-
-def spreads(results: Results, found: list[Standing], dtype: str, purpose: str) -> dict[str, Seconds]:
-    """The same with the spread, of those settings that have one."""
-    median, p10, p90 = (seconds_of(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
-    return {
-        name: Seconds(median[name], p10[name], p90[name]) for name in median if name in p10 and name in p90
-    }
-
-
-def _alike(results: Results, setting: Setting) -> str:
-    """What the convolutions of a setting share with those of another: the bypass is one code, and so is
-    the CPU's library that stands in for a simulated machine's."""
-    if setting.bypass:
-        return "bypass"
-    return "native" if results.simulated and setting.verdict in NATIVE else setting.name
 
 
 def _change(each: Standing) -> tuple[int, int]:

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from rocmprobe.judge.advice import advice
 from rocmprobe.judge.commands import verify
-from rocmprobe.judge.comparison import Seconds, ratio
 from rocmprobe.judge.configuration import configuration
 from rocmprobe.judge.coverage import confidence, confidence_level, not_covered
 from rocmprobe.judge.evidence import Standing, dtypes, of_driver, quoted
 from rocmprobe.judge.peaks import peaks
-from rocmprobe.judge.ranking import ranked, seconds_of, spreads
+from rocmprobe.judge.ranking import ranked
 from rocmprobe.judge.sentence import other_dtypes, sentence
+from rocmprobe.judge.speed import Speed, speed
 from rocmprobe.judge.step_time import shapes_of
 from rocmprobe.model import Configuration, Recommendation, Results
 from rocmprobe.problems import parse_problem
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What the settings that are right take: seconds, those with their spread, and bytes, by setting."""
-
-    seconds: Mapping[str, float]
-    spreads: Mapping[str, Seconds]
-    peaks: Mapping[str, float]
 
 
 def recommend(results: Results) -> Optional[Recommendation]:
@@ -41,11 +31,9 @@ def recommend(results: Results) -> Optional[Recommendation]:
     asked = dtypes_asked(results)
     order = ranked(results, asked[0], purpose)
     best = next((each for each in order if each.right), None)
-    measured = _Measured(
-        seconds_of(results, order, asked[0], purpose),
-        spreads(results, order, asked[0], purpose),
-        peaks(results, [each.setting for each in order if each.right], asked[0], purpose),
-    )
+    right = [each.setting for each in order if each.right]
+    measured = speed(results, right, asked[0], purpose)
+    memory = peaks(results, right, asked[0], purpose)
     verdict = best.setting.verdict if best else "none"
     purposes = ("inference",) if purpose == "inference" else ("training", "inference")
     per = {f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes}
@@ -54,8 +42,8 @@ def recommend(results: Results) -> Optional[Recommendation]:
         sentence=sentence(results, best, order, asked[0]) + other_dtypes(per, asked, purpose),
         configuration=configuration(results, best) if best else Configuration(),
         per=per,
-        alternatives=tuple(_alternative(each, measured) for each in order if each is not best),
-        cost=_cost(results, best, asked[0], measured),
+        alternatives=tuple(_alternative(each, best, measured, memory) for each in order if each is not best),
+        cost=_cost(results, best, asked[0], measured, memory),
         confidence=confidence(results, best),
         confidence_level=confidence_level(results),
         not_covered=not_covered(results, best, asked[0], purpose),
@@ -82,13 +70,18 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
     return {"verdict": best.setting.verdict, "setting": best.setting.name, "env": dict(best.setting.env)}
 
 
-def _alternative(each: Standing, measured: _Measured) -> dict[str, Any]:
+def _alternative(
+    each: Standing, best: Optional[Standing], measured: Speed, memory: Mapping[str, float]
+) -> dict[str, Any]:
+    name = each.setting.name
+    timed = best and best.setting.name in measured.seconds and name in measured.seconds
     return {
-        "setting": each.setting.name,
+        "setting": name,
         "verdict": each.setting.verdict,
         "right": each.right,
-        "seconds": measured.seconds.get(each.setting.name),
-        "peak_bytes": measured.peaks.get(each.setting.name),
+        "seconds": measured.seconds.get(name),
+        "level": measured.level(name, best.setting.name) if best and timed else None,
+        "peak_bytes": memory.get(name),
         "reason": each.setting.reason if each.right else _objection(each),
     }
 
@@ -100,7 +93,9 @@ def _objection(each: Standing) -> str:
     return f"{why} {quoted(each.unproven, 1)[0]}"
 
 
-def _cost(results: Results, best: Optional[Standing], dtype: str, measured: _Measured) -> str:
+def _cost(
+    results: Results, best: Optional[Standing], dtype: str, measured: Speed, memory: Mapping[str, float]
+) -> str:
     """What the choice costs in itself, and its time and memory against those of the other kinds of
     configuration."""
     if best is None:
@@ -109,20 +104,24 @@ def _cost(results: Results, best: Optional[Standing], dtype: str, measured: _Mea
     where = " on the CPU that stands in for the GPU" if results.simulated else ""
     program = f"the {dtype} convolutions of your program"
     over = program if results.options.get("shapes") else "the throughput problems"
-    slower = [
-        f"{_compared(measured, own, name)} that of {verdict}"
+    rivals = [
+        (f"{measured.seconds[own] / measured.seconds[name]:.2f} times that of {verdict}", verdict, name)
         for verdict, name in _rivals(results, best, measured.seconds)
     ]
+    slower = [told for told, _, name in rivals if not measured.level(own, name)]
+    level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
+    if level:
+        slower.append(f"level with that of {' and '.join(level)}: what they differ by is within the noise")
     time = f"its time over {over}{where} is {', '.join(slower)}" if slower else ""
     if own not in measured.seconds:
         time = "speed was not measured"
     larger = [
-        f"{measured.peaks[own] / measured.peaks[name]:.2f} times that of {verdict}"
-        for verdict, name in _rivals(results, best, measured.peaks)
+        f"{memory[own] / memory[name]:.2f} times that of {verdict}"
+        for verdict, name in _rivals(results, best, memory)
     ]
     there = " there" if slower and where else where
-    memory = f"its peak of memory over the memory problems{there} is {', '.join(larger)}" if larger else ""
-    return "; ".join(filter(None, [best.setting.cost, time, memory]))
+    peak = f"its peak of memory over the memory problems{there} is {', '.join(larger)}" if larger else ""
+    return "; ".join(filter(None, [best.setting.cost, time, peak]))
 
 
 def _rivals(results: Results, best: Standing, found: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -134,10 +133,3 @@ def _rivals(results: Results, best: Standing, found: Mapping[str, float]) -> lis
             rival = least.get(setting.verdict, setting.name)
             least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
     return list(least.items()) if best.setting.name in found else []
-
-
-def _compared(measured: _Measured, own: str, other: str) -> str:
-    both = measured.spreads.get(own), measured.spreads.get(other)
-    if both[0] and both[1] and ratio(both[0], both[1]).told == "too noisy":
-        return "too noisy to be told from"
-    return f"{measured.seconds[own] / measured.seconds[other]:.2f} times"

@@ -25,6 +25,8 @@ KINDS = (
 #: Of the problem matrix.
 MATRIX = "conv_transpose3d-fp32-n1-c64-i6x6x6-k32-f2x2x2-s2-bias"
 DEVICES = {"miopen": "cuda:0", "cudnn": "cuda:0", "onednn": "cpu"}
+#: Of each time: so many that its median is sure.
+REPEATS = 100
 STATUS = {
     "state": "error",
     "cause": "miopen-status",
@@ -121,7 +123,9 @@ def run(
             timings = {}
             for key in ("fwd", "fwd_bwd"):
                 low, middle, high = seconds.get(case.setting, (0.9, 1.0, 1.1))
-                timings.update({f"{key}_p10": low, key: middle, f"{key}_p90": high})
+                timings.update(
+                    {f"{key}_p10": low, key: middle, f"{key}_p90": high, f"{key}_repeats": REPEATS}
+                )
             outcome = dataclasses.replace(outcome, timings=timings)
         for pattern, change in changes.items():
             if fnmatchcase(case.id, f"*/torch/{pattern}"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, run
 
 from rocmprobe.judge.recommend import recommend
@@ -110,6 +112,71 @@ class TestMemory:
         assert "its peak of memory over the memory problems is 0.33 times that of vendor-off" in found.cost
         rows = {row["setting"]: row["peak_bytes"] for row in found.alternatives}
         assert (rows["vendor-off"], rows["bypass+vendor-off"], rows["cpu"]) == (300 * MIB, 100 * MIB, None)
+
+
+YARDSTICKS = {"gemm": 0.002, "gemm_flops": 2e8, "copy": 0.007, "copy_bytes": 1e8}
+CHANGES = ("vendor-off", "bypass", "bypass+vendor-off")
+FEW = run(DEAD, wanted=",".join(CHANGES))
+
+
+def measured(results, factors, yardsticks):
+    """Each setting's times, and with ``yardsticks`` what those took beside them, by its factor."""
+    outcomes = []
+    for each in results.outcomes:
+        factor = factors.get(each.setting, 1.0)
+        if each.check == "throughput" and each.timings:
+            amounts = ("_repeats", "_flops", "_bytes")
+            noisy = {**each.timings, **(YARDSTICKS if yardsticks else {})}
+            timings = {name: v if name.endswith(amounts) else v * factor for name, v in noisy.items()}
+            each = dataclasses.replace(each, timings=timings)  # noqa: PLW2901
+        outcomes.append(each)
+    return dataclasses.replace(results, outcomes=tuple(outcomes))
+
+
+def level_with_the_best(results):
+    return {row["setting"] for row in recommend(results).alternatives if row["level"]}
+
+
+class TestLevel:
+    """Of settings that no measurement tells apart the smallest change wins, whatever noise made of them."""
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.lists(st.floats(0.3, 3.0), min_size=3, max_size=3), st.randoms())
+    def test_noise_that_the_yardsticks_show_changes_nothing(self, factors, chance):
+        results = measured(FEW, dict(zip(CHANGES, factors)), yardsticks=True)
+        # A run that was resumed has its outcomes in another order.
+        mixed = chance.sample(results.outcomes, len(results.outcomes))
+        first = results.outcomes[0]
+        for outcomes in (results.outcomes, (first, *(each for each in mixed if each is not first))):
+            found = dataclasses.replace(results, outcomes=tuple(outcomes))
+            assert chosen(found) == "vendor-off"
+            assert level_with_the_best(found) == {"bypass", "bypass+vendor-off"}
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.lists(st.floats(0.8, 1.2), min_size=3, max_size=3))
+    def test_noise_within_the_spread_of_few_repeats_changes_nothing(self, middles):
+        spread = {name: (0.5, middle, 2.0) for name, middle in zip(CHANGES, middles)}
+        results = run(DEAD, wanted=",".join(CHANGES), seconds=spread)
+        few = tuple(
+            dataclasses.replace(each, timings={**each.timings, "fwd_bwd_repeats": 6})
+            if each.check == "throughput" else each
+            for each in results.outcomes
+        )  # fmt: skip
+        assert chosen(dataclasses.replace(results, outcomes=few)) == "vendor-off"
+
+    @pytest.mark.parametrize(("factor", "setting"), [(1.5, "bypass"), (1.05, "vendor-off")])
+    def test_a_difference_that_no_noise_explains_counts(self, factor, setting):
+        results = measured(FEW, {"vendor-off": factor}, yardsticks=False)
+        assert chosen(results) == setting
+        both = {"vendor-off", "bypass"} - {setting}
+        assert (level_with_the_best(results) >= both) == (factor < 1.1)
+
+    def test_it_is_told(self):
+        found = recommend(measured(FEW, {"bypass": 1.3}, yardsticks=True))
+        assert "level with that of bypass: what they differ by is within the noise" in found.cost
+        apart = recommend(measured(FEW, {"vendor-off": 2.0}, yardsticks=False))
+        assert "0.50 times that of vendor-off" in apart.cost
+        assert "level" not in apart.cost
 
 
 def test_of_two_that_are_alike_the_smaller_change():

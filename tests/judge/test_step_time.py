@@ -30,7 +30,8 @@ def times(fwd: float, bwd_data: float, bwd_weights: float) -> dict[str, float]:
     """Means are twice the medians, deciles 0.5 and 4 times: all tell apart."""
     medians = {"fwd": fwd, "bwd_data": bwd_data, "bwd_weights": bwd_weights, "fwd_bwd": 1.0}
     kinds = {"": 1.0, "_mean": 2.0, "_p10": 0.5, "_p90": 4.0}
-    return {
+    repeats = {f"{key}_repeats": synthetic.REPEATS for key in medians}
+    return repeats | {
         f"{key}{kind}": factor * value for key, value in medians.items() for kind, factor in kinds.items()
     }
 

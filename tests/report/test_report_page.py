@@ -28,6 +28,7 @@ from rocmprobe.model import (
     write_results,
 )  # fmt: skip
 from rocmprobe.report import html, junit, view
+from rocmprobe.report.markdown import markdown
 from rocmprobe.report.reported import reported
 from rocmprobe.report.states import LOOKS
 
@@ -347,6 +348,21 @@ def test_a_table_has_no_empty_column() -> None:
     assert view.per_rows(answers).header == ("dtype", "purpose", "verdict", "setting")
     answers["float16/training"] = {"verdict": "native-with-settings", "setting": "a", "env": {"A": "1"}}
     assert [row[-1] for row in view.per_rows(answers).rows] == ["", "A=1"]
+
+
+def test_settings_that_are_level_are_said_to_be(tmp_path: Path) -> None:
+    results = sample.rdna1()
+    assert results.recommendation
+    rows = ({"setting": "bypass", "seconds": 0.2, "level": True}, {"setting": "cpu", "level": False})
+    cost = "its time is level with that of bypass: what they differ by is within the noise"
+    changed = dataclasses.replace(results.recommendation, alternatives=rows, cost=cost)
+    results = dataclasses.replace(results, recommendation=changed)
+    page = render(results, tmp_path).html
+    table = page[page.index('id="h-alternatives"') :]
+    assert "<th" in table
+    assert re.findall(r">(level|yes|no)<", table[: table.index("</table>")]) == ["level", "yes", "no"]
+    for paper in (page, markdown(results)):
+        assert cost in paper
 
 
 def test_plots_say_in_words_what_they_draw(rdna1: Rendered) -> None:
