@@ -1,8 +1,9 @@
 """Short trainings of real models with random weights, each a case with a name, for ``compatibility.py``.
 
-    python benchmarks/real_models.py NAME FILE
+    python benchmarks/real_models.py FILE NAME ...
 
-trains the case on the CPU and writes its losses, and the norm of its first gradient, as JSON.
+trains the cases on the CPU, one after another, and writes for each a line of JSON: its name, its losses with
+the norm of its first gradient behind them, and where the bypass is installed what it counted in this process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import types
 from collections.abc import Iterator
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -322,16 +324,29 @@ def _stand_in_for_torchvision() -> None:
         "", ".datasets", ".models", ".models.feature_extraction", ".ops", ".ops.misc", ".transforms",
         ".transforms.functional", ".utils",
     ):  # fmt: skip
-        sys.modules["torchvision" + name] = _Absent("torchvision" + name)
+        sys.modules["torchvision" + name] = module = _Absent("torchvision" + name)
+        module.__spec__ = ModuleSpec(module.__name__, None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("case", choices=CASES)
     parser.add_argument("file", type=Path)
+    parser.add_argument("cases", nargs="+", choices=CASES, metavar="NAME")
     options = parser.parse_args()
-    torch.manual_seed(0)
-    options.file.write_text(json.dumps(CASES[options.case][0]()), "utf-8")
+    bypass = sys.modules.get("rocmprobe.bypass")
+    with options.file.open("w", encoding="utf-8") as file:
+        for name in options.cases:
+            torch.manual_seed(0)
+            line: dict[str, Any] = {"case": name}
+            if bypass:
+                bypass.reset_status()
+            try:
+                line["losses"] = CASES[name][0]()
+            except Exception as error:
+                line["failed"] = f"{type(error).__name__}: {error}"[:400]
+            if bypass:
+                line["status"] = bypass.status()
+            print(json.dumps(line), file=file, flush=True)
 
 
 if __name__ == "__main__":
