@@ -73,6 +73,24 @@ def test_integers_come_out_as_in_pytorch(name, problem, dtype):
                 assert (mine - theirs).abs().max() <= 1e-4 * theirs.abs().max()
 
 
+@pytest.mark.parametrize(("dtype", "odd"), [(torch.bfloat16, 257), (torch.float16, 2049)])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("name", [name for name, each in ALGORITHMS.items() if each.exact])
+def test_a_bias_is_added_before_the_result_is_rounded(name, transposed, dtype, odd):
+    """Sums that lie halfway between two values of the dtype, and a bias that makes them the upper one."""
+    convolve = F.conv_transpose2d if transposed else F.conv2d
+    # A transposed one of stride 2 has no window with all taps in it.
+    for groups, stride in ((1, 1), (6, 1), (1, 1 if transposed else 2)):
+        input, bias = torch.ones(2, 6, 9, 8, dtype=dtype), torch.ones(6, dtype=dtype)
+        weight = torch.ones(6, 6 // groups, 3, 3, dtype=dtype)
+        weight[0 if transposed and groups == 1 else slice(None), 0, 1, 1] = odd - (9 * 6 // groups - 1)
+        exact = convolve(input.double(), weight.double(), bias.double(), groups=groups, stride=stride)
+        with bypass.enabled("cpu", algorithm=name):
+            output = convolve(input, weight, bias, groups=groups, stride=stride)
+        assert odd + 1 in exact
+        assert torch.equal(output, exact.to(dtype))
+
+
 @pytest.mark.parametrize("name", MADE_FOR)
 def test_it_computes_what_it_is_made_for(name):
     problem, direction = MADE_FOR[name]
