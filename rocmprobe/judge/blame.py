@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
-from rocmprobe.judge.evidence import driver_of
+from rocmprobe import causes
+from rocmprobe.judge.evidence import driver_of, failed
 from rocmprobe.judge.explain import Weighed, ruled_out, scores, weigh
 from rocmprobe.judge.log_facts import Facts
 from rocmprobe.judge.signatures import calibration
@@ -48,6 +49,12 @@ def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]
     return ruled_out(_weighed(results, outcomes))
 
 
+def cure(results: Results, cause: str) -> str:
+    """What to do about ``cause`` on this machine, by all that failed in the run."""
+    broken = failed(results.outcomes)
+    return causes.advice_for(cause, _weighed(results, broken).words, broken[0].native_isa if broken else None)
+
+
 def _weighed(results: Results, outcomes: tuple[Outcome, ...]) -> Weighed:
     facts = Facts()
     if outcomes:
@@ -73,9 +80,9 @@ def blamed(
         return "arch-not-in-rocm-lib", layer
     if named:
         return named[0], named[1] or layer
-    causes = {outcome.cause for outcome in outcomes}
+    kinds = {outcome.cause for outcome in outcomes}
     for cause, told in _BY_CAUSE.items():
-        if causes == {cause}:
+        if kinds == {cause}:
             return told
     if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
         return ("wrong-results-solver" if cured else "wrong-results-unexplained"), layer

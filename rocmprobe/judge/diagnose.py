@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Optional
 
 from rocmprobe.cases import CONVOLUTIONS
-from rocmprobe.judge.blame import blamed, excluded, library, library_layer, rung_layer
+from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
 from rocmprobe.judge.commands import resume
 from rocmprobe.judge.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.drivers import confirmed, disagreement, other_isa, two_copies
@@ -26,6 +27,13 @@ from rocmprobe.judge.sweep import faulty_solvers
 from rocmprobe.judge.telemetry import telemetry_findings
 from rocmprobe.model import WORKING_STATES, Finding, Outcome, Results
 
+#: Causes that the packages of a machine mend, and no setting: compilers, headers and sources of kernels.
+OF_THE_INSTALLATION = frozenset(
+    {
+        "jit-compiler-missing", "jit-header-conflict", "jit-missing-host-headers",
+        "miopen-kernel-source-missing", "llvm-library-clash",
+    }
+)  # fmt: skip
 #: What a rung below convolution carries; copy and elementwise carry everything.
 _CARRIES = {
     "copy": "every rung above stands on it and was not asked",
@@ -49,7 +57,14 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     )  # fmt: skip
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
-    return by_severity([*judged, *found])
+    return by_severity([*(_with_cure(results, finding) for finding in judged), *found])
+
+
+def _with_cure(results: Results, finding: Finding) -> Finding:
+    """Of a fault of the installation, with what mends it: a setting only leads around it."""
+    if finding.cause not in OF_THE_INSTALLATION:
+        return finding
+    return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")
 
 
 def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:

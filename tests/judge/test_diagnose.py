@@ -429,3 +429,17 @@ def test_a_crash_below_everything_is_not_blamed_on_a_torch_that_holds_the_chip(t
     assert (found.cause, ruled_out in found.evidence) == (cause, targets == ["gfx1010"])
     if cause == "unknown":
         assert found.layer == "hip"
+
+
+def test_a_fault_of_the_installation_comes_with_what_mends_it():
+    missing = {
+        **STATUS,
+        "evidence": (
+            "RuntimeError: miopenStatusUnknownError", "sh: 1: /build/miopen/clang-21: not found",
+            "MIOpen Error: src/hipoc/hipoc_program.cpp:257: Cant find file: /tmp/miopen-a/Im2Col.cl.o",
+        ),
+    }  # fmt: skip
+    found = finding(run({**natively(missing), **blocked_by_convolution()}), "native-convolution")
+    assert (found.cause, found.layer) == ("jit-compiler-missing", "miopen-compile")
+    assert "ln -s" in found.advice
+    assert "Until then: Use the recommended configuration" in found.advice
