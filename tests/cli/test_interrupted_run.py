@@ -165,7 +165,8 @@ def test_a_terminal_that_closes_ends_a_run_unless_it_is_to_outlive_it(
 
 def test_such_tests_work_where_pytest_was_started_to_ignore_ctrl_c() -> None:
     """As a CI runner may do, and a script that puts it in the background: children would ignore it, too."""
-    test = f"{CHECKOUT}/tests/cli/test_monitor.py::test_a_file_is_appended_to_until_a_signal_ends_it"
+    name = "test_what_was_recorded_is_kept_however_it_ends[SIGINT of rocmprobe]"
+    test = f"{CHECKOUT}/tests/launch/test_shapes.py::{name}"
     done = subprocess.run(
         [*ignoring(signal.SIGINT), sys.executable, "-m", "pytest", "-p", "no:xdist", "-o", "addopts=", test],
         cwd=CHECKOUT, env=environment(), capture_output=True, text=True, check=False,
