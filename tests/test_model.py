@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 
+import dacite
 import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -272,3 +273,24 @@ class TestWriting:
         write_results(results, path)
         assert path.read_text("utf-8")
         assert read_results(path) == results
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {}, {"timings": {"fwd": 1, "list": [1, {"a": None}]}}, {"attempts": []}, {"calls": ["a", "b"]},
+        {"problem": None}, {"expected": None}, {"unheard_of": 1}, {"state": 1}, {"attempts": [1]},
+        {"timings": []},
+        {"attempts": [{"trial": "t", "state": "pass", "seconds": True}]},
+        {"attempts": [{"trial": "t", "state": "pass", "seconds": 1}]},
+    ],
+)  # fmt: skip
+def test_data_is_built_as_dacite_builds_it(changed):
+    data = {**json.loads(json.dumps(to_json(OUTCOME))), **changed}
+    try:
+        slowly = dacite.from_dict(Outcome, data, dacite.Config(cast=[tuple]))
+    except (dacite.DaciteError, TypeError, ValueError, AttributeError):
+        with pytest.raises(BadInput):
+            from_json(Outcome, data)
+    else:
+        assert repr(from_json(Outcome, data)) == repr(slowly)
