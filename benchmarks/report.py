@@ -1,5 +1,6 @@
-"""How long it takes to render a run of 1545 outcomes, as many as a standard run on a CPU has, and how large
-the page is; beside it a run of as many on a simulated card where convolution fails.
+"""What `rocmprobe report` takes for runs of 100 to 6000 outcomes, and whether that grows in proportion: the
+whole command as a process of its own, and reading, page and JUnit alone. Sizes take turns, so that their
+ratios hold on a machine that does other work, too.
 
     python benchmarks/report.py -o benchmarks/results/report.json
 """
@@ -22,10 +23,11 @@ from typing import Any
 from figures import publish
 
 from rocmprobe.model import Results, read_results, to_json
-from rocmprobe.report import html
+from rocmprobe.report import html, junit
+from rocmprobe.report.reported import reported
 
-OUTCOMES = 1545
-REPEATS = 5
+OUTCOMES = (100, 1000, 3000, 6000)
+ROUNDS = 2
 SOURCES = {
     "CPU": ["--device", "cpu"],
     "simulated RX 5600 XT": ["--simulate", "rdna1-rocm52-conv-dead"],
@@ -41,7 +43,8 @@ def main() -> None:
         folder = Path(name)
         sources = {str(path): path for path in options.results or ()} or _runs(folder)
         figures = {title: measure(path, folder) for title, path in sources.items()}
-    publish({"outcomes": OUTCOMES, "python": platform.python_version(), "runs": figures}, options.output)
+    facts = {"python": platform.python_version(), "load_average": os.getloadavg()[0]}
+    publish({**facts, "rounds": ROUNDS, "runs": figures}, options.output)
 
 
 def _runs(folder: Path) -> dict[str, Path]:
@@ -55,22 +58,45 @@ def _runs(folder: Path) -> dict[str, Path]:
 
 
 def measure(source: Path, folder: Path) -> dict[str, Any]:
-    results = repeated(read_results(source))
-    target, page = folder / "results.json", folder / "report.html"
-    target.write_text(json.dumps(to_json(results)), "utf-8")
-    seconds, cpu = [], []
-    for _ in range(REPEATS):
-        began, worked = time.perf_counter(), _worked()
-        html.write(read_results(target), page)
-        seconds.append(time.perf_counter() - began)
-        cpu.append(_worked() - worked)
-    return {
-        "results_bytes": target.stat().st_size,
-        "page_bytes": page.stat().st_size,
-        "seconds": round(median(seconds), 2),
-        "cpu_seconds": round(median(cpu), 2),
-        "states": _states(results),
-    }
+    """By number of outcomes: seconds of the processor (medians), bytes, and the seconds of an outcome over
+    those of an outcome of the largest run."""
+    own = read_results(source)
+    taken: dict[int, list[dict[str, float]]] = {amount: [] for amount in OUTCOMES}
+    figures: dict[int, dict[str, Any]] = {}
+    for amount in OUTCOMES:
+        results = repeated(own, amount)
+        path = folder / f"results-{amount}.json"
+        path.write_text(json.dumps(to_json(results)), "utf-8")
+        figures[amount] = {"results_bytes": path.stat().st_size, "states": _states(results)}
+    for _ in range(ROUNDS):
+        for amount in OUTCOMES:
+            taken[amount].append(_once(folder / f"results-{amount}.json", folder / f"report-{amount}.html"))
+    for amount, rounds in taken.items():
+        page = folder / f"report-{amount}.html"
+        seconds = {name: median(each[name] for each in rounds) for name in rounds[0]}
+        figures[amount].update({name: round(value, 2) for name, value in seconds.items()})
+        figures[amount]["page_bytes"] = page.stat().st_size
+    largest = max(OUTCOMES)
+    for amount in OUTCOMES:
+        rendered = [figures[each]["page"] / each for each in (amount, largest)]
+        figures[amount]["page_of_an_outcome_over_largest"] = round(rendered[0] / rendered[1], 2)
+    return {str(amount): each for amount, each in figures.items()}
+
+
+def _once(source: Path, target: Path) -> dict[str, float]:
+    """Seconds of the processor: the whole command ("command"), then its parts; "wall" is of the command."""
+    began, worked = time.perf_counter(), _worked()
+    command = [sys.executable, "-m", "rocmprobe", "report", str(source), "-o", str(target)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    found = {"wall": time.perf_counter() - began, "command": _worked() - worked}
+    worked = _worked()
+    results = read_results(source)
+    found["read"], worked = _worked() - worked, _worked()
+    html.page(results)
+    found["page"], worked = _worked() - worked, _worked()
+    junit.document(reported(results), results)
+    found["junit"] = _worked() - worked
+    return found
 
 
 def _worked() -> float:
@@ -79,7 +105,7 @@ def _worked() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def repeated(results: Results, amount: int = OUTCOMES) -> Results:
+def repeated(results: Results, amount: int) -> Results:
     """The results with ``amount`` outcomes: their own, as often as it takes, each under an id of its own."""
     copies = [
         dataclasses.replace(each, id=f"{each.id}~{number}" if number else each.id)

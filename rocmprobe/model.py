@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Optional
 
-import dacite
+import msgspec
 
 from rocmprobe import reading
 from rocmprobe.changes import Changes, Expected
@@ -410,9 +410,8 @@ def from_json(kind: type[Any], data: Mapping[str, Any]) -> Any:
     Raises BadInput where a field is missing or has the wrong type.
     """
     try:
-        return dacite.from_dict(kind, data, dacite.Config(cast=[tuple]))
-    except (dacite.DaciteError, TypeError, ValueError, AttributeError) as error:
-        # dacite lets its casts' own exceptions through.
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
         raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
 
 

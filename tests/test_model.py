@@ -272,3 +272,32 @@ class TestWriting:
         write_results(results, path)
         assert path.read_text("utf-8")
         assert read_results(path) == results
+
+
+PLAIN = json.loads(json.dumps(to_json(OUTCOME)))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {}, {"timings": {"fwd": 1, "list": [1, {"a": None}]}}, {"attempts": []}, {"calls": ["a", "b"]},
+        {"problem": None}, {"expected": None}, {"unheard_of": 1},
+        {"attempts": [{"trial": "t", "state": "pass", "seconds": 1}]},
+    ],
+)  # fmt: skip
+def test_what_has_the_right_types_is_taken(changed):
+    found = to_json(from_json(Outcome, {**PLAIN, **changed}))
+    for name in set(changed) - {"unheard_of", "attempts"}:
+        assert json.loads(json.dumps(found[name])) == changed[name]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"state": 1}, {"attempts": [1]}, {"timings": []}, {"id": None}, {"evidence": "a"},
+        {"attempts": [{"trial": "t", "state": "pass", "seconds": True}]},
+    ],
+)  # fmt: skip
+def test_what_has_another_type_is_refused_by_its_place(changed):
+    with pytest.raises(BadInput, match=rf"Outcome: .*\$\.{next(iter(changed))}"):
+        from_json(Outcome, {**PLAIN, **changed})

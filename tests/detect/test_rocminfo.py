@@ -126,6 +126,51 @@ def test_names_of_users_are_dropped():
     assert rocminfo.parse(text).failure.line == "Unable to open /dev/kfd read-write: Permission denied"
 
 
+LAYOUTS = {
+    "no headings": lambda text: re.sub(r"^(Agent [0-9]+|\*+)\n", "", text, flags=re.MULTILINE),
+    "headings in bold": lambda text: re.sub(r"^(Agent [0-9]+)$", r"**\1**", text, flags=re.MULTILINE),
+    "hexadecimal": lambda text: re.sub(r"(Chip ID: +)[0-9]+\((0x[0-9a-f]+)\)", r"\1\2", text),
+    "values below": lambda text: re.sub(
+        r"^( +[A-Z][\w ]+:) +(?=\S)", r"\1\n      ", text, flags=re.MULTILINE
+    ),
+    "no name": lambda text: text.replace("  Name:                    gfx1030\n", "", 1),
+    "no indent": lambda text: re.sub(r"^ +", "", text, flags=re.MULTILINE),
+}
+
+
+@given(st.sets(st.sampled_from(sorted(LAYOUTS))))
+def test_every_layout_tells_the_same_of_a_gpu(layouts):
+    text = WHOLE
+    for name in sorted(layouts, reverse=True):
+        text = LAYOUTS[name](text)
+    assert rocminfo.parse(text).gpus == rocminfo.parse(WHOLE).gpus
+
+
+def test_fields_on_one_line():
+    (gpu,) = rocminfo.parse(" ".join(WHOLE.split())).gpus
+    (whole,) = rocminfo.parse(WHOLE).gpus
+    assert (gpu.gfx, gpu.name, gpu.chip_id, gpu.bdf) == (whole.gfx, whole.name, whole.chip_id, whole.bdf)
+    assert (gpu.cus, gpu.wave_size, gpu.memory_bytes) == (whole.cus, whole.wave_size, whole.memory_bytes)
+    assert gpu.isas[0] == "gfx1030"
+    assert gpu.not_learned == ()
+
+
+@pytest.mark.parametrize(
+    ("cut", "missing"),
+    [
+        ("  Chip ID", ("PCI id", "compute units", "memory")),
+        ("  Compute Unit", ("compute units", "memory")),
+        ("  Pool Info", ("memory",)),
+        ("  ISA Info", ()),
+    ],
+)
+def test_what_was_not_learned_is_said(cut, missing):
+    (gpu,) = rocminfo.parse(HEADER + GPU[: GPU.index(cut)]).gpus
+    assert gpu.not_learned == missing
+    (unnamed,) = rocminfo.parse(HEADER + LAYOUTS["no name"](GPU[: GPU.index(cut)])).gpus
+    assert unnamed.not_learned == ("ISA", *missing)
+
+
 @pytest.mark.parametrize("text", ["", "\n", "rocminfo: nothing that is known", "ROCk module is loaded\n"])
 def test_text_without_agents_or_complaint(text):
     info = rocminfo.parse(text)

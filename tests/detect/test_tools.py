@@ -64,6 +64,12 @@ def test_rocminfo_that_works(installed):
     assert "rocminfo.meaning" not in facts
 
 
+def test_what_rocminfo_does_not_tell_is_said(installed):
+    facts = installed("rocminfo", printing(LOADED[: LOADED.index("Chip ID")]))
+    (line,) = facts["rocminfo.not_learned"].value
+    assert line.startswith("not learned from rocminfo of gfx1030: PCI id")
+
+
 def test_rocm_smi_that_works_though_it_exits_with_2(installed):
     facts = installed("rocm-smi", printing('{"card0": {"Device ID": "0x731f"}}') + "\nexit 2")
     assert (facts["rocm_smi.exit"].value, facts["rocm_smi.state"].value) == ("2", "ok")

@@ -223,7 +223,7 @@ def test_a_python_without_rocmprobe_and_what_it_needs(tmp_path: Path) -> None:
                 "_rocmprobe",
                 "__editable__",
                 "click",
-                "dacite",
+                "msgspec",
                 "rich",
                 "pytest",
                 "sitecustomize",
@@ -233,7 +233,7 @@ def test_a_python_without_rocmprobe_and_what_it_needs(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     text = f"""
 import importlib.util, sys
-print([name for name in ("rocmprobe", "click", "dacite") if importlib.util.find_spec(name)])
+print([name for name in ("rocmprobe", "click", "msgspec") if importlib.util.find_spec(name)])
 {CONVOLVES}
 import rocmprobe
 print(type(torch.__spec__.loader).__name__)

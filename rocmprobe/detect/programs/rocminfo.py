@@ -1,6 +1,7 @@
 """What rocminfo prints: the agents that the HSA runtime offers, GPUs and processors.
 
-Format: rocminfo.cc of ROCm 1.x to 7.x; older releases print fewer fields, and people paste parts of it.
+Format: rocminfo.cc of ROCm 1.x to 7.x; older releases print fewer fields, and people paste parts of it:
+without headings or names, with numbers in hexadecimal alone, values below their labels, or on one line.
 """
 
 from __future__ import annotations
@@ -13,9 +14,24 @@ from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
 
 #: A heading near the top. What stands before it is a quote mark or the prefix of a log, of one width.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
-_AGENT = re.compile(r"^\s*Agent\s+[0-9]+\s*(?:\(.*\)\s*)?$")
+_AGENT = re.compile(r"^[\s*#-]*Agent\s+#?[0-9]+\s*(?:\(.*\)\s*)?[\s*:]*$")
+#: What a line is parted at that has several of them; of these, only agents have those of ``_OF_AN_AGENT``.
+_LABELS = (
+    "Marketing Name", "Vendor Name", "Name", "Uuid", "Feature", "Profile", "Float Round Mode", "Node",
+    "Device Type", "Cache Info", "Chip ID", "ASIC Revision", "Max Clock Freq. (MHz)", "BDFID",
+    "Internal Node ID", "Compute Unit", "SIMDs per CU", "Shader Engines", "Memory Properties", "Features",
+    "Wavefront Size", "Pool Info", "Segment", "Size", "Allocatable", "Alloc Granule", "ISA Info",
+)  # fmt: skip
+_OF_AN_AGENT = frozenset({"Uuid", "Marketing Name", "Vendor Name", "Device Type", "Chip ID", "BDFID"})
+_LABEL = re.compile(
+    r"(?<![\w.])(?:Agent\s+[0-9]+(?=\s+\*)|"
+    rf"(?:{'|'.join(map(re.escape, _LABELS))})(?=:\s))"
+)
+_FEWEST_LABELS = 3
 _FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 .()/-]{0,60}?):+(.*)")
 _WIDEST = 400
+#: Characters of a line on which all fields stand: rocminfo prints some 6 kB for a GPU.
+_LONGEST_LINE = 100_000
 _ISA = re.compile(r"\bamdgcn-\S*?--(gfx\S+)|\bAMD:AMDGPU:[0-9:]+")
 _CODE_OBJECT_ISA = re.compile(r"AMD:AMDGPU:([0-9]+):([0-9]+):([0-9]+)")
 _GFX = re.compile(r"gfx[0-9a-f]+")
@@ -47,6 +63,17 @@ class Agent:
     bdf: Optional[str] = None
     node: Optional[int] = None
 
+    @property
+    def not_learned(self) -> tuple[str, ...]:
+        """What rocminfo tells of every GPU, and this text did not, in words."""
+        wanted = {
+            "ISA": self.gfx,
+            "PCI id": self.chip_id,
+            "compute units": self.cus,
+            "memory": self.memory_bytes,
+        }
+        return tuple(name for name, value in wanted.items() if value is None)
+
 
 @dataclass(frozen=True)
 class RocmInfo:
@@ -73,6 +100,7 @@ class _Draft:
     isas: list[str] = field(default_factory=list)
     segment: str = ""
     in_isas: bool = False
+    label: str = ""
 
 
 def parse(text: str) -> RocmInfo:
@@ -86,10 +114,14 @@ def parse(text: str) -> RocmInfo:
             drafts.append(_Draft())
             continue
         match = _FIELD.match(line)
-        if match and drafts:
-            _take(drafts[-1], match.group(1), match.group(2).strip())
-        elif match:
-            header.setdefault(match.group(1), match.group(2).strip())
+        name, value = (match.group(1), match.group(2).strip()) if match else ("", line.strip())
+        if name in _OF_AN_AGENT:
+            _begin(drafts, name)
+        if drafts and (name or drafts[-1].label):
+            _take(drafts[-1], name or drafts[-1].label, value)
+            drafts[-1].label = "" if value else name
+        elif name:
+            header.setdefault(name, value)
     agents = tuple(_agent(draft) for draft in drafts)
     version = _VERSION.search(text)
     return RocmInfo(
@@ -124,7 +156,30 @@ def _module_loaded(text: str) -> Optional[bool]:
 def _lines(text: str) -> list[str]:
     prefix = _PREFIX.search(text)
     width = len(prefix.group(1)) if prefix else 0
-    return [line[width : width + _WIDEST] for line in text.splitlines()]
+    return [part[:_WIDEST] for line in text.splitlines() for part in _parted(line[width:])]
+
+
+def _parted(line: str) -> list[str]:
+    """The fields of a line that has several; else the line."""
+    starts = [match.start() for match in _LABEL.finditer(line[:_LONGEST_LINE])]
+    if len(starts) < _FEWEST_LABELS:
+        return [line]
+    edges = [*starts, min(len(line), _LONGEST_LINE)]
+    return [line[start:end].rstrip("* \t") for start, end in zip(edges, edges[1:])]
+
+
+def _begin(drafts: list[_Draft], name: str) -> None:
+    """Begin another agent where its heading is missing: ``name`` was there already, or ISAs came before."""
+    if not drafts:
+        drafts.append(_Draft())
+    draft = drafts[-1]
+    if not (draft.in_isas or name in draft.fields):
+        return
+    fresh = _Draft()
+    # The line before was its name, which looks like that of one more ISA.
+    if draft.isas and _isa(draft.isas[-1]) is None:
+        fresh.fields["Name"] = draft.isas.pop()
+    drafts.append(fresh)
 
 
 def _take(draft: _Draft, name: str, value: str) -> None:
@@ -139,15 +194,17 @@ def _take(draft: _Draft, name: str, value: str) -> None:
         size = _SIZE.match(value)
         if size:
             draft.pools.append((draft.segment, int(size.group(1)) * 1024))
-    else:
-        draft.fields.setdefault(name, value)
+    elif not draft.fields.get(name):
+        # A value may stand on the line below.
+        draft.fields[name] = value
 
 
 def _agent(draft: _Draft) -> Agent:
     fields = draft.fields
     name = fields.get("Name", "")
-    kind = fields.get("Device Type") or ("GPU" if _GFX.fullmatch(name) else None)
     isas = tuple(dict.fromkeys(isa for isa in map(_isa, draft.isas) if isa))
+    named = _GFX.fullmatch(name) or fields.get("Uuid", "").startswith("GPU-")
+    kind = fields.get("Device Type") or ("GPU" if named or isas else None)
     memory = [size for segment, size in draft.pools if segment.startswith("GLOBAL")]
     properties = fields.get("Memory Properties")
     location = _number(fields.get("BDFID"))
@@ -191,6 +248,6 @@ def _chip_id(text: Optional[str]) -> Optional[str]:
 
 
 def _number(text: Optional[str]) -> Optional[int]:
-    """The decimal of "36" or "29471(0x731f)"."""
-    match = re.match(r"[0-9]{1,18}", text or "")
-    return int(match.group()) if match else None
+    """The number of "36", "29471(0x731f)" or "0x731f"."""
+    match = re.match(r"0[xX][0-9a-fA-F]{1,15}|[0-9]{1,18}", text or "")
+    return int(match.group(), 16 if match.group()[:2] in ("0x", "0X") else 10) if match else None

@@ -75,7 +75,8 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[Run]:
 def read_facts(tree: Tree, runs: list[Run], asleep: Sequence[str] = ()) -> dict[str, Fact]:
     """Of each tool ``TOOL.exit`` ("0", an exit code, "SIGSEGV", "no answer in 5 s"), ``TOOL.state``,
     ``TOOL.message`` and ``TOOL.meaning``, and what it told: ``rocminfo.agents`` (GPUs alone, each with
-    the ISA that the runtime has for it), ``rocminfo.runtime``, ``rocm_smi.gpus``, ``rocm_smi.driver``,
+    the ISA that the runtime has for it), ``rocminfo.runtime``, ``rocminfo.not_learned`` (what
+    the text did not tell of a GPU, one line for each), ``rocm_smi.gpus``, ``rocm_smi.driver``,
     ``amd_smi.gpus``, ``amd_smi.driver``.
 
     ``state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused", "hsa-init-failed",
@@ -155,8 +156,13 @@ def _start(tool: Tool, path: str, environ: Mapping[str, str]) -> Run:
 def _read_rocminfo(text: str) -> tuple[dict[str, Any], Optional[Failure]]:
     info = rocminfo.parse(text)
     agents = [{**dataclasses.asdict(agent), "isas": list(agent.isas)} for agent in info.gpus]
-    told = {"agents": agents, "runtime": info.runtime_version} if info.agents else {}
-    return told, info.failure
+    told: dict[str, Any] = {"agents": agents, "runtime": info.runtime_version} if info.agents else {}
+    missing = [
+        f"not learned from rocminfo of {gpu.gfx or gpu.name or 'a GPU'}: {', '.join(gpu.not_learned)}"
+        for gpu in info.gpus
+        if gpu.not_learned
+    ]
+    return ({**told, "not_learned": missing} if missing else told), info.failure
 
 
 def _read_smi(parse: Callable[[str], smi.Smi]) -> Callable[[str], tuple[dict[str, Any], Optional[Failure]]]:
