@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
 
+from rocmprobe.model import BadInput, from_json
+from rocmprobe.reading import read_json
 from rocmprobe.runner.processes import pid_namespace, started
 
 #: Seconds after which a wait is told; questions of other runs are mostly shorter.
@@ -81,9 +83,9 @@ def holders(device: Optional[str] = None) -> dict[str, list[Holder]]:
         return found
     for path in sorted(folder.glob(f"{_file_name(device)}.*.json" if device else "*.json")):
         try:
-            told = json.loads(path.read_text("utf-8"))
-            name, holder = str(told.pop("device")), Holder(**told)
-        except (OSError, ValueError, TypeError, AttributeError, KeyError):
+            told = read_json(path, "")
+            name, holder = str(told["device"]), from_json(Holder, told)
+        except (BadInput, TypeError, KeyError):
             # Let go or being written at this moment.
             continue
         if holder.lives:
