@@ -33,11 +33,12 @@ _OF_THE_USER = frozenset(
 )  # fmt: skip
 
 
-def advice(results: Results, verdict: str) -> tuple[Mapping[str, str], ...]:
+def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
     """``title``, ``text`` and ``source`` of each thing to do besides the configuration, the nearest first:
     what the findings of ``results`` ask for of the platform, then what is known to break this chip, then the
-    builds that hold code for it. Empty where convolution works as it comes and no finding asks for more."""
-    found = [*_platform(results), *(_builds(results) if verdict != "native" else ())]
+    builds that hold code for it. Empty where all is right as it comes (``unchanged``) and no finding asks for
+    more."""
+    found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())
 
 

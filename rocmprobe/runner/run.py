@@ -42,7 +42,7 @@ from rocmprobe.runner.sampling import Sampler, sampled
 from rocmprobe.runner.session import unasked
 from rocmprobe.runner.targets import Target, find_targets, targets_of
 from rocmprobe.settings import search_flags, settings_for
-from rocmprobe.solvers import forced_setting, solvers
+from rocmprobe.solvers import Cure, forced_setting, solvers
 from rocmprobe.workload import parse_workload
 
 
@@ -218,7 +218,7 @@ def results(folder: Path) -> Results:
     outcomes: dict[str, Outcome] = {}
     trials: list[Trial] = []
     expected: set[str] = set()
-    derived: dict[str, Mapping[str, Any]] = {}
+    derived: dict[str, Cure] = {}
     finished = None
     for record in found:
         kind = record["record"]
@@ -231,7 +231,7 @@ def results(folder: Path) -> Results:
             trials.append(from_json(Trial, record["trial"]))
         elif kind == "setting" and record["cure"]["env"] is not None:
             # Of several devices the first counts: the recommendation is about that.
-            derived.setdefault(record["setting"], record["cure"])
+            derived.setdefault(record["setting"], from_json(Cure, record["cure"]))
         elif kind == "plan":
             expected |= set(record["cases"])
         elif kind == "resumed":
@@ -241,7 +241,7 @@ def results(folder: Path) -> Results:
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row["name"]: from_json(Setting, row) for rows in run["settings"].values() for row in rows}
     for name, cure in derived.items():
-        settings[name] = replace(settings[name], env=cure["env"], reason=cure["reason"])
+        settings[name] = cure.applied(settings[name])
     asked = {outcome.setting for outcome in outcomes.values() if outcome.state not in ("skipped", "blocked")}
     return Results(
         schema_version=SCHEMA_VERSION,

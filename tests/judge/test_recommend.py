@@ -261,7 +261,9 @@ class TestConfiguration:
         found = recommend(run({"default/lstm/*": "error"})).configuration
         assert found.setting == "default"
         assert found.layers == (
-            "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`",
+            "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`, "
+            "or send it alone to PyTorch's own kernels: "
+            'rocmprobe.bypass.install(convolution="native", rnn="pytorch")',
         )
         assert recommend(run({"default/lstm/float16": "error"})).configuration.layers == ()
 
