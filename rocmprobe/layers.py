@@ -61,6 +61,12 @@ def install_line(options: Iterable[str], bypass: bool = False) -> str:
     return f"rocmprobe.bypass.install({', '.join(words)})"
 
 
+def leaves(setting: Setting, outcome: Outcome) -> bool:
+    """Whether PyTorch's own kernels compute the layer that ``outcome`` is about, or some of a network's."""
+    sent = {check for layer in LAYERS if layer.option in setting.pytorch_layers for check in layer.checks}
+    return outcome.check in sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
+
+
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
     """The keywords of the layers that fail in the library, of what ``default`` was asked about them. float64
     tells nothing: PyTorch keeps it from MIOpen."""

@@ -132,6 +132,11 @@ class TestNeeds:
             assert ready
             done |= ready
 
+    def test_by_layer_trains_with_the_batch_norm_that_it_has(self):
+        needs = one(LADDER[-1], "by-layer").needs
+        assert "cuda:0/torch/by-layer/batch-norm/float32" in needs
+        assert not any("/default/batch-norm/" in need for need in needs)
+
     def test_the_ladder_stands_on_lower_rungs(self):
         needs = {question.check: one(question, "default").needs for question in LADDER}
         assert needs["copy"] == ()

@@ -77,7 +77,8 @@ def _layers(results: Results, best: Standing) -> tuple[str, ...]:
         return (f"{fail} in {name}: {way}{install_line(options_for(broken))}",) if broken else ()
     stay = f"batch norm and RNN stay in {name}"
     if broken:
-        return (f"{stay}, where {fail}: switch {name} off too, {_OFF[name].partition('  #')[0]}",)
+        off, line = _OFF[name].partition("  #")[0], install_line(options_for(broken), bypass=True)
+        return (f"{stay}, where {fail}: switch {name} off too, {off}, or send that to {_PYTORCH}, {line}",)
     right = [words for words, outcomes in asked.items() if _works(outcomes)]
     if "batch norm" not in right and any(each.check == "training-step" for each in best.counted):
         right.insert(0, "batch norm")
