@@ -2,9 +2,10 @@
 
 PyTorch decides in a few operators, each a composite of others, whether batch norm, an RNN or the CTC loss
 goes to MIOpen (cuDNN, on a CPU oneDNN). From the first request of a device type on, kernels of ours stand in
-for these operators. A call of a kind that is to go to PyTorch runs the same composite, told that there is no
-vendor library, so that its checks, its autograd formulas of every order and its rules for autocast and memory
-formats are PyTorch's own. Every other call runs the composite unchanged.
+for these operators. A call of a kind that is to go to PyTorch runs the same composite with the vendor library
+switched off, or the operator that the composite would then call, so that checks, autograd formulas of every
+order and rules for autocast and memory formats are PyTorch's own. Every other call runs the composite
+unchanged.
 
 Convolutions with ReLU in one operator have no composite: they are computed as convolution, sum and ReLU.
 
@@ -31,6 +32,8 @@ KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")
 
 _KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 _BATCH_NORM = "_batch_norm_impl_index"
+#: What that operator returns as the one whose backward is native_batch_norm's.
+_BY_PYTORCH = 0
 _RNN = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _FUSED = ("convolution_relu", "convolution_add_relu")
 _LIBRARIES = ("miopen", "cudnn")
@@ -108,15 +111,30 @@ def _composite(operator: Any, arguments: Sequence[Any]) -> Any:
 
 
 def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
+    by_switch = _switched_kernel(operator, "batch_norm")
+
     def kernel(*arguments: Any) -> Any:
+        # Its own argument cudnn_enabled does not keep a call from MIOpen (torch 2.6), and the switch would
+        # keep convolutions of other threads from it as often as there is a batch norm.
+        if not by_pytorch("batch_norm", arguments[0].device.type) or not _plain(*arguments):
+            return by_switch(*arguments)
         with torch._C.DisableTorchFunction():
-            if by_pytorch("batch_norm", arguments[0].device.type):
-                count_pytorch("batch_norm")
-                # The last argument is whether a vendor library may be taken.
-                arguments = (*arguments[:-1], False)
-            return _composite(operator, arguments)
+            count_pytorch("batch_norm")
+            reserve = arguments[0].new_empty(0, dtype=torch.uint8)
+            return (*torch.native_batch_norm(*arguments[:-1]), reserve, _BY_PYTORCH)
 
     return kernel
+
+
+def _plain(
+    input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
+) -> bool:
+    """Whether the composite would hand a call on as it is. It answers for what is empty, and refuses operands
+    that do not fit, which a kernel would read past the end of."""
+    of_channels = [each for each in (weight, bias, mean, variance) if each is not None]
+    fits = input.dim() > 1 and all(each.numel() == input.shape[1] for each in of_channels)
+    known = training or (mean is not None and variance is not None)
+    return fits and known and input.numel() > 0
 
 
 def _switched_kernel(operator: Any, kind: str) -> Callable[..., Any]:

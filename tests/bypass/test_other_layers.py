@@ -17,8 +17,6 @@ from rocmprobe.bypass import other_layers, shim
 
 ON_TORCH_2 = int(torch.__version__.split(".", maxsplit=1)[0]) >= 2
 BATCH_NORM = {"convolution": "native", "batch_norm": "pytorch"}
-#: Whether a batch norm may enter a vendor library: the last argument of the operator that decides.
-MAY_ENTER = -1
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +33,8 @@ def vendor(monkeypatch):
     composite = other_layers._composite
 
     def chosen(operator, arguments):
-        if "batch_norm" in str(operator) and arguments[MAY_ENTER]:
+        # On a GPU the switch is that of cuDNN, which is MIOpen's.
+        if "batch_norm" in str(operator) and torch.backends.mkldnn.enabled:
             raise RuntimeError("miopenStatusUnknownError")
         return composite(operator, arguments)
 
@@ -234,12 +233,21 @@ def test_fused_convolutions_by_name_are_taken_apart(image):
     assert bypass.status()["pytorch"] == {"fused_convolution": 2}
 
 
-def test_errors_are_pytorchs_own(image, vendor):
-    with (
-        bypass.enabled("cpu", **BATCH_NORM),
-        pytest.raises(RuntimeError, match="running_mean should contain"),
-    ):
-        F.batch_norm(image, torch.zeros(3), torch.ones(3))
+def test_errors_and_what_is_empty_are_pytorchs_own(image, vendor):
+    with bypass.enabled("cpu", **BATCH_NORM):
+        with pytest.raises(RuntimeError, match="running_mean should contain"):
+            F.batch_norm(image, torch.zeros(3), torch.ones(3))
+        with pytest.raises(RuntimeError, match="weight should contain"):
+            F.batch_norm(image, None, None, torch.ones(5), training=True)
+        with pytest.raises(RuntimeError, match="running_mean must be defined"):
+            F.batch_norm(image, None, None)
+        assert torch.batch_norm(image[:0], None, None, None, None, True, 0.1, 1e-5, True).shape == (
+            0,
+            4,
+            6,
+            5,
+        )
+    assert torch.backends.mkldnn.enabled
 
 
 @pytest.mark.parametrize("wrong", [{"batch_norm": "bypass"}, {"convolution": "pytorch"}, {"rnn": "off"}])
