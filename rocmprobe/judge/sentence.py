@@ -100,7 +100,8 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
         if dead
         else ""
     )
-    return f"{', '.join(parts)}: all {dtype} problems checked come out right.{also}"
+    between = "; " if len(others) > 1 else ", "
+    return f"{between.join(parts)}: all {dtype} problems checked come out right.{also}"
 
 
 def _lost(results: Results, best: Standing) -> str:
