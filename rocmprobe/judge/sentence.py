@@ -39,7 +39,7 @@ def sentence(results: Results, best: Optional[Standing], ranked: list[Standing],
     lost = _lost(results, best) if without else ""
     texts = {
         "native": f"Native convolution works: {name} is right on all {dtype} problems checked."
-        + ("" if lost else " Change nothing."),
+        + ("" if lost else _nothing_but(results, name)),
         "native-with-settings": _with_settings(name, best.setting),
         "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
         "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
@@ -68,7 +68,10 @@ def _fails(results: Results, as_it_comes: Standing, dtype: str, name: str) -> st
     """What fails in the library as it comes: convolution, or else what stands beside it."""
     if broken(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
-    beside = layers_asked(results, as_it_comes.setting.name)["batch norm"]
+    without = driver_of(results) == "capi"
+    # What is right for the purpose, and only slower, is not said to fail.
+    counts = without or not as_it_comes.right
+    beside = layers_asked(results, as_it_comes.setting.name)["batch norm"] if counts else ()
     others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))
     if "problem-matrix" in others:
         return f"Native {dtype} convolution holds for common problems, for others it fails in {name}. "
@@ -102,6 +105,17 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
     )
     between = "; " if len(others) > 1 else ", "
     return f"{between.join(parts)}: all {dtype} problems checked come out right.{also}"
+
+
+def _nothing_but(results: Results, name: str) -> str:
+    """That nothing has to change, or nothing but for layers that are no convolution."""
+    asked = layers_asked(results, "default").items()
+    training = results.options.get("purpose") != "inference"
+    dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
+    if not dead:
+        return " Change nothing."
+    fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
+    return f" Nothing has to change for it, but {fail} in {name}: see the configuration."
 
 
 def _lost(results: Results, best: Standing) -> str:

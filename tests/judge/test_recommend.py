@@ -320,7 +320,11 @@ class TestConfiguration:
         assert "where LSTM and GRU fail: switch MIOpen off too" in both
 
     def test_a_layer_that_fails_beside_native_convolution_is_run_without_the_library(self):
-        found = recommend(run({"default/lstm/*": "error"})).configuration
+        recommendation = recommend(run({"default/lstm/*": "error"}))
+        assert recommendation.sentence.endswith(
+            "Nothing has to change for it, but LSTM fails in MIOpen: see the configuration."
+        )
+        found = recommendation.configuration
         assert found.setting == "default"
         assert found.layers == (
             "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`, "
