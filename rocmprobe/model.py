@@ -52,6 +52,8 @@ RUNGS = (
     "copy", "elementwise", "gemm", "im2col", "controls", "conv", "batch-norm", "primitives", "train",
     "multi-gpu",
 )  # fmt: skip
+#: Verdicts of settings under which convolution still goes through the vendor library.
+NATIVE = ("native", "native-with-settings")
 VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none")
 SEVERITIES = ("info", "warning", "error")
 
@@ -145,6 +147,8 @@ class Setting:
     "immediate", "exhaustive", "find-2.0"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
     ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
     out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
+    ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as the keywords of
+    ``rocmprobe.bypass.install``: under the derived setting that is ``by_layer``.
     """
 
     name: str
@@ -168,6 +172,18 @@ class Setting:
     channels_last: bool = False
     derived: bool = False
     solver: str = ""
+    by_layer: bool = False
+    pytorch_layers: tuple[str, ...] = ()
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether everything is as PyTorch comes, convolution and all other layers."""
+        return self.verdict == "native" and not self.pytorch_layers
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it is derived and was not found out yet."""
+        return self.derived and not (self.env or self.pytorch_layers)
 
     @property
     def changes_problems(self) -> bool:

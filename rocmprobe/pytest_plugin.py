@@ -20,6 +20,7 @@ import pytest
 
 from rocmprobe.cases import CHECKS, Case
 from rocmprobe.expectations import Expectations
+from rocmprobe.layers import NAME as BY_LAYER
 from rocmprobe.model import (
     FAILING_STATES,
     WORKING_STATES,
@@ -285,11 +286,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def order(item: pytest.Item) -> tuple[int, int, int]:
         """`default`, which all else stands on, then the solvers alone, which a setting is made from, then the
-        other trials; each up its ladder."""
+        other trials, and at last the setting that is made from these; each up its ladder."""
         case = _case(item)
         if case is None:
             return -1, -1, -1
         rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
+        rank += case.setting == BY_LAYER
         return rank, trials[case.trial_key], checks.index(case.check)
 
     items.sort(key=order)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
-from typing import Optional
+from typing import Any, Optional
 
 from rocmprobe._toml import tomllib
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, Outcome, Setting, from_json
@@ -195,11 +195,26 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 
 @dataclass(frozen=True)
 class Cure:
-    """What the derived setting comes to: its variables and why; or None, and what its questions come to."""
+    """What a derived setting comes to: its variables and why; or None, and what its questions come to. The
+    rest is of ``by-layer``, by the names that ``Setting`` has."""
 
     env: Optional[Mapping[str, str]]
     state: str
     reason: str
+    torch: Mapping[str, Any] = field(default_factory=dict)
+    search: str = ""
+    verdict: str = ""
+    pytorch_layers: tuple[str, ...] = ()
+
+    def applied(self, setting: Setting) -> Setting:
+        """``setting`` as it was found out; as it is where it came to nothing."""
+        if self.env is None:
+            return setting
+        return replace(
+            setting, env=self.env, reason=self.reason, torch={**setting.torch, **self.torch},
+            search=self.search or setting.search, verdict=self.verdict or setting.verdict,
+            pytorch_layers=self.pytorch_layers,
+        )  # fmt: skip
 
 
 def cure(outcomes: Iterable[Outcome]) -> Cure:

@@ -11,10 +11,11 @@ from typing import Any, Optional
 from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
 from rocmprobe.expectations import observed
 from rocmprobe.judge.configuration import isa_override
-from rocmprobe.judge.evidence import NATIVE, driver_of, of_driver, standing
+from rocmprobe.judge.evidence import driver_of, of_driver, standing
 from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.recommend import dtypes_asked
-from rocmprobe.model import BadInput, Results, Setting, from_json
+from rocmprobe.layers import refuse_foreign
+from rocmprobe.model import NATIVE, BadInput, Results, Setting, from_json
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.shapes import read_shapes
 from rocmprobe.solvers import are_switches
@@ -99,14 +100,17 @@ def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> Non
 
 
 def derived(expected: Optional[Results]) -> Optional[Setting]:
-    """The recommended setting as ``expected`` has it, where its variables were found out on the machine.
+    """The recommended setting as ``expected`` has it, where it was found out on the machine.
 
-    Raises BadInput where they are no switches of solvers: results may come from anywhere.
+    Raises BadInput where it is nothing that can be found out: results may come from anywhere.
     """
     wanted = expected.recommendation.configuration.setting if expected and expected.recommendation else None
     found = next((each for each in expected.settings if each.name == wanted), None) if expected else None
     if found is None or not found.derived:
         return None
+    if found.by_layer:
+        refuse_foreign(found, "--verify")
+        return found
     if not found.env or not are_switches(found.env):
         raise BadInput(f"--verify: {found.name} of these results is not a set of solver switches; run again")
     return found

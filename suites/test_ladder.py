@@ -7,6 +7,8 @@ from rocmprobe.pytest_plugin import hold
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 #: With the vendor library and without it: which of the two is at fault?
 BOTH = ("default", "vendor-off")
+#: What by-layer sends to PyTorch is asked once more under it.
+LAYERS = (*BOTH, "by-layer")
 
 
 @pytest.mark.asks("copy", dtypes=DTYPES)
@@ -54,12 +56,12 @@ def test_local_response_norm(outcome):
     hold(outcome)
 
 
-@pytest.mark.asks("batch-norm", settings=BOTH, dtypes=DTYPES)
+@pytest.mark.asks("batch-norm", settings=LAYERS, dtypes=DTYPES)
 def test_batch_norm(outcome):
     hold(outcome)
 
 
-@pytest.mark.asks("batch-norm-eval", settings=BOTH, dtypes=DTYPES)
+@pytest.mark.asks("batch-norm-eval", settings=LAYERS, dtypes=DTYPES)
 def test_batch_norm_eval(outcome):
     hold(outcome)
 

@@ -5,7 +5,7 @@ import pytest
 from rocmprobe.pytest_plugin import hold
 
 #: Those that a recommendation may come down to; a setting that a machine lacks is not asked.
-CANDIDATES = ("default", "no-faulty-solvers", "vendor-off", "bypass", "bypass+vendor-off", "cpu")
+CANDIDATES = ("default", "no-faulty-solvers", "by-layer", "vendor-off", "bypass", "bypass+vendor-off", "cpu")
 FEW = ("default", "bypass")
 DTYPES = ("float32", "float16")
 

@@ -20,12 +20,13 @@ NATIVE = Question("convolution", ("every",), problems="native", directions=True)
 OWN = "conv2d-fp16-n1-c8-i9x9-k8-f3x3"
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 BOTH = ("default", "vendor-off")
+LAYERS = (*BOTH, "by-layer")
 LADDER = (
     Question("copy", dtypes=DTYPES),
     Question("elementwise", dtypes=DTYPES),
     Question("gemm", dtypes=DTYPES),
     Question("im2col", dtypes=DTYPES),
-    Question("batch-norm", BOTH, dtypes=DTYPES),
+    Question("batch-norm", LAYERS, dtypes=DTYPES),
     Question("training-step", ("every",)),
 )
 SWEEP = Question("solver", ("forced",), problems="native", directions=True)
@@ -33,11 +34,11 @@ FORCED = tuple(map(forced_setting, solvers()))
 PRIMITIVES = (
     *(Question(check) for check in ("pooling", "activation", "softmax", "instance-norm")),
     Question("local-response-norm", dtypes=("float32", "float16")),
-    Question("batch-norm-eval", BOTH, dtypes=DTYPES),
+    Question("batch-norm-eval", LAYERS, dtypes=DTYPES),
     Question("convolution-kinds", BOTH, problems="kinds", directions=True),
-    *(Question(check, BOTH, dtypes=("float32", "float16", "float64")) for check in ("rnn", "lstm", "gru")),
-    Question("ctc-loss", BOTH, dtypes=("float32", "float64")),
-    *(Question(f"convolution-{what}", BOTH, ("float32", "float16")) for what in ("relu", "add-relu")),
+    *(Question(check, LAYERS, dtypes=("float32", "float16", "float64")) for check in ("rnn", "lstm", "gru")),
+    Question("ctc-loss", LAYERS, dtypes=("float32", "float64")),
+    *(Question(f"convolution-{what}", LAYERS, ("float32", "float16")) for what in ("relu", "add-relu")),
     Question("autocast-step", ("every",), dtypes=("float16",)),
     Question("autocast-step", BOTH, dtypes=("bfloat16",)),
     Question("all-reduce"),
@@ -130,6 +131,11 @@ class TestNeeds:
             ready = {each for each, below in needs.items() if each not in done and set(below) <= done}
             assert ready
             done |= ready
+
+    def test_by_layer_trains_with_the_batch_norm_that_it_has(self):
+        needs = one(LADDER[-1], "by-layer").needs
+        assert "cuda:0/torch/by-layer/batch-norm/float32" in needs
+        assert not any("/default/batch-norm/" in need for need in needs)
 
     def test_the_ladder_stands_on_lower_rungs(self):
         needs = {question.check: one(question, "default").needs for question in LADDER}

@@ -64,16 +64,26 @@ MACHINES = (
         checks=("convolution", "*/only-ConvBinWinograd*/solver/*", "*/only-GemmFwdRest/solver/*"),
     ),
     Expected(
-        "bn-dead", "vendor-off", "batch-norm", ("miopen-kernel-compile-failure", "miopen-compile"),
-        "vendor-off", purpose="training", checks=TRAINING,
+        "bn-dead", "vendor-off,by-layer", "batch-norm", ("miopen-kernel-compile-failure", "miopen-compile"),
+        "by-layer", purpose="training", checks=TRAINING,
     ),
     Expected(
         "compile-abort", "serial-compile", "native-convolution",
         ("miopen-kernel-compile-failure", "miopen-compile"), "serial-compile",
     ),
     Expected(
-        "compile-abort-bn-dead", "serial-compile,vendor-off", "batch-norm",
-        ("miopen-kernel-compile-failure", "miopen-compile"), "vendor-off", purpose="training",
+        "compile-abort-bn-dead", "serial-compile,vendor-off,by-layer", "batch-norm",
+        ("miopen-kernel-compile-failure", "miopen-compile"), "by-layer", purpose="training",
+        checks=TRAINING,
+    ),
+    Expected(
+        "miopen-3.4.0-gfx1010", "vendor-off,by-layer", "batch-norm",
+        ("miopen-kernel-compile-failure", "miopen-compile"), "by-layer", purpose="training",
+        checks=(*TRAINING, "*/batch-norm-eval/*", "*/lstm/float32"),
+    ),
+    Expected(
+        "miopen-3.5.1-gfx1010", "no-winograd,vendor-off,by-layer", "batch-norm",
+        ("miopen-kernel-compile-failure", "miopen-compile"), "by-layer", purpose="training",
         checks=TRAINING,
     ),
     Expected(
@@ -199,6 +209,42 @@ def test_a_setting_that_the_version_does_not_know_is_not_applicable(runs: dict[s
     assert outcome.state == "n/a"
     assert outcome.evidence[0] == "MIOpen 3.3.0 does not know this; 3.5.1 is the first that does"
     assert runs["healthy-gfx1100"].of("tuned").state == "pass"
+
+
+@pytest.mark.parametrize(
+    ("machine", "verdict", "env", "install", "layers"),
+    [
+        (
+            "miopen-3.4.0-gfx1010", "native", {},
+            'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch", rnn="pytorch")',
+            (
+                "convolution: MIOpen as it comes, right",
+                "batch norm: PyTorch's own kernels, right",
+                "batch norm in evaluation: PyTorch's own kernels, right",
+                "LSTM: PyTorch's own kernels, right",
+            ),
+        ),
+        (
+            "miopen-3.5.1-gfx1010", "native-with-settings", {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
+            'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
+            (
+                "convolution: MIOpen with MIOPEN_DEBUG_CONV_WINOGRAD=0, right",
+                "batch norm: PyTorch's own kernels, right",
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_each_kind_of_layer_gets_what_holds_for_it(
+    runs: dict[str, Run], machine: str, verdict: str, env: dict[str, str], install: str,
+    layers: tuple[str, ...],
+) -> None:  # fmt: skip
+    recommendation = runs[machine].results.recommendation
+    assert recommendation is not None
+    configuration = recommendation.configuration
+    assert (recommendation.verdict, dict(configuration.env)) == (verdict, env)
+    assert configuration.code.splitlines() == ["import rocmprobe.bypass", install]
+    assert configuration.layers == layers
+    assert "by PyTorch's own kernels: all float32 problems checked come out right." in recommendation.sentence
 
 
 def test_fp16_alone_gets_an_answer_of_its_own(runs: dict[str, Run]) -> None:

@@ -1,24 +1,30 @@
-"""Convolutions of PyTorch as matrix products, in place of MIOpen, cuDNN or oneDNN.
+"""Convolutions of PyTorch as matrix products, in place of MIOpen, cuDNN or oneDNN; and other layers by
+PyTorch's own kernels, where only convolution is to stay with the vendor library.
 
     import rocmprobe.bypass
     rocmprobe.bypass.install()
 
 From then on every convolution of the process on that device, forward and backward, is computed by GEMMs
 (rocBLAS on ROCm) and PyTorch's elementwise kernels, whoever calls it: modules, functional calls, TorchScript,
-autocast, C++. Batch norm, RNN and the other users of the vendor library are untouched, and so are fused
-operators that are not a convolution to PyTorch (``torch.jit.optimize_for_inference``, ``to_mkldnn``), some of
-which the command ``rocmprobe exec`` switches off.
+autocast, C++. Batch norm, RNN and the other users of the vendor library are untouched unless they are named,
+and so are fused operators that are not a convolution to PyTorch (``torch.jit.optimize_for_inference``,
+``to_mkldnn``), some of which the command ``rocmprobe exec`` switches off.
+
+    rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")
+
+leaves convolution with the vendor library and takes batch norm out of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 import torch
 
-from rocmprobe.bypass import plan_file, shim
+from rocmprobe.bypass import other_layers, plan_file, shim
 from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
 from rocmprobe.bypass.counts import reset_status, status
 from rocmprobe.bypass.explain import Explanation, explain_problem
@@ -33,7 +39,7 @@ from rocmprobe.bypass.functional import (
 from rocmprobe.bypass.layer import BypassLayer, forget_prepared
 from rocmprobe.bypass.locks import lock_across_forks
 from rocmprobe.bypass.models import patch_model, unpatch_model
-from rocmprobe.bypass.options import algorithm_or_default, workspace_or_default
+from rocmprobe.bypass.options import algorithm_or_default, sent_to_pytorch, workspace_or_default
 from rocmprobe.bypass.plan import plan
 from rocmprobe.bypass.scope import ScopedLayer
 
@@ -46,13 +52,43 @@ __all__ = [
 Device = Union[str, torch.device, None]
 
 _lock = lock_across_forks()
-_installed: dict[str, BypassLayer] = {}
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What an :func:`install` or :func:`enabled` asks for: ``layer`` None leaves convolution alone, ``kinds``
+    are those of ``other_layers.KINDS`` that PyTorch's own kernels are to compute."""
+
+    layer: Optional[BypassLayer]
+    kinds: tuple[str, ...]
+
+    def begin(self, device_type: str) -> None:
+        other_layers.send_to_pytorch(self.kinds, device_type)
+        if self.layer:
+            shim.add_layer(self.layer, device_type)
+
+    def end(self, device_type: str) -> None:
+        other_layers.leave_as_it_is(self.kinds, device_type)
+        if self.layer:
+            shim.remove_layer(self.layer, device_type)
+
+
+_installed: dict[str, _Request] = {}
 
 
 def install(
-    device: Device = None, workspace_mb: Optional[float] = None, algorithm: Optional[str] = None
+    device: Device = None,
+    workspace_mb: Optional[float] = None,
+    algorithm: Optional[str] = None,
+    *,
+    convolution: str = "bypass",
+    batch_norm: str = "native",
+    rnn: str = "native",
+    ctc_loss: str = "native",
+    fused_convolution: str = "native",
 ) -> None:
-    """Replace the convolutions of a device type for the whole process until :func:`uninstall`.
+    """Replace the convolutions of a device type for the whole process until :func:`uninstall`, or, as the
+    keywords say, the kernels of other layers.
 
     Installing again replaces the former installation, so the last arguments hold.
 
@@ -67,18 +103,24 @@ def install(
             ``ALGORITHMS``), taken for every problem and direction that it applies to. None is the variable
             ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto". What was measured is kept for later processes; see
             ``docs/bypass.md``.
+        convolution: "bypass", or "native": PyTorch's choice, as without the bypass.
+        batch_norm: "native", or "pytorch": by PyTorch's own kernels, whatever library would be taken. So are
+            ``rnn`` (RNN, LSTM and GRU), ``ctc_loss``, and ``fused_convolution`` (convolution and ReLU in one
+            operator of MIOpen's or cuDNN's, which are then several operators).
 
     Raises:
-        ValueError: for another device type, a workspace that is not positive, or an unknown algorithm.
+        ValueError: for another device type, a workspace that is not positive, an unknown algorithm, or
+            another word for a layer.
     """
     device_type = _device_type(device)
-    layer = BypassLayer(workspace_or_default(workspace_mb), algorithm_or_default(algorithm))
+    kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
+    request = _request(workspace_mb, algorithm, convolution, kinds)
     with _lock:
         former = _installed.get(device_type)
-        shim.add_layer(layer, device_type)
-        _installed[device_type] = layer
+        request.begin(device_type)
+        _installed[device_type] = request
         if former is not None:
-            shim.remove_layer(former, device_type)
+            former.end(device_type)
 
 
 def uninstall(device: Device = None) -> None:
@@ -89,14 +131,29 @@ def uninstall(device: Device = None) -> None:
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
-            layer = _installed.pop(device_type, None)
-            if layer is not None:
-                shim.remove_layer(layer, device_type)
+            request = _installed.pop(device_type, None)
+            if request is not None:
+                request.end(device_type)
+
+
+def _request(
+    workspace_mb: Optional[float], algorithm: Optional[str], convolution: str, kinds: tuple[str, ...]
+) -> _Request:
+    workspace, named = workspace_or_default(workspace_mb), algorithm_or_default(algorithm)
+    return _Request(BypassLayer(workspace, named) if convolution == "bypass" else None, kinds)
 
 
 @contextmanager
 def enabled(
-    device: Device = None, workspace_mb: Optional[float] = None, algorithm: Optional[str] = None
+    device: Device = None,
+    workspace_mb: Optional[float] = None,
+    algorithm: Optional[str] = None,
+    *,
+    convolution: str = "bypass",
+    batch_norm: str = "native",
+    rnn: str = "native",
+    ctc_loss: str = "native",
+    fused_convolution: str = "native",
 ) -> Iterator[None]:
     """Replace the convolutions of a device type inside of a ``with`` block; arguments as :func:`install`.
 
@@ -106,12 +163,13 @@ def enabled(
     ``torch.compile`` has its backward compiled apart, which the bypass computes as long as the block lasts.
     """
     device_type = _device_type(device)
-    layer = BypassLayer(workspace_or_default(workspace_mb), algorithm_or_default(algorithm))
-    shim.add_layer(layer, device_type)
+    kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
+    request = _request(workspace_mb, algorithm, convolution, kinds)
+    request.begin(device_type)
     try:
         yield
     finally:
-        shim.remove_layer(layer, device_type)
+        request.end(device_type)
 
 
 def patch(

@@ -9,6 +9,7 @@ from rocmprobe.bypass.locks import lock_across_forks
 _lock = lock_across_forks()
 _calls: Counter[str] = Counter()
 _native: Counter[str] = Counter()
+_pytorch: Counter[str] = Counter()
 
 
 def count_call(algorithm: str) -> None:
@@ -23,15 +24,22 @@ def count_native(reason: str) -> None:
         _native[reason] += 1
 
 
+def count_pytorch(kind: str) -> None:
+    """One call of another layer than convolution was given to PyTorch's own kernels."""
+    with _lock:
+        _pytorch[kind] += 1
+
+
 def status() -> dict[str, dict[str, int]]:
     """What was computed since the last :func:`reset_status`, on all devices and threads.
 
     ``calls`` maps an algorithm to the number of directions it computed (a backward has up to two, bwd-data
     and bwd-weights; a bias gradient is a plain sum and not counted). ``native`` maps a reason to the number
-    of operator calls that were left to PyTorch's own kernels for it.
+    of convolution calls that were left to PyTorch for it. ``pytorch`` maps a kind of other layers, such as
+    "batch_norm", to the number of its forward calls that were kept from the vendor library.
     """
     with _lock:
-        return {"calls": dict(_calls), "native": dict(_native)}
+        return {"calls": dict(_calls), "native": dict(_native), "pytorch": dict(_pytorch)}
 
 
 def reset_status() -> None:
@@ -39,3 +47,4 @@ def reset_status() -> None:
     with _lock:
         _calls.clear()
         _native.clear()
+        _pytorch.clear()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 
 from rocmprobe.bypass.algorithms import ALGORITHMS
+from rocmprobe.bypass.other_layers import KINDS
 from rocmprobe.bypass.plan import DEFAULT_WORKSPACE_MB, POLICIES
 
 WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
 ALGORITHM_VARIABLE = "ROCMPROBE_BYPASS_ALGORITHM"
+NATIVE = "native"
 
 
 def workspace_or_default(workspace_mb: float | None) -> float:
@@ -43,3 +45,16 @@ def algorithm_or_default(algorithm: str | None) -> str:
     if text not in known:
         raise ValueError(f"{ALGORITHM_VARIABLE}={text}: there are {', '.join(known)}")
     return text
+
+
+def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
+    """Of ``KINDS``, in whose order ``others`` are, those that are to be "pytorch" and not "native".
+
+    Raises:
+        ValueError: for another word, ``convolution`` being "bypass" or "native".
+    """
+    wanted = (("convolution", convolution, "bypass"), *zip(KINDS, others, ("pytorch",) * len(KINDS)))
+    for kind, word, other in wanted:
+        if word not in (NATIVE, other):
+            raise ValueError(f"{kind} is {NATIVE!r} or {other!r}, not {word!r}")
+    return tuple(kind for kind, word in zip(KINDS, others) if word != NATIVE)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rocmprobe.judge.blame import library
-from rocmprobe.judge.evidence import Standing, failed
+from rocmprobe.judge.evidence import Standing, driver_of, failed
 from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.primitives import joined, layers_asked, scoped_off
+from rocmprobe.layers import LAYERS, install_line, options_for
 from rocmprobe.model import WORKING_STATES, Configuration, Outcome, Results, Setting
 from rocmprobe.plain_text import quoted
 from rocmprobe.variables import VARIABLE_NAME
@@ -18,7 +21,9 @@ _OFF = {
 
 #: Characters of a value and of all lines of Python; what a setting has is far below.
 _LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
-
+#: What no setting that keeps the library is judged by: no model comes to it but by a fusion pass.
+_FUSED = "convolution with ReLU in one operator"
+_PYTORCH = "PyTorch's own kernels"
 _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so its 4-d inputs"
 
 
@@ -48,8 +53,8 @@ def _code(results: Results, setting: Setting) -> str:
     if setting.channels_last:
         flags.append(_CHANNELS_LAST)
     lines = ["import torch", *flags] if flags else []
-    if setting.bypass:
-        lines += ["import rocmprobe.bypass", "rocmprobe.bypass.install()"]
+    if setting.bypass or setting.pytorch_layers:
+        lines += ["import rocmprobe.bypass", install_line(setting.pytorch_layers, setting.bypass)]
     if setting.device == "cpu":
         lines.append('device = "cpu"')
     return "\n".join(lines)
@@ -62,17 +67,24 @@ def _layers(results: Results, best: Standing) -> tuple[str, ...]:
         return ()
     if setting.channels_last:
         return ("batch norm and the training step were not checked in channels-last",)
+    if setting.pytorch_layers:
+        return tuple(_by_layer(results, best))
+    if driver_of(results) == "capi":
+        return _by_capi(results, best)
     asked = layers_asked(results, "default" if setting.vendor_library else "vendor-off")
+    asked = {words: outcomes for words, outcomes in asked.items() if words != _FUSED}
     broken = [words for words, outcomes in asked.items() if failed(outcomes)]
     fail = f"{joined(broken)} {'fails' if len(broken) == 1 else 'fail'}"
     if not setting.vendor_library:
         leave = f"batch norm and RNN leave {name} too: the switch is one for all"
         return (f"{leave}; {fail} without {name} as well" if broken else leave,)
     if not setting.bypass:
-        return (f"{fail} in {name}: run it inside `with {scoped_off(name)}:`",) if broken else ()
+        way = f"run it inside `with {scoped_off(name)}:`, or send it alone to PyTorch's own kernels: "
+        return (f"{fail} in {name}: {way}{install_line(options_for(broken))}",) if broken else ()
     stay = f"batch norm and RNN stay in {name}"
     if broken:
-        return (f"{stay}, where {fail}: switch {name} off too, {_OFF[name].partition('  #')[0]}",)
+        off, line = _OFF[name].partition("  #")[0], install_line(options_for(broken), bypass=True)
+        return (f"{stay}, where {fail}: switch {name} off too, {off}, or send that to {_PYTORCH}, {line}",)
     right = [words for words, outcomes in asked.items() if _works(outcomes)]
     if "batch norm" not in right and any(each.check == "training-step" for each in best.counted):
         right.insert(0, "batch norm")
@@ -103,6 +115,37 @@ def unusable(configuration: Configuration) -> str:
 
 def _printable(text: str) -> bool:
     return text.isascii() and text.isprintable()
+
+
+def _by_layer(results: Results, best: Standing) -> Iterator[str]:
+    """What computes each kind of layer under ``by-layer``, and what came of it."""
+    name, setting = library(results), best.setting
+    yield f"convolution: {name}{_with(setting)}, right"
+    sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
+    own, as_found = layers_asked(results, setting.name), layers_asked(results, "default")
+    for words in as_found:
+        by, outcomes = (_PYTORCH, own[words]) if words in sent else (name, as_found[words])
+        if _works(outcomes) or failed(outcomes):
+            yield f"{words}: {by}, {'fails there too' if failed(outcomes) else 'right'}"
+
+
+def _by_capi(results: Results, best: Standing) -> tuple[str, ...]:
+    """Without PyTorch: what batch norm did under the setting, and what was not asked."""
+    name, setting = library(results), best.setting
+    told = [f"convolution: {name}{_with(setting)}, right"]
+    for words, outcomes in layers_asked(results, setting.name).items():
+        if failed(outcomes):
+            line = install_line(options_for((words,)))
+            told.append(f"{words}: fails in {name}; {_PYTORCH}, which were not there to be asked: {line}")
+        elif _works(outcomes):
+            told.append(f"{words}: {name}, right")
+    return tuple(told)
+
+
+def _with(setting: Setting) -> str:
+    switches = [f"{name}={value}" for name, value in setting.env.items()]
+    switches += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    return f" with {' '.join(switches)}" if switches else " as it comes"
 
 
 def _works(outcomes: tuple[Outcome, ...]) -> bool:

@@ -24,7 +24,7 @@ _FILLING = frozenset({"exists", "files", "bytes"})
 #: What a setting is; the rest of it are words about it, and the versions for which it is asked.
 _OF_A_SETTING = (
     "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
-    "channels_last", "solver",
+    "channels_last", "solver", "pytorch_layers",
 )  # fmt: skip
 #: The digest in a placeholder changes when the machine restarts (docs/redaction.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")

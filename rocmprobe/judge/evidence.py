@@ -12,6 +12,7 @@ from rocmprobe.judge.comparison import time_of
 from rocmprobe.model import (
     DIRECTIONS,
     FAILING_STATES,
+    NATIVE,
     SEVERITIES,
     WORKING_STATES,
     Finding,
@@ -23,8 +24,6 @@ from rocmprobe.settings import drivers_of
 
 #: Checks that tell whether a network trains: without PyTorch there is only the second.
 _TRAINS = ("training-step", "batch-norm")
-#: Settings that still go through the vendor library.
-NATIVE = ("native", "native-with-settings")
 #: Checks that count for a setting and are asked under few.
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
@@ -80,10 +79,10 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
 
     Inference asks the forward direction alone. Training asks all directions and the gradients that autograd
     makes of them, the step and the models under autocast to ``dtype``, and whatever the dtype, the training
-    step, which includes batch norm (without PyTorch, batch norm itself), and the models in float32: mixed
-    precision trains in float32 too. Of the models those with convolution count; an LSTM has words of its own,
-    as its layer has. What is not applicable does not count, and nothing does where no outcome is of ``dtype``
-    but under autocast.
+    step, which includes batch norm, and the models in float32: mixed precision trains in float32 too. Of the
+    models those with convolution count; an LSTM has words of its own, as its layer has, and so has batch norm
+    without PyTorch, where nothing else can be tried for it. What is not applicable does not count, and
+    nothing does where no outcome is of ``dtype`` but under autocast.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(outcome.dtype == dtype and not _under_autocast(outcome) for outcome in counted)
@@ -151,11 +150,8 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
         return outcome.dtype == dtype and outcome.state in FAILING_STATES
-    # Without PyTorch there is no training step; batch norm, which fails on its own, is asked for itself.
-    alone = outcome.driver == "capi" and outcome.check == "batch-norm"
     return (
-        alone
-        or outcome.check in ("training-step", "gradients")
+        outcome.check in ("training-step", "gradients")
         or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
         or (outcome.check in (*CONVOLUTIONS, "gradient-flow", "autocast-step") and outcome.dtype == dtype)
     )
@@ -188,7 +184,7 @@ def owed_to_the_user(each: Standing, found: Iterable[Standing]) -> bool:
         each.right
         and each.setting.inherit_environment
         and not any(
-            other.right and other.setting.verdict == "native" and not other.setting.inherit_environment
+            other.right and other.setting.unchanged and not other.setting.inherit_environment
             for other in found
         )
     )
@@ -206,9 +202,11 @@ def broken(each: Standing) -> tuple[Outcome, ...]:
 
 
 def native(results: Results, dtype: str) -> list[Standing]:
-    """How the settings did that go through the vendor library; those asked about ``dtype``."""
-    found = [standing(results, setting, dtype, "training") for setting in results.settings]
-    return [each for each in found if each.setting.verdict in NATIVE and convolutions(each.counted)]
+    """How the settings did that go through the vendor library; those asked about ``dtype``. ``by-layer``
+    repeats another."""
+    own = [setting for setting in results.settings if setting.verdict in NATIVE and not setting.by_layer]
+    found = [standing(results, setting, dtype, "training") for setting in own]
+    return [each for each in found if convolutions(each.counted)]
 
 
 def without_library(results: Results, dtype: str) -> list[Standing]:

@@ -8,9 +8,9 @@ from typing import Any
 from rocmprobe import gpus
 from rocmprobe.detect.disagreements import disagreements, some_hidden
 from rocmprobe.detect.stack.code_objects import serves
-from rocmprobe.judge.evidence import NATIVE, by_severity, device_of, failed
+from rocmprobe.judge.evidence import by_severity, device_of, failed
 from rocmprobe.judge.override import needless
-from rocmprobe.model import SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
+from rocmprobe.model import NATIVE, SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
 from rocmprobe.variables import FOLKLORE, NOT_HERE, REJECTED, UNKNOWN, Label, find, labels, one_letter_apart
 
 #: Kernel messages (kinds of ``dmesg.events``) after which a GPU is not what it was.

@@ -7,19 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.evidence import failed, quoted
+from rocmprobe.layers import LAYERS, install_line, options_for
 from rocmprobe.model import WORKING_STATES, Finding, Outcome, Results
 from rocmprobe.problems import KINDS
 
-#: Checks of what else enters the vendor library, by the words for it.
-_LAYERS = {
-    "batch norm": ("batch-norm",),
-    "batch norm in evaluation": ("batch-norm-eval",),
-    "RNN": ("rnn",),
-    "LSTM": ("lstm",),
-    "GRU": ("gru",),
-    "CTC loss": ("ctc-loss",),
-    "convolution with ReLU in one operator": ("convolution-relu", "convolution-add-relu"),
-}
 _KIND_WORDS = {kind: f"{'transposed ' if 'transpose' in kind else ''}{KINDS[kind]}-d" for kind in KINDS}
 _SCOPE = {"oneDNN": "torch.backends.mkldnn.flags(enabled=False)"}
 _CUDNN_SCOPE = "torch.backends.cudnn.flags(enabled=False)"
@@ -35,15 +26,14 @@ def joined(words: Sequence[str]) -> str:
 
 
 def layers_asked(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
-    """Float32 outcomes of layers that are no convolution under ``setting``, by the words for each."""
+    """Float32 outcomes of what else enters the library under ``setting``, by the words for each layer."""
     return {
-        words: tuple(
+        layer.words: tuple(
             outcome
             for outcome in results.outcomes
-            if outcome.check in checks and (outcome.setting, outcome.dtype) == (setting, "float32")
+            if outcome.check in layer.checks and (outcome.setting, outcome.dtype) == (setting, "float32")
         )
-        for words, checks in _LAYERS.items()
-        if not words.startswith("convolution")
+        for layer in LAYERS
     }
 
 
@@ -59,7 +49,7 @@ def primitives(results: Results) -> Iterator[Finding]:
 
 def _by_words(results: Results) -> dict[str, list[Outcome]]:
     """Outcomes under ``default``, in the order in which they were asked."""
-    known = {check: words for words, checks in _LAYERS.items() for check in checks}
+    known = {check: layer.words for layer in LAYERS for check in layer.checks}
     found: dict[str, list[Outcome]] = {}
     for outcome in results.outcomes:
         if outcome.setting != "default":
@@ -102,6 +92,9 @@ def _primitive(
         )
         title = f"{what} in {name}{dtypes}; {learned}"
         advice = f"Run it with {name} off: inside `with {scoped_off(name)}:`, or as a whole."
+        options = options_for((words,))
+        if options:
+            advice += f" Or send it alone to PyTorch's own kernels: `{install_line(options)}`."
     if dtypes and any((each.dtype, each.state) == ("float32", "pass") for each in outcomes):
         title += "; float32 works"
     cause, layer = blamed(results, told, layer, cured)

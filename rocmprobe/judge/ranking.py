@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rocmprobe.judge.evidence import NATIVE, Standing, owed_to_the_user, standing, times
+from rocmprobe.judge.evidence import Standing, driver_of, failed, owed_to_the_user, standing, times
 from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.peaks import SAME_MEMORY, peaks
 from rocmprobe.judge.speed import Speed, speed
-from rocmprobe.model import VERDICTS, Results
+from rocmprobe.model import NATIVE, VERDICTS, Results, Setting
 
 #: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
 #: the worst (p90) of a change.
@@ -46,7 +46,8 @@ def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> 
     native setting that is right is not outrun."""
     left = [each for each in right if each.setting.verdict != "cpu"] or right
     left = [each for each in left if OVERRIDE not in each.setting.env] or left
-    unchanged = next((each for each in left if each.setting.verdict == "native"), None)
+    left = [each for each in left if not _loses_batch_norm(results, each.setting)] or left
+    unchanged = next((each for each in left if each.setting.unchanged), None)
     if unchanged and not _change_pays(results, unchanged, left, dtype, purpose):
         return unchanged
     left = [each for each in left if each.stable] or left
@@ -57,6 +58,15 @@ def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> 
     memory = peaks(results, [each.setting for each in left], dtype, purpose)
     left = [each for each in left if _takes_little(each, memory)]
     return min(left, key=_change)
+
+
+def _loses_batch_norm(results: Results, setting: Setting) -> bool:
+    """Whether batch norm fails under ``setting``, by the driver capi, which trains nothing."""
+    return driver_of(results) == "capi" and any(
+        outcome.setting == setting.name
+        for outcome in failed(results.outcomes)
+        if outcome.check == "batch-norm"
+    )
 
 
 def _fastest(found: list[Standing], measured: Speed) -> list[Standing]:
@@ -89,7 +99,9 @@ def _change_pays(
 
 
 def _change(each: Standing) -> tuple[int, int]:
-    """How much a setting changes: what kind of change, then how many switches."""
+    """How much a setting changes: what kind of change, then how many switches. A layer that leaves the vendor
+    library is a change, even where convolution has none."""
     setting = each.setting
     switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)
-    return VERDICTS.index(setting.verdict), switches
+    kind = "native-with-settings" if setting.pytorch_layers else setting.verdict
+    return VERDICTS.index(kind), switches + len(setting.pytorch_layers)

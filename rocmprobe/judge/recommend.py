@@ -47,7 +47,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
         confidence=confidence(results, best),
         confidence_level=confidence_level(results),
         not_covered=not_covered(results, best, asked[0], purpose),
-        advice=advice(results, verdict),
+        advice=advice(results, best is not None and best.setting.unchanged),
         # A run that died has no results.json, and one that stopped recommends by half of its evidence.
         verify=verify(results) if best and not results.partial else "",
     )

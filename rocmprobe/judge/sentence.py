@@ -17,7 +17,8 @@ from rocmprobe.judge.evidence import (
     owed_to_the_user,
     quoted,
 )
-from rocmprobe.judge.primitives import joined
+from rocmprobe.judge.primitives import joined, layers_asked
+from rocmprobe.layers import OPTIONS, options_for
 from rocmprobe.model import FAILING_STATES, RUNGS, WORKING_STATES, Results, Setting
 
 #: So many settings are named under which convolution held.
@@ -41,27 +42,33 @@ def sentence(results: Results, best: Optional[Standing], ranked: list[Standing],
             f"right on all {dtype} problems checked with them, and fails in a clean environment with empty "
             "databases. Keep them: see the findings. It is no answer for another machine."
         )
-    if best.setting.verdict == "native" and any(
+    if best.setting.unchanged and any(
         each.setting.inherit_environment and failed(each.against) for each in ranked
     ):
         return (
             f"Native convolution works: {name} is right on all {dtype} problems checked, but only with a "
             "clean environment and empty databases. With your own it fails: see the findings."
         )
-    unchanged = next((each for each in ranked if each.right and each.setting.verdict == "native"), None)
-    faster = f" {name} is right too as it comes, but slower." if unchanged and unchanged is not best else ""
-    as_it_comes = next((each for each in ranked if each.setting.verdict == "native"), None)
-    fails = _fails(as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
+    unchanged = next((each for each in ranked if each.right and each.setting.unchanged), None)
+    lost_as_it_comes = _lost(results, unchanged) if unchanged and without else ""
+    slower = unchanged and unchanged is not best and not lost_as_it_comes
+    faster = f" {name} is right too as it comes, but slower." if slower else ""
+    as_it_comes = next((each for each in ranked if each.setting.unchanged), None)
+    fails = _fails(results, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
+    lost = _lost(results, best) if without else ""
     texts = {
-        "native": f"Native convolution works: {name} is right on all {dtype} problems checked. "
-        f"Change nothing{_rests_on(results)}.",
+        "native": f"Native convolution works: {name} is right on all {dtype} problems checked."
+        + ("" if lost else _nothing_but(results, name)),
         "native-with-settings": _with_settings(name, best.setting),
         "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
         "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
         "cpu": f"Use the CPU: of all that was tried, it alone was right on all {dtype} problems checked.",
     }
-    told = fails + texts[best.setting.verdict] + faster
-    return f"{told} Asked of {name} itself, without PyTorch." if without else told
+    if best.setting.pytorch_layers:
+        told = fails + _by_layer(results, best.setting, dtype) + faster
+    else:
+        told = fails + texts[best.setting.verdict] + faster
+    return f"{told}{lost} Asked of {name} itself, without PyTorch." if without else told
 
 
 def _rests_on(results: Results) -> str:
@@ -111,15 +118,55 @@ def _lowest(results: Results) -> str:
     return " Nothing that was asked failed." if passed else " Nothing could be asked."
 
 
-def _fails(as_it_comes: Standing, dtype: str, name: str) -> str:
+def _fails(results: Results, as_it_comes: Standing, dtype: str, name: str) -> str:
     """What fails in the library as it comes: convolution, or else what stands beside it."""
     if broken(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
-    others = dict.fromkeys(outcome.check for outcome in failed(as_it_comes.against))
+    without = driver_of(results) == "capi"
+    # What is right for the purpose, and only slower, is not said to fail.
+    counts = without or not as_it_comes.right
+    beside = layers_asked(results, as_it_comes.setting.name)["batch norm"] if counts else ()
+    others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))
     if "problem-matrix" in others:
         return f"Native {dtype} convolution holds for common problems, for others it fails in {name}. "
     words = " and ".join(check.replace("-", " ") for check in others)
     return f"Native {dtype} convolution holds, {words} with {name} does not. " if words else ""
+
+
+def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
+    """What computes convolution, what the other layers, and which of these fail so as well."""
+    switches = [f"{variable}={value}" for variable, value in setting.env.items()]
+    switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
+    dead = [words for words, outcomes in layers_asked(results, setting.name).items() if failed(outcomes)]
+    others = [OPTIONS[option] for option in setting.pytorch_layers if option not in options_for(dead)]
+    parts = [f"Convolution native{f' with {chr(32).join(switches)}' if switches else ''}"]
+    parts += [f"{joined(others)} by PyTorch's own kernels"] if others else []
+    also = (
+        f" {joined(dead)} fail{'s' if len(dead) == 1 else ''} without {library(results)}, too."
+        if dead
+        else ""
+    )
+    between = "; " if len(others) > 1 else ", "
+    return f"{between.join(parts)}: all {dtype} problems checked come out right.{also}"
+
+
+def _nothing_but(results: Results, name: str) -> str:
+    """That nothing has to change, or nothing but for layers that are no convolution."""
+    asked = layers_asked(results, "default").items()
+    training = results.options.get("purpose") != "inference"
+    dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
+    if not dead:
+        return f" Change nothing{_rests_on(results)}."
+    fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
+    return f" Nothing has to change for it, but {fail} in {name}: see the configuration."
+
+
+def _lost(results: Results, best: Standing) -> str:
+    """That batch norm, which nothing else computes without PyTorch, fails in the library all the same."""
+    if not failed(layers_asked(results, best.setting.name)["batch norm"]):
+        return ""
+    needed = "PyTorch's own kernels for it, which were not there to be asked"
+    return f" Batch norm fails there: a model that has it needs {needed}."
 
 
 def _with_settings(name: str, setting: Setting) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from rocmprobe.judge.comparison import SAME_TIME, time_of
-from rocmprobe.judge.evidence import NATIVE, device_of, timed_problems, times
-from rocmprobe.model import Outcome, Results, Setting
+from rocmprobe.judge.evidence import device_of, timed_problems, times
+from rocmprobe.model import NATIVE, Outcome, Results, Setting
 from rocmprobe.roofline import roof
 
 #: Of normal times the range from the 10th to the 90th percentile is 2.563 standard deviations, and the median

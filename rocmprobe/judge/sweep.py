@@ -76,7 +76,7 @@ def faulty_solvers(results: Results) -> Iterator[Finding]:
 
 
 def _advice(results: Results) -> str:
-    derived = next((setting for setting in results.settings if setting.derived), None)
+    derived = next((setting for setting in results.settings if setting.name == DERIVED), None)
     if derived is None:
         return f"Ask with --settings {DERIVED} too: it takes the faulty ones away."
     if not derived.env:

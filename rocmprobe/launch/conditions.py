@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.launch.command import CONDITIONS, NO_PACKING
+from rocmprobe.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.model import BadInput, Recommendation, Results, Setting, read_results
-from rocmprobe.settings import all_settings, searches
-from rocmprobe.solvers import are_switches
 
 DEFAULT_PROFILE = Path("reports/latest/results.json")
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
@@ -25,8 +24,10 @@ _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 class Conditions:
     """``variables`` are set before the program starts; the rest holds as soon as it has imported torch.
 
-    ``bypass`` and ``vendor_off`` are device types, ``flags`` those of ``torch.backends``; ``torch`` is the
-    version that the flags are for, "" where every version takes them alike. ``words`` tell a user all this.
+    ``bypass`` and ``vendor_off`` are device types, and so is what ``pytorch_layers`` has for each layer that
+    PyTorch's own kernels are to compute, by the keywords of ``rocmprobe.bypass.install``. ``flags`` are those
+    of ``torch.backends``; ``torch`` is the version that the flags are for, "" where every version takes them
+    alike. ``words`` tell a user all this.
     """
 
     words: str
@@ -35,12 +36,13 @@ class Conditions:
     vendor_off: tuple[str, ...] = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
     torch: str = ""
+    pytorch_layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def as_variables(self) -> dict[str, str]:
         """All of it, for the environment of the program: ``rocmprobe.launch.inside`` reads the last."""
         inside = {
             "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
-            "torch": self.torch,
+            "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
         }  # fmt: skip
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
@@ -87,11 +89,13 @@ def _recommended(path: Path, results: Results, recommended: Recommendation, bypa
     holds += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
     holds += ["vendor library off"] if off else []
     holds += ["bypass"] if on else []
+    holds += [f"{OPTIONS[option]} by PyTorch" for option in setting.pytorch_layers]
     holds += ["GPUs hidden, so it runs on the CPU"] if setting.device == "cpu" else []
     machine = f", for the simulated machine {results.simulated}" if results.simulated else ""
     return Conditions(
         f"the setting {setting.name} of {path} ({', '.join(holds) or 'nothing to change'}){machine}",
         {**variables, **extra}, on, off, setting.torch, _torch(results, setting),
+        dict.fromkeys(setting.pytorch_layers, devices),
     )  # fmt: skip
 
 
@@ -103,11 +107,7 @@ def _setting(path: Path, results: Results, recommended: Recommendation) -> Setti
             f"{path}: recommendation/configuration/setting: the run had no setting {name!r}; "
             "the file is damaged, run again"
         )
-    known = {flag for each, _, _ in all_settings() for flag in each.torch}
-    known.update(flag for each in searches() for flag in each.torch)
-    for flag in setting.torch:
-        if flag not in known:
-            raise BadInput(f"{path}: settings: {flag!r} is no flag that a setting has; run again")
+    refuse_foreign(setting, str(path))
     if setting.changes_problems:
         what = f"the dtype {setting.dtype}" if setting.dtype else "the memory format channels-last"
         raise BadInput(
@@ -119,11 +119,13 @@ def _setting(path: Path, results: Results, recommended: Recommendation) -> Setti
 
 def _variables(path: Path, recommended: Recommendation) -> dict[str, str]:
     """The recommended variables. Results may come from anywhere: what no setting sets is not set here."""
-    known = {name for each, _, _ in all_settings() for name in each.env}
     variables = dict(recommended.configuration.env)
     for name, value in variables.items():
-        ours = name in known or name.startswith(_OVERRIDE) or are_switches({name: value})
-        if not ours or "=" in name or "\0" in name + value:
+        if (
+            not (name.startswith(_OVERRIDE) or is_variable(name, value))
+            or "=" in name
+            or "\0" in name + value
+        ):
             raise BadInput(
                 f"{path}: recommendation/configuration/env: {name!r} is no variable of a setting; run again"
             )

@@ -269,6 +269,7 @@ def _under(setting: Setting) -> str:
         parts.append("vendor library off")
     if setting.bypass:
         parts.append("bypass")
+    parts += [f"{option} by PyTorch" for option in setting.pytorch_layers]
     if setting.inherit_environment:
         parts.append("the user's own environment")
     return " ".join(parts)

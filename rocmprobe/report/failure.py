@@ -8,6 +8,7 @@ from typing import Optional
 
 from rocmprobe.baseline import came_to
 from rocmprobe.judge.evidence import failed, tells_of_convolution
+from rocmprobe.layers import leaves
 from rocmprobe.model import RUNGS, BadInput, Outcome, Results, Setting, Trial
 from rocmprobe.problems import source_of
 from rocmprobe.report.repro import backend, child_variables, driver_line, script
@@ -96,7 +97,8 @@ def failures(results: Results) -> tuple[Outcome, ...]:
 
 
 def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str) -> bool:
-    if setting.bypass or (setting.device and setting.device != outcome.device):
+    elsewhere = setting.device and setting.device != outcome.device
+    if setting.bypass or elsewhere or leaves(setting, outcome):
         return False
     on_amd = backend(results, outcome, setting) == "miopen"
     if tracker == "miopen":

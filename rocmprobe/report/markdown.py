@@ -11,7 +11,7 @@ from rocmprobe.model import Configuration, Finding, Results
 from rocmprobe.report import changes, matrix, measures, models, shapes_table, text, view
 from rocmprobe.report.identity import tried_on
 from rocmprobe.report.inert import code, fence, folded, joined, lines, table, words
-from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_WORDS, Look
+from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, Look, verdict_word
 
 #: Characters of the whole: a tenth of what a step of GitHub's may have as its summary.
 LIMIT = 100_000
@@ -47,7 +47,7 @@ def _blocks(results: Results) -> Iterator[str]:
 def verdict(results: Results) -> Iterator[str]:
     """The first screen: title, warnings, the sentence, what to do and how sure that is."""
     recommendation = results.recommendation
-    word = VERDICT_WORDS[recommendation.verdict] if recommendation else "No recommendation"
+    word = verdict_word(results)
     yield f"# rocmprobe: {word} · {words(view.card(results.machine), 120)}"
     yield from banners(results)
     yield f"**{word}.** {words(view.sentence(results), 1000)}"

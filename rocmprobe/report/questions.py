@@ -8,6 +8,7 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.cases import CONVOLUTIONS
+from rocmprobe.layers import leaves
 from rocmprobe.model import DIRECTIONS, BadInput, Outcome, Setting
 from rocmprobe.numerics import (
     BEYOND,
@@ -52,7 +53,9 @@ def question(outcome: Outcome, setting: Setting, backend: str) -> Question:
     """What ``outcome`` answers, under ``setting`` and with the library of ``backend``. Raises BadInput where
     that takes more than a script."""
     name = one_line(outcome.id)
-    if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
+    if leaves(setting, outcome) or (
+        setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem)
+    ):
         raise BadInput(
             f"{name}: this setting needs rocmprobe (`rocmprobe run --settings {one_line(setting.name)}`); "
             "a script without it reproduces the native settings"

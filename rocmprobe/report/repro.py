@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from keyword import iskeyword
 from typing import Any
 
+from rocmprobe.layers import leaves
 from rocmprobe.machines import torch_version
 from rocmprobe.model import BadInput, Outcome, Results, Setting
 from rocmprobe.redact import census
@@ -247,7 +248,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     setting = _setting(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
-    elif setting.bypass or not setting.vendor_library:
+    elif setting.bypass or not setting.vendor_library or leaves(setting, outcome):
         why = "under this setting nothing enters MIOpen"
     elif outcome.check == "batch-norm":
         line, why = batch_norm_line(outcome.dtype)

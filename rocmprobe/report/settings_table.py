@@ -55,6 +55,7 @@ def rows() -> list[Row]:
 def _sets(setting: Setting) -> tuple[str, ...]:
     own = {} if setting.search else setting.torch
     words = (
+        (setting.by_layer, "the layers that the run finds to fail, by PyTorch"),
         (setting.derived, "the variables that the run finds out"),
         (setting.inherit_environment, "the user's own environment, databases and caches"),
         (bool(setting.search), _WAYS.get(setting.search, "")),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rocmprobe.model import Outcome
+from rocmprobe.layers import OPTIONS
+from rocmprobe.model import Outcome, Results
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,19 @@ VERDICT_WORDS = {
     "cpu": "CPU",
     "none": "No safe configuration",
 }
+
+
+def verdict_word(results: Results) -> str:
+    """The verdict in words, with the layers that PyTorch's own kernels compute beside native convolution."""
+    found = results.recommendation
+    if found is None:
+        return "No recommendation"
+    setting = next((each for each in results.settings if each.name == found.configuration.setting), None)
+    others = [OPTIONS[option] for option in (setting.pytorch_layers if setting else ()) if option in OPTIONS]
+    word = VERDICT_WORDS[found.verdict]
+    return f"{word}, {' and '.join(others)} by PyTorch" if others else word
+
+
 VERDICT_TONES = {
     "native": "good",
     "native-with-settings": "good",

@@ -14,7 +14,7 @@ from rocmprobe.judge.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model import Finding, Outcome, Results
 from rocmprobe.report import changes, models, shapes_table, text, view
 from rocmprobe.report.identity import tried_on
-from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS
+from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, verdict_word
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
 _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
@@ -29,7 +29,7 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         console.print(banner_line.append(text.plain(banner.body)))
     recommendation = results.recommendation
     verdict = recommendation.verdict if recommendation else None
-    word = VERDICT_WORDS[verdict] if verdict else "No recommendation"
+    word = verdict_word(results)
     tone = VERDICT_TONES[verdict] if verdict else "fault"
     console.print()
     console.print(styled((f"Verdict: {word}. ", f"bold {_STYLES[tone]}"), (view.sentence(results), "bold")))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from rocmprobe.judge.comparison import Seconds, drift, ratio, seconds
-from rocmprobe.judge.evidence import NATIVE, broken, by_given_problem, standing
-from rocmprobe.model import BadInput, Outcome, Results
+from rocmprobe.judge.evidence import broken, by_given_problem, standing
+from rocmprobe.model import NATIVE, BadInput, Outcome, Results
 from rocmprobe.problems import parse_problem
 from rocmprobe.report import plots, text
 from rocmprobe.report.measures import Table

@@ -29,7 +29,15 @@ from rocmprobe.report import (
 from rocmprobe.report.banners import banners
 from rocmprobe.report.identity import card, identity, poses, tried_on
 from rocmprobe.report.size import FITS, Fit
-from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, VERDICT_WORDS, Look, worst
+from rocmprobe.report.states import (
+    LOOKS,
+    SEVERITY_SYMBOLS,
+    VERDICT_TONES,
+    VERDICT_WORDS,
+    Look,
+    verdict_word,
+    worst,
+)
 from rocmprobe.variables import VARIABLE_NAME
 
 RUNG_WORDS = {
@@ -95,7 +103,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "title": title(results),
         "banners": banners(results, fit),
         "verdict": verdict,
-        "verdict_word": VERDICT_WORDS[verdict] if recommendation else "No recommendation",
+        "verdict_word": verdict_word(results),
         "verdict_tone": VERDICT_TONES[verdict] if recommendation else "fault",
         "sentence": sentence(results),
         "recommendation": recommendation,
@@ -142,7 +150,7 @@ def _measured(results: Results) -> dict[str, Any]:
 
 
 def title(results: Results) -> str:
-    words = VERDICT_WORDS[results.recommendation.verdict] if results.recommendation else "no recommendation"
+    words = verdict_word(results) if results.recommendation else "no recommendation"
     marker = "SIMULATED · " if results.simulated else ""
     return f"{marker}{words} · {card(results.machine)} · rocmprobe"
 

@@ -15,11 +15,11 @@ class _Needs:
     """What a check stands on.
 
     ``below``: checks in its own dtype under ``default``; ``outside``: such checks, where its setting keeps
-    convolution out of the vendor library; ``beside``: checks in its own dtype under ``default`` or
-    ``vendor-off``, whichever treats other layers as its setting does; ``float32``: checks in float32 under
-    its own setting; ``autocast``: checks under autocast to its own dtype, unless that is float32, and under
-    its own setting. ``convolution``: of the first native problem under its own setting, "every" direction,
-    its "own" one, or "fwd".
+    convolution out of the vendor library; ``beside``: checks in its own dtype under ``default``,
+    ``vendor-off`` or ``by-layer``, whichever treats other layers as its setting does; ``float32``: checks in
+    float32 under its own setting; ``autocast``: checks under autocast to its own dtype, unless that is
+    float32, and under its own setting. ``convolution``: of the first native problem under its own setting,
+    "every" direction, its "own" one, or "fwd".
     """
 
     below: tuple[str, ...] = ()
@@ -99,6 +99,8 @@ def needs(
 
     in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
     other_layers = "default" if setting.vendor_library else "vendor-off"
+    if setting.by_layer:
+        other_layers = setting.name
     return (
         *_convolutions(of_check.convolution, case, native, directions),
         *(gate(check, "default", dtype) for check in of_check.below),

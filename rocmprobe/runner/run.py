@@ -263,7 +263,7 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
     outcomes: dict[str, Outcome] = {}
     trials: list[Trial] = []
     expected: set[str] = set()
-    derived: dict[str, Mapping[str, Any]] = {}
+    derived: dict[str, Cure] = {}
     finished = None
     for record in found:
         kind = record["record"]
@@ -276,7 +276,7 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
             trials.append(from_json(Trial, record["trial"]))
         elif kind == "setting" and from_json(Cure, record["cure"]).env is not None:
             # Of several devices the first counts: the recommendation is about that.
-            derived.setdefault(record["setting"], record["cure"])
+            derived.setdefault(record["setting"], from_json(Cure, record["cure"]))
         elif kind == "plan":
             expected |= set(map(str, record["cases"]))
         elif kind == "resumed":
@@ -288,7 +288,7 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
     for name, cure in derived.items():
         if name not in settings:
             raise BadInput(f"setting: {quoted(name)} is none of this run")
-        settings[name] = replace(settings[name], env=cure["env"], reason=cure["reason"])
+        settings[name] = cure.applied(settings[name])
     asked = {outcome.setting for outcome in outcomes.values() if outcome.state not in ("skipped", "blocked")}
     return Results(
         schema_version=SCHEMA_VERSION,

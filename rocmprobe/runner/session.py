@@ -6,7 +6,7 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Optional
@@ -15,15 +15,25 @@ from rocmprobe.cases import Case
 from rocmprobe.detect.gpus.override import OVERRIDE
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
+from rocmprobe.layers import CHECKS as LAYER_CHECKS
+from rocmprobe.layers import by_layer, failing, holds
 from rocmprobe.machines import SimulatedMachine
-from rocmprobe.model import FAILING_STATES, UNLEARNED_STATES, WORKING_STATES, Outcome, Setting, from_json
+from rocmprobe.model import (
+    FAILING_STATES,
+    NATIVE,
+    UNLEARNED_STATES,
+    WORKING_STATES,
+    Outcome,
+    Setting,
+    from_json,
+)  # fmt: skip
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import CannotWrite, Journal, header
 from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
 from rocmprobe.runner.trial import Trials
 from rocmprobe.runner.turns import Turns, lock_name
-from rocmprobe.solvers import cure
+from rocmprobe.solvers import Cure, cure
 from rocmprobe.workload import parse_workload
 
 #: States of a gate that let pass what stands on it: it holds, or nothing was learned of it.
@@ -112,7 +122,7 @@ class Session:
             why = gate.evidence[0] if gate.evidence else gate.state
             reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
             return self._blocked(case, reason, f"rung:{gate.rung}")
-        return self._needless(case) or (self._uncured(case) if setting.derived and not setting.env else None)
+        return self._needless(case) or (self._uncured(case) if setting.undecided else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
         """Why the case's setting is not for this GPU, or None where it is."""
@@ -150,23 +160,46 @@ class Session:
         comes to nothing."""
         found = self.journal.derived(case)
         if found is None:
-            same = (case.device, case.driver)
-            sweep = [
-                each
-                for each in self._cases.values()
-                if each.check == "solver" and (each.device, each.driver) == same
-            ]
-            outcomes = [gate for gate in map(self._gate, [each.id for each in sweep]) if gate]
+            by_layer = self._setting(case).by_layer
+            made = self._by_layer(case) if by_layer else cure(self._settled(case, ("solver",)))
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
-            self.journal.derive(case, cure(outcomes))
+            self.journal.derive(case, made)
             # The first record counts, whoever wrote it.
             found = self.journal.derived(case)
         assert found is not None, "it was written a moment ago"
         if found.env is None:
             return self._unasked(case, found.state, None, found.reason)
-        self._trials.derive(case, found.env)
+        self._trials.derive(case, found.applied(self._setting(case)))
         return None
+
+    def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
+        """What the cases of ``checks`` came to, on the device and by the driver of ``case``; ``setting`` ""
+        is any."""
+        wanted = [
+            each.id
+            for each in self._cases.values()
+            if each.check in checks
+            and (each.device, each.driver) == (case.device, case.driver)
+            and setting in ("", each.setting)
+        ]
+        return [gate for gate in map(self._gate, wanted) if gate]
+
+    def _by_layer(self, case: Case) -> Cure:
+        """Of ``by-layer``: convolution as it comes where that holds, else under the first cure."""
+        options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
+        cures = []
+        for setting in self.settings[case.device] if options else ():
+            if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
+                continue
+            if setting.changes_problems or setting.inherit_environment:
+                continue
+            if holds(self._settled(case, ("convolution",), setting.name)):
+                found = self.journal.derived(replace(case, setting=setting.name))
+                cures.append(found.applied(setting) if found else setting)
+            if cures and cures[0].unchanged:
+                break
+        return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
         """The outcome of a case that another stands on; None if the run does not hold it."""

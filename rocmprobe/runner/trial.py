@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
@@ -127,10 +127,9 @@ class Trials:
         self._guardian = guardian()
         self._guardian.remove(self._folder)
 
-    def derive(self, case: Case, env: Mapping[str, str]) -> None:
-        """Let the derived setting of ``case`` have these variables from now on."""
-        setting = self._settings[case.device][case.setting]
-        self._derived[case.device, case.driver, case.setting] = replace(setting, env=env)
+    def derive(self, case: Case, setting: Setting) -> None:
+        """Let the derived setting of ``case`` be this one from now on."""
+        self._derived[case.device, case.driver, case.setting] = setting
 
     def _setting(self, case: Case) -> Setting:
         derived = self._derived.get((case.device, case.driver, case.setting))

@@ -86,8 +86,10 @@ def holding(
             stack.enter_context(below())
             if not setting.vendor_library:
                 stack.enter_context(backend.vendor_library_off())
-            if setting.bypass:
-                stack.enter_context(bypass.enabled(backend.device_type))
+            if setting.bypass or setting.pytorch_layers:
+                convolution = "bypass" if setting.bypass else "native"
+                others: Any = dict.fromkeys(setting.pytorch_layers, "pytorch")
+                stack.enter_context(bypass.enabled(backend.device_type, convolution=convolution, **others))
             yield
 
     return context

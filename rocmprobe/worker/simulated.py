@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Meter, Miopen
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import other_layers, shim
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
 from rocmprobe.worker import wide
@@ -233,10 +233,14 @@ class _WithinConvolutions(shim.Layer):
 
 #: What PyTorch takes apart on a CPU before a kernel is chosen: watched where Python calls it.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
+#: What of these a request to the bypass keeps out of MIOpen, by the parts of their names.
+_KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
 #: Operators that multiply matrices; the last two inside of themselves.
 _PRODUCTS = (
     "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_slow_conv2d_forward", "_slow_conv2d_backward",
 )  # fmt: skip
+#: Where native_batch_norm has its argument ``training``.
+_TRAINING = 5
 #: The first torch that may give the CTC loss to MIOpen; 2.7 does not.
 _CTC_SINCE = (2, 8)
 
@@ -284,7 +288,7 @@ def _watched_operators(
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
-            return met(func.overloadpacket.__name__, args, result, LIBRARIES)
+            return met(_faulted_name(func, args), args, result, LIBRARIES)
 
     class WatchCalls(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -305,7 +309,8 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
     RNN.cpp, LossCTC.cpp)."""
     import torch
 
-    if not torch.backends.cudnn.enabled:
+    kind = next((kind for kind, names in _KINDS.items() if any(each in name for each in names)), "")
+    if not torch.backends.cudnn.enabled or other_layers.by_pytorch(kind, "cpu"):
         return False
     dtypes = [each.dtype if isinstance(each, torch.Tensor) else None for each in args[:3]]
     if "batch_norm" in name:
@@ -317,6 +322,14 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
     if name.startswith("mkldnn"):
         return False
     return name not in _TAKEN_APART or dtypes[0] in (torch.float32, torch.float16)
+
+
+def _faulted_name(func: Any, args: Any) -> str:
+    """The operator's name; batch norm that does not train, for which MIOpen has other kernels, has one of its
+    own."""
+    name = str(func.overloadpacket.__name__)
+    evaluates = name == "native_batch_norm" and not args[_TRAINING]
+    return "native_batch_norm_inference" if evaluates else name
 
 
 def _first_tensor(result: Any) -> Any:

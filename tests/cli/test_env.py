@@ -54,3 +54,16 @@ def test_what_is_no_name_of_a_variable_reaches_no_shell(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "no name of a variable" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_layers_that_variables_cannot_send_are_a_line_for_the_program(tmp_path: Path) -> None:
+    recommendation = sample.rdna1().recommendation
+    assert recommendation is not None
+    configuration = Configuration(
+        "by-layer", {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
+        'import rocmprobe.bypass\nrocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
+    )  # fmt: skip
+    changed = dataclasses.replace(recommendation, configuration=configuration)
+    done = rocmprobe("env", written(tmp_path, recommendation=changed))
+    assert (done.returncode, done.stdout) == (0, "export MIOPEN_DEBUG_CONV_WINOGRAD=0\n")
+    assert done.stderr.splitlines()[-1] == configuration.code.splitlines()[-1]

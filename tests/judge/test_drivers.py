@@ -95,18 +95,30 @@ def test_capi_alone_recommends_a_setting():
     assert "without PyTorch" in recommendation.sentence
 
 
-def test_capi_alone_with_batch_norm_broken_trains_nowhere():
+def test_capi_alone_with_batch_norm_broken_is_told_layer_by_layer():
     recommendation = recommend(by_capi(run(), {"/batch-norm/": STATUS}, alone=True))
-    assert recommendation.verdict == "none"
-    assert "convolution held in MIOpen itself under 3 of 3 setting(s)" in recommendation.sentence
-    assert ", but batch norm did not." in recommendation.sentence
-    assert recommendation.per["float32/inference"]["verdict"] == "native"
+    assert (recommendation.verdict, recommendation.configuration.setting) == ("native", "default")
+    assert recommendation.sentence == (
+        "Native convolution works: MIOpen is right on all float32 problems checked. Batch norm fails there: "
+        "a model that has it needs PyTorch's own kernels for it, which were not there to be asked. "
+        "Asked of MIOpen itself, without PyTorch."
+    )
+    assert recommendation.configuration.layers == (
+        "convolution: MIOpen as it comes, right",
+        "batch norm: fails in MIOpen; PyTorch's own kernels, which were not there to be asked: "
+        'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
+    )
+    assert recommendation.verify
 
 
-def test_capi_alone_names_the_settings_under_which_convolution_holds():
-    changes = {"/batch-norm/": STATUS, "/default/convolution/": STATUS}
-    told = recommend(by_capi(run(), changes, alone=True)).sentence
-    assert "convolution held in MIOpen itself under 2 of 3 setting(s) (gemm-only, naive-only)" in told
+def test_capi_alone_with_convolution_cured_and_batch_norm_broken_recommends_the_cure():
+    broken = {"/default/convolution/": STATUS, "/batch-norm/": STATUS, "naive-only/convolution/": STATUS}
+    recommendation = recommend(by_capi(run(), broken, alone=True))
+    assert recommendation.verdict == "native-with-settings"
+    assert recommendation.configuration.setting == "gemm-only"
+    assert recommendation.configuration.env
+    assert "MIOpen is right with the setting “gemm-only”. Batch norm fails there" in recommendation.sentence
+    assert recommendation.configuration.layers[0].startswith("convolution: MIOpen with MIOPEN_DEBUG_CONV_")
 
 
 def test_capi_alone_with_every_kernel_broken_blames_none_that_was_not_asked():

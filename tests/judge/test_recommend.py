@@ -12,7 +12,9 @@ from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, na
 
 from rocmprobe.judge.judged import judged
 from rocmprobe.judge.recommend import recommend
+from rocmprobe.layers import by_layer as by_layer_of
 from rocmprobe.model import DIRECTIONS, VERDICTS, Attempt, Fact, Machine
+from rocmprobe.settings import settings_for
 from rocmprobe.verify import verified
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
@@ -190,6 +192,66 @@ class TestDtypesAndPurposes:
         assert [each.id for each in found.findings if each.severity == "error"]
 
 
+def by_layer(results, states=None, base="default", options=("batch_norm",)):
+    """``results`` with the setting by-layer, made from ``base``; right but for ``states`` by check."""
+    setting = by_layer_of(options, [each for each in results.settings if each.name == base])
+    setting = setting.applied(next(each for each in settings_for("miopen") if each.by_layer))
+    own = []
+    for outcome in results.outcomes:
+        if outcome.setting == "default" and outcome.check not in ("problem-matrix", "softmax"):
+            fields = {"state": (states or {}).get(outcome.check, "pass"), "cause": None, "evidence": ()}
+            name = outcome.id.replace("/default/", "/by-layer/")
+            own.append(dataclasses.replace(outcome, id=name, setting="by-layer", **fields))
+    return dataclasses.replace(
+        results, settings=(*results.settings, setting), outcomes=(*results.outcomes, *own)
+    )
+
+
+#: Nothing that stands on batch norm in MIOpen was asked.
+DEAD_BATCH_NORM = {
+    "default/batch-norm/float32": STATUS, "*/training-step/*": "blocked", "*/autocast-step/*": "blocked",
+    "vendor-off/training-step/*": "pass", "vendor-off/autocast-step/*": "pass",
+}  # fmt: skip
+
+
+class TestByLayer:
+    def test_convolution_stays_native_and_batch_norm_goes_to_pytorch(self):
+        found = recommend(by_layer(run(DEAD_BATCH_NORM, seconds=SLOW)))
+        assert (found.verdict, found.configuration.setting) == ("native", "by-layer")
+        assert found.sentence.startswith(
+            "Native float32 convolution holds, batch norm with MIOpen does not. Convolution native, batch "
+            "norm by PyTorch's own kernels: all float32 problems checked come out right."
+        )
+        assert "Change nothing" not in found.sentence
+        assert found.configuration.layers[:2] == (
+            "convolution: MIOpen as it comes, right", "batch norm: PyTorch's own kernels, right",
+        )  # fmt: skip
+        assert "LSTM: MIOpen, right" in found.configuration.layers
+        code = found.configuration.code.splitlines()
+        assert code[-1] == 'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")'
+
+    def test_one_switch_of_the_library_is_a_larger_change_than_one_layer(self):
+        assert answer(by_layer(run(DEAD_BATCH_NORM))) == ("native", "by-layer")
+
+    def test_a_setting_that_cures_all_of_it_is_a_smaller_one(self):
+        cured = {**DEAD_BATCH_NORM, "no-winograd/training-step/*": "pass"}
+        cured["no-winograd/autocast-step/*"] = "pass"
+        assert answer(by_layer(run(cured))) == ("native-with-settings", "no-winograd")
+
+    def test_the_override_that_it_stood_on_is_part_of_it(self):
+        found = recommend(by_layer(run(DEAD_BATCH_NORM)))
+        assert found.configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
+
+    def test_a_layer_that_fails_without_the_library_too_is_not_hidden(self):
+        changes = {**DEAD_BATCH_NORM, "*/lstm/*": "error"}
+        found = recommend(by_layer(run(changes), {"lstm": "wrong"}, options=("batch_norm", "rnn")))
+        assert "LSTM: PyTorch's own kernels, fails there too" in found.configuration.layers
+        assert found.sentence.count("LSTM fails without MIOpen, too.") == 1
+
+    def test_where_all_is_right_as_it_comes_nothing_changes(self):
+        assert answer(by_layer(run())) == ("native", "default")
+
+
 class TestConfiguration:
     def test_the_override_that_the_run_stood_on_stays(self):
         assert recommend(run(DEAD)).configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
@@ -266,10 +328,16 @@ class TestConfiguration:
         assert "where LSTM and GRU fail: switch MIOpen off too" in both
 
     def test_a_layer_that_fails_beside_native_convolution_is_run_without_the_library(self):
-        found = recommend(run({"default/lstm/*": "error"})).configuration
+        recommendation = recommend(run({"default/lstm/*": "error"}))
+        assert recommendation.sentence.endswith(
+            "Nothing has to change for it, but LSTM fails in MIOpen: see the configuration."
+        )
+        found = recommendation.configuration
         assert found.setting == "default"
         assert found.layers == (
-            "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`",
+            "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`, "
+            "or send it alone to PyTorch's own kernels: "
+            'rocmprobe.bypass.install(convolution="native", rnn="pytorch")',
         )
         assert recommend(run({"default/lstm/float16": "error"})).configuration.layers == ()
 

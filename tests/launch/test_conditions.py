@@ -26,6 +26,9 @@ FIND = Setting(
     "find-fast", "", "native-with-settings", env={"MIOPEN_FIND_MODE": "2"}, torch={"cudnn.benchmark": True},
     search="find",
 )  # fmt: skip
+BY_LAYER = dataclasses.replace(
+    GEMM_ONLY, name="by-layer", torch={}, derived=True, by_layer=True, pytorch_layers=("batch_norm", "rnn")
+)
 CPU = Setting("cpu", "", "cpu", device="cpu")
 FLOAT64 = Setting("float64", "", "native-with-settings", dtype="float64")
 CHANNELS_LAST = Setting("channels-last", "", "native-with-settings", channels_last=True)
@@ -65,6 +68,26 @@ print(torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled, torch.backend
         assert f"the setting {setting.name} of {results}" in done.stderr.splitlines()[0]
 
 
+def test_convolution_stays_and_other_layers_leave_the_library(tmp_path: Path) -> None:
+    text = f"""
+import os
+{CONVOLVES}
+torch.nn.BatchNorm2d(4)(output.detach()).sum().backward()
+torch.nn.LSTM(3, 4)(torch.randn(5, 2, 3))
+print(os.environ.get("MIOPEN_DEBUG_CONV_WINOGRAD"), torch.backends.mkldnn.enabled)
+"""
+    results = profile(tmp_path, recommending(BY_LAYER))
+    done = executed(
+        tmp_path, "--profile", results, "--", sys.executable, program(tmp_path, text),
+        ROCMPROBE_BYPASS_STATUS="status",
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
+    assert "(MIOPEN_DEBUG_CONV_WINOGRAD=0, batch norm by PyTorch, recurrent layers by PyTorch)" in done.stderr
+    (line,) = told(tmp_path / "status")
+    assert (line["calls"], line["pytorch"]) == ({}, {"batch_norm": 1, "rnn": 1})
+    assert conditions(results, "always").bypass == ("cuda", "cpu")
+
+
 def test_the_latest_run_is_the_default(tmp_path: Path) -> None:
     (tmp_path / "reports" / "latest").mkdir(parents=True)
     profile(tmp_path / "reports" / "latest", recommending(GEMM_ONLY))
@@ -93,6 +116,9 @@ REFUSED = {
     "a variable of no setting": (lambda: recommending(BYPASS, env={"LD_PRELOAD": "x.so"}), "LD_PRELOAD"),
     "a flag of no setting": (
         lambda: recommending(dataclasses.replace(BYPASS, torch={"cuda.enabled": False})), "cuda.enabled"
+    ),
+    "a layer of no setting": (
+        lambda: recommending(dataclasses.replace(BY_LAYER, pytorch_layers=("softmax",))), "softmax"
     ),
     "a setting that is not there": (
         lambda: dataclasses.replace(recommending(BYPASS), settings=()), "had no setting 'bypass'"

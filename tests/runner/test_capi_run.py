@@ -112,8 +112,12 @@ def test_the_whole_ladder_under_every_setting_without_torch(asked, libraries, tm
     assert "Traceback" not in refused.stderr
 
 
-def test_one_solver_that_fails_is_cured_by_its_switch(asked, python):
-    done = asked("--settings", "default", LC_STAND_IN_WINOGRAD="status:7")
+def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(asked, python):
+    faults = {
+        "LC_STAND_IN_WINOGRAD": "status:7",
+        "LC_STAND_IN_FAULTS": "miopenBatchNormalizationForwardTraining=status:7",
+    }
+    done = asked("--settings", "default", **faults)
     assert done.ended.returncode == 1
     forward = of(done, "convolution", direction="fwd")
     assert (forward.state, forward.cause) == ("error", "miopen-status")
@@ -127,11 +131,18 @@ def test_one_solver_that_fails_is_cured_by_its_switch(asked, python):
     assert of(done, "convolution", "no-winograd", "fwd").state == "slow"
     verified = rocmprobe(
         "run", "--verify", done.folder / "results.json", "--out", done.folder.parent / "verified",
-        env={"LD_LIBRARY_PATH": str(Path(done.results.machine.value("capi.place"))),
-             "LC_STAND_IN_WINOGRAD": "status:7"},
+        env={"LD_LIBRARY_PATH": str(Path(done.results.machine.value("capi.place"))), **faults},
         python=python,
     )  # fmt: skip
     assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert of(done, "batch-norm").state == "error"
+    assert "under any of" not in recommendation.sentence
+    assert (
+        "Batch norm fails there: a model that has it needs PyTorch's own kernels" in recommendation.sentence
+    )
+    convolution, batch_norm = recommendation.configuration.layers
+    assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, right"
+    assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not there")
 
 
 def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _prepared = False
-_KEPT = ("shim", "tie", "calls", "counts")
+_KEPT = ("shim", "tie", "calls", "counts", "other_layers")
 
 
 def prepare(torch: Any) -> None:
@@ -31,17 +31,18 @@ def prepare(torch: Any) -> None:
         # On ROCm, this switch is MIOpen's.
         library = torch.backends.cudnn if device_type == "cuda" else torch.backends.mkldnn
         library.enabled = False
-    devices = conditions.get("bypass", ())
-    if devices:
-        _install_bypass(devices)
+    devices, layers = conditions.get("bypass", ()), conditions.get("pytorch_layers", {})
+    if devices or layers:
+        _install_bypass(devices, layers)
     if _prepared:
         return
     _prepared = True
     path = os.environ.get("ROCMPROBE_BYPASS_STATUS")
-    if devices and path:
+    served = devices or next(iter(layers.values()), ())
+    if served and path:
         from rocmprobe.launch.inside.status import tell_at_end
 
-        tell_at_end(path, devices)
+        tell_at_end(path, served)
     folder = os.environ.get("ROCMPROBE_RECORD")
     if folder:
         from rocmprobe.launch.inside.recorder import install
@@ -75,12 +76,14 @@ def _set_flags(torch: Any, flags: Mapping[str, Any]) -> None:
         setattr(module, attribute, value)
 
 
-def _install_bypass(devices: Sequence[str]) -> None:
+def _install_bypass(devices: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
     # A reload gives torch new dtypes, which the modules that name dtypes have to see; those that hold the
     # registration and the counts stay.
     for name in [each for each in sys.modules if _prepared and each.startswith("rocmprobe.bypass")]:
         if name.rpartition(".")[2] not in _KEPT:
             del sys.modules[name]
     bypass = importlib.import_module("rocmprobe.bypass")
-    for device_type in devices:
-        bypass.install(device_type)
+    for device_type in dict.fromkeys([*devices, *(each for served in layers.values() for each in served)]):
+        others = {option: "pytorch" for option, served in layers.items() if device_type in served}
+        convolution = "bypass" if device_type in devices else "native"
+        bypass.install(device_type, convolution=convolution, **others)

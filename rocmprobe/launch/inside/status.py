@@ -18,7 +18,7 @@ Counts = dict[str, dict[str, int]]
 
 def tell_at_end(path: str, devices: Sequence[str]) -> None:
     """Have this process, and each that is forked off it, append its counts to the file ``path``."""
-    before: list[Counts] = [{"calls": {}, "native": {}}]
+    before: list[Counts] = [{kind: {} for kind in counts.status()}]
     parents = list(before)
 
     def remember() -> None:

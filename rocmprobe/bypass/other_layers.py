@@ -1,0 +1,211 @@
+"""Other layers than convolution, by PyTorch's own kernels while convolution stays where it is.
+
+PyTorch decides in a few operators, each a composite of others, whether batch norm, an RNN or the CTC loss
+goes to MIOpen (cuDNN, on a CPU oneDNN). From the first request of a device type on, kernels of ours stand in
+for these operators. A call of a kind that is to go to PyTorch runs the same composite with the vendor library
+switched off, or the operator that the composite would then call, so that checks, autograd formulas of every
+order and rules for autocast and memory formats are PyTorch's own. Every other call runs the composite
+unchanged.
+
+Convolutions with ReLU in one operator have no composite: they are computed as convolution, sum and ReLU.
+
+As in :mod:`rocmprobe.bypass.shim`, kernels stay to the end of the process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, Optional, cast
+
+import torch
+from torch.library import Library
+
+from rocmprobe.bypass.counts import count_pytorch
+from rocmprobe.bypass.locks import lock_across_forks
+from rocmprobe.bypass.untraced import untraced
+
+#: What can be sent to PyTorch's own kernels, as :func:`rocmprobe.bypass.install` names it.
+KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")
+
+_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+_BATCH_NORM = "_batch_norm_impl_index"
+#: What that operator returns as the one whose backward is native_batch_norm's.
+_BY_PYTORCH = 0
+_RNN = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_FUSED = ("convolution_relu", "convolution_add_relu")
+_LIBRARIES = ("miopen", "cudnn")
+
+_lock = lock_across_forks()
+_asked: dict[str, Counter[str]] = {device_type: Counter() for device_type in _KEYS}
+#: What keeps the kernels registered, by what asked for them.
+_libraries: dict[tuple[str, str], list[Any]] = {}
+
+
+def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
+    """Have PyTorch's own kernels compute ``kinds`` on ``device_type`` until :func:`leave_as_it_is`, which
+    undoes one request.
+
+    Raises:
+        ValueError: for another device type than "cpu" and "cuda".
+    """
+    if device_type not in _KEYS:
+        raise ValueError(f"no layers of device type {device_type!r} are sent on, only of {', '.join(_KEYS)}")
+    with _lock:
+        for kind in kinds:
+            if (device_type, kind) not in _libraries:
+                _libraries[device_type, kind] = _registered(kind, _KEYS[device_type])
+        _asked[device_type].update(kinds)
+
+
+def leave_as_it_is(kinds: Sequence[str], device_type: str) -> None:
+    """Undo one request of :func:`send_to_pytorch`."""
+    with _lock:
+        _asked[device_type].subtract(kinds)
+
+
+def by_pytorch(kind: str, device_type: str) -> bool:
+    """Whether PyTorch's own kernels compute ``kind`` on ``device_type`` now, by a request of this module."""
+    return device_type in _asked and _asked[device_type][kind] > 0
+
+
+class _Switch:
+    """PyTorch's switch of a vendor library, off while anybody is inside.
+
+    It is one for all threads: whoever leaves first must not turn it on for the others, nor the last one leave
+    it off for good.
+    """
+
+    def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
+        self._read, self._write = read, write
+        self._lock = lock_across_forks()
+        self._inside = 0
+        self._before = True
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        with self._lock:
+            if not self._inside:
+                self._before = self._read()
+                self._write(False)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._write(self._before)
+
+
+_SWITCHES = {
+    "cuda": _Switch(torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
+    "cpu": _Switch(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+}
+
+
+def _composite(operator: Any, arguments: Sequence[Any]) -> Any:
+    return operator._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *arguments)
+
+
+def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
+    by_switch = _switched_kernel(operator, "batch_norm")
+
+    def kernel(*arguments: Any) -> Any:
+        # Its own argument cudnn_enabled does not keep a call from MIOpen (torch 2.6), and the switch would
+        # keep convolutions of other threads from it as often as there is a batch norm.
+        if not by_pytorch("batch_norm", arguments[0].device.type) or not _plain(*arguments):
+            return by_switch(*arguments)
+        with torch._C.DisableTorchFunction():
+            count_pytorch("batch_norm")
+            reserve = arguments[0].new_empty(0, dtype=torch.uint8)
+            return (*torch.native_batch_norm(*arguments[:-1]), reserve, _BY_PYTORCH)
+
+    return kernel
+
+
+def _plain(
+    input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
+) -> bool:
+    """Whether the composite would hand a call on as it is. It answers for what is empty, and refuses operands
+    that do not fit, which a kernel would read past the end of."""
+    of_channels = [each for each in (weight, bias, mean, variance) if each is not None]
+    fits = input.dim() > 1 and all(each.numel() == input.shape[1] for each in of_channels)
+    known = training or (mean is not None and variance is not None)
+    return fits and known and input.numel() > 0
+
+
+def _switched_kernel(operator: Any, kind: str) -> Callable[..., Any]:
+    def kernel(*arguments: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            device_type = arguments[0].device.type
+            if not by_pytorch(kind, device_type):
+                return _composite(operator, arguments)
+            count_pytorch(kind)
+            with _SWITCHES[device_type].off():
+                return _composite(operator, arguments)
+
+    return kernel
+
+
+def _relu_kernel(
+    input: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], *settings: Any
+) -> torch.Tensor:
+    with torch._C.DisableTorchFunction():
+        _count_fused(input)
+        return torch.relu_(_convolved(input, weight, bias, settings))
+
+
+def _add_relu_kernel(
+    input: torch.Tensor, weight: torch.Tensor, summand: torch.Tensor, alpha: Any,
+    bias: Optional[torch.Tensor], *settings: Any,
+) -> torch.Tensor:  # fmt: skip
+    with torch._C.DisableTorchFunction():
+        _count_fused(input)
+        output = _convolved(input, weight, bias, settings)
+        return torch.relu_(output.add_(summand, alpha=1.0 if alpha is None else alpha))
+
+
+def _convolved(
+    input: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], settings: Sequence[Any]
+) -> torch.Tensor:
+    stride, padding, dilation, groups = settings
+    zeros = [0] * (weight.dim() - 2)
+    return torch.convolution(input, weight, bias, stride, padding, dilation, False, zeros, groups)
+
+
+def _count_fused(input: torch.Tensor) -> None:
+    if by_pytorch("fused_convolution", input.device.type):
+        count_pytorch("fused_convolution")
+
+
+def _registered(kind: str, key: str) -> list[Any]:
+    """The kernels for ``kind``. Those for composites are needed above autograd, and below it for tensors that
+    have none of it (inference mode)."""
+    aten = torch.ops.aten
+    if kind == "fused_convolution":
+        # PyTorch's own kernels for these cannot be reached behind ours, which serve every later call.
+        fused: dict[str, Callable[..., Any]] = dict(zip(_FUSED, (_relu_kernel, _add_relu_kernel)))
+        return [_library(key, {f"{name}_{each}": fused[each] for name in _LIBRARIES for each in fused})]
+    if kind == "batch_norm":
+        kernels = {_BATCH_NORM: _batch_norm_kernel(getattr(aten, _BATCH_NORM).default)}
+    else:
+        kernels = {
+            f"{name}.{overload}": _switched_kernel(getattr(getattr(aten, name), overload), kind)
+            for name in (_RNN if kind == "rnn" else (kind,))
+            for overload in getattr(aten, name).overloads()
+        }
+    return [_library(each, kernels) for each in (key, "Autograd" + key)]
+
+
+def _library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
+    # torch does not annotate this class in full.
+    library = cast(Any, Library)("aten", "IMPL", key)
+    with warnings.catch_warnings():
+        # PyTorch warns of what is the purpose here: a kernel of its own is overridden.
+        warnings.simplefilter("ignore")
+        for name, kernel in kernels.items():
+            library.impl(name, untraced(kernel))
+    return library

@@ -1,0 +1,105 @@
+"""What the setting by-layer comes to, from what each kind of layer and convolution did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rocmprobe.cases import CHECKS, Case
+from rocmprobe.layers import LAYERS, OPTIONS, by_layer, failing, holds, install_line, refuse_foreign
+from rocmprobe.model import BadInput, Outcome, Setting
+from rocmprobe.settings import settings_for
+from rocmprobe.solvers import Cure
+
+SETTINGS = {setting.name: setting for setting in settings_for("miopen", torch="2.6.0")}
+
+
+def outcome(check: str, state: str = "error", dtype: str = "float32", setting: str = "default") -> Outcome:
+    case = Case("cuda:0", "torch", setting, check, dtype)
+    return Outcome(case.id, "cuda:0", "torch", setting, check, case.rung, state, dtype=dtype)
+
+
+def test_every_layer_is_a_check_and_has_a_keyword_of_the_bypass():
+    torch = pytest.importorskip("torch")
+    assert torch
+    from rocmprobe.bypass.other_layers import KINDS
+
+    assert set(OPTIONS) == set(KINDS) == {layer.option for layer in LAYERS}
+    assert {check for layer in LAYERS for check in layer.checks} <= set(CHECKS)
+
+
+def test_what_fails_in_the_library_is_sent_to_pytorch():
+    asked = [
+        outcome("batch-norm"),
+        outcome("gru", "crash"),
+        outcome("lstm", "pass"),
+        outcome("ctc-loss", "n/a"),
+    ]
+    assert failing(asked, "training") == ("batch_norm", "rnn")
+    assert failing([outcome("batch-norm", dtype="float16")], "training") == ("batch_norm",)
+    assert failing([outcome("convolution-add-relu", "wrong")], "inference") == ("fused_convolution",)
+
+
+def test_what_tells_nothing_of_the_library_is_no_reason():
+    assert failing([outcome("batch-norm", dtype="float64")], "training") == ()
+    assert failing([replace(outcome("rnn", "aborted"), cause="run-died")], "training") == ()
+    assert failing([outcome("rnn", "blocked")], "training") == ()
+    assert failing([outcome("batch-norm")], "inference") == ()
+    assert failing([outcome("batch-norm-eval")], "inference") == ("batch_norm",)
+
+
+def test_convolution_holds_where_all_that_was_asked_in_float32_does():
+    assert holds([outcome("convolution", "pass"), outcome("convolution", "error", "float16")])
+    assert holds([outcome("convolution", "slow"), outcome("convolution", "n/a")])
+    for states in (("pass", "error"), ("pass", "blocked"), ("n/a",), ()):
+        assert not holds([outcome("convolution", state) for state in states])
+
+
+def applied(options: tuple[str, ...], *cures: str) -> Setting:
+    return by_layer(options, [SETTINGS[name] for name in cures]).applied(SETTINGS["by-layer"])
+
+
+def test_convolution_as_it_comes_is_native():
+    setting = applied(("batch_norm",), "default")
+    assert (setting.verdict, dict(setting.env), setting.pytorch_layers) == ("native", {}, ("batch_norm",))
+    assert not setting.unchanged
+
+
+def test_of_the_cures_the_one_with_the_fewest_switches_is_taken():
+    setting = applied(("batch_norm", "rnn"), "gemm-only", "naive-only", "no-winograd", "find-fast")
+    assert setting.verdict == "native-with-settings"
+    assert setting.env == {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
+    assert "as under no-winograd" in setting.reason
+    found = applied(("rnn",), "find-fast")
+    assert (found.torch, found.search) == (SETTINGS["find-fast"].torch, "find")
+
+
+@pytest.mark.parametrize(
+    ("options", "cures", "why"),
+    [((), ["default"], "no layer was found to fail"), (("rnn",), [], "holds in the vendor library under no")],
+)
+def test_where_there_is_nothing_to_combine_it_is_skipped(options, cures, why):
+    made = by_layer(options, [SETTINGS[name] for name in cures])
+    assert (made.env, made.state) == (None, "skipped")
+    assert why in made.reason
+    assert made.applied(SETTINGS["by-layer"]).undecided
+
+
+def test_a_journal_of_before_tells_no_layers():
+    assert Cure({"A": "0"}, "", "why").applied(SETTINGS["no-faulty-solvers"]).env == {"A": "0"}
+
+
+def test_the_line_that_sends_layers():
+    assert install_line(("rnn",)) == 'rocmprobe.bypass.install(convolution="native", rnn="pytorch")'
+    assert install_line((), bypass=True) == "rocmprobe.bypass.install()"
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [{"env": {"LD_PRELOAD": "x.so"}}, {"torch": {"cuda.enabled": True}}, {"pytorch_layers": ("softmax",)}],
+)
+def test_what_no_setting_has_is_refused(strange):
+    refuse_foreign(applied(("batch_norm",), "find-fast"), "--verify")
+    with pytest.raises(BadInput, match="--verify: settings: "):
+        refuse_foreign(replace(SETTINGS["by-layer"], **strange), "--verify")
