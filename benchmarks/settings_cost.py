@@ -38,7 +38,7 @@ LEFT_OUT = ("as-found", "float64")
 
 def timings(setting: Setting, texts: Sequence[str], folder: Path) -> dict[str, dict[str, float]]:
     """The timings of each problem, by its text, and of a first call ("first"), from one new child."""
-    environ = environment(setting, folder, {}, os.environ)
+    environ = environment(setting, folder, folder, {}, os.environ)
     child = Child(environ, folder, spawn=must_spawn(setting))
     spec = {"device": "cpu", "backend": "onednn", "setting": to_json(setting), "seconds": SECONDS}
     child.send({**spec, "environ": environ})

@@ -245,7 +245,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     for what, values, known in (
         ("library", (fault.library,), LIBRARIES),
         ("effect", (fault.effect,), EFFECTS),
-        ("phase", (fault.phase,), PHASES),
+        ("phase", (fault.phase,), (*PHASES, "yardstick")),
         ("dtype", fault.dtypes, tuple(DTYPES.values())),
         ("direction", fault.directions, DIRECTIONS),
         ("signal", (fault.signal,), tuple(signal.Signals.__members__)),

@@ -141,7 +141,8 @@ class Setting:
     backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
     ``verdict`` is what the recommendation says if this setting is chosen. ``since`` and ``until`` are the
     first and the last version of the vendor library on which it means anything, ``torch_since`` and
-    ``torch_until`` those of PyTorch. ``search`` says how MIOpen is asked for a solver ("find",
+    ``torch_until`` those of PyTorch; ``isa`` is a regular expression over the native ISAs on which it does.
+    ``search`` says how MIOpen is asked for a solver ("find",
     "immediate", "exhaustive", "find-2.0"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
     ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
     out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
@@ -164,6 +165,7 @@ class Setting:
     until: str = ""
     torch_since: str = ""
     torch_until: str = ""
+    isa: str = ""
     search: str = ""
     dtype: Optional[str] = None
     channels_last: bool = False

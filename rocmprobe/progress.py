@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,42 +19,18 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rocmprobe.cases import CHECKS, MODELS, trial_key
+from rocmprobe.cases import CHECKS
 from rocmprobe.runner.budgets import BUDGETS
 from rocmprobe.runner.journal import NAME, Appended, header
+from rocmprobe.time_left import TimeLeft
 
 _STYLES = {
     "pass": "green", "slow": "yellow", "xpass": "yellow", "flaky": "yellow", "xfail": "red", "running": "dim",
 }  # fmt: skip
 _QUIET = ("blocked", "n/a", "skipped")
-#: Seconds: the fork server, a child (some are spawned, and import torch), and what a question takes
-#: besides its measurements. From a run of level quick on a two-core desktop.
-_SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
 _WIDEST_CHECK = max(map(len, CHECKS))
-_LONGER = {
-    "training-step": 2.0, "gradient-flow": 0.5, "memory": 1.5, "memory-sweep": 1.5, "throughput": 0.6,
-    "start-up": 2.5, **dict.fromkeys(MODELS, 1.5),
-}  # fmt: skip
-
-
-def estimate(case_ids: Iterable[str], measure: float, workers: int = 1) -> float:
-    """Seconds that the cases take where each answers at once; ``measure`` is for the rounds of a
-    throughput question.
-
-    Several ``workers`` share what does not need the device alone.
-    """
-    shared = alone = 0.0
-    children: set[str] = set()
-    for case_id in case_ids:
-        check = case_id.split("/")[3]
-        children.add(trial_key(case_id))
-        seconds = _LONGER.get(check, _QUESTION)
-        if CHECKS[check].exclusive:
-            alone += seconds + (measure if check == "throughput" else 0)
-        else:
-            shared += seconds
-    shared += _CHILD * len(children)
-    return _SERVER + alone + shared / max(1, min(workers, len(children)))
+#: Seconds that a run takes before more is said of how long it will be, and by what factor it must be longer.
+_WORTH_SAYING, _MUCH_LONGER = 60.0, 2.0
 
 
 class Progress:
@@ -69,7 +45,9 @@ class Progress:
         self._silence = silence
         self._states: Counter[str] = Counter()
         run = header(folder)
-        self._measure = BUDGETS[run["options"]["level"]].measure
+        self._time_left = TimeLeft(BUDGETS[run["options"]["level"]].measure)
+        self._planned: set[str] = set()
+        self._promised = float("inf")
         settings = [setting for rows in run["settings"].values() for setting in rows]
         # Names of solvers are long, and most runs ask none.
         names = [setting["name"] for setting in settings if not setting.get("solver")]
@@ -130,27 +108,42 @@ class Progress:
                     self._tell(set(record["cases"]))
 
     def _tell(self, planned: set[str]) -> None:
-        left = planned - self._settled
-        before = len(planned) - len(left)
+        self._planned = planned
+        before = len(planned & self._settled)
         answered = f", {before} of them answered before" if before else ""
+        seconds = self._seconds_left()
+        self._promised = time.monotonic() + seconds
+        told = f"{len(planned)} questions to this machine{answered}; about {seconds:.0f} s"
+        self._print(Text(f"{told} if nothing hangs and little is compiled"))
+
+    def _seconds_left(self) -> float:
+        left = self._planned - self._settled
         # Solvers are run alone where something fails, mostly.
         sure = left if self._every_solver else {case for case in left if case.split("/")[3] != "solver"}
-        seconds = estimate(sure, self._measure, self._workers)
-        self._print(
-            Text(
-                f"{len(planned)} questions to this machine{answered}; about {seconds:.0f} s if nothing hangs"
-            )
-        )
+        return self._time_left.of(sure, self._workers)
+
+    def _tell_if_longer(self) -> None:
+        """Say so where it takes much longer than was said: first calls compile, and machines differ."""
+        now, seconds = time.monotonic(), self._seconds_left()
+        if seconds > _WORTH_SAYING and seconds > _MUCH_LONGER * (self._promised - now):
+            self._promised = now + seconds
+            answered = len(self._planned & self._settled)
+            told = f"{answered} of {len(self._planned)} answered in {now - self._started:.0f} s"
+            self._print(Text(f"{told}; about {seconds / 60:.0f} min more"))
 
     def _take(self, record: Mapping[str, Any]) -> None:
         kind = record["record"]
         if kind == "intent":
-            self._running[record["case"]] = _Running(record["question"])
+            self._running[record["case"]] = _Running(record["question"], record["at"])
         elif kind == "waiting" and record["case"] in self._running:
             self._running[record["case"]].waits(record["phase"], record["left"])
         elif kind == "outcome":
-            self._running.pop(record["outcome"]["id"], None)
-            self._settled.add(record["outcome"]["id"])
+            case = record["outcome"]["id"]
+            running = self._running.pop(case, None)
+            self._settled.add(case)
+            if running is not None and self._planned:
+                self._time_left.answered(case, record["at"] - running.begun)
+                self._tell_if_longer()
         elif kind == "retry":
             self._settled.discard(record["case"])
 
@@ -204,8 +197,10 @@ def _uncaptured(console: Console) -> Console:
 class _Running:
     """A question in flight, and what is known of how long it may stay so."""
 
-    def __init__(self, question: Mapping[str, Any]) -> None:
+    def __init__(self, question: Mapping[str, Any], begun: float) -> None:
+        """``begun``: when, as the journal counts seconds."""
         self.question = question
+        self.begun = begun
         self._since = time.monotonic()
         self._phase = ""
         self._ends = 0.0

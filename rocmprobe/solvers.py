@@ -239,3 +239,9 @@ def are_switches(env: Mapping[str, str]) -> bool:
     """Whether these variables do nothing but switch solvers of the table off."""
     known = {variable for solver in solvers() for variable in solver.off}
     return all(name in known and value == "0" for name, value in env.items())
+
+
+def limits_solvers(env: Mapping[str, str]) -> bool:
+    """Whether some of these variables switch solvers of the table off, one by one or by family."""
+    known = {variable for solver in solvers() for variable in solver.off}
+    return any(name in known and value == "0" for name, value in env.items())

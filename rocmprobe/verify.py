@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
 from rocmprobe.expectations import observed
+from rocmprobe.judge.configuration import isa_override
 from rocmprobe.judge.evidence import driver_of, of_driver, standing
+from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.recommend import dtypes_asked
 from rocmprobe.layers import refuse_foreign
 from rocmprobe.model import NATIVE, BadInput, Results, Setting, from_json
@@ -70,6 +73,8 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
         raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
     outside = () if recommended.verdict in NATIVE else _OF_THE_LIBRARY
     ran = expected.options
+    if recommended.verdict != "cpu" and not ran["simulate"]:
+        _same_override(isa_override(expected), os.environ)
     simulate = ran["simulate"] and ran["simulate"].replace("<home>", str(Path.home()))
     return RunOptions(
         # A comma makes it a list of names: "default" alone is the name of a set.
@@ -79,6 +84,17 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
         shapes=from_json(Shapes, ran["shapes"]) if ran.get("shapes") else None,
         estimate=str(ran.get("estimate") or ""),
     )  # fmt: skip
+
+
+def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    """Raises BadInput where the ISA override is another than the one that the results rest on."""
+    now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            was, is_now = (f"{name}={each[name]}" if name in each else f"no {name}" for each in (before, now))
+            raise BadInput(
+                f"--verify: these results were made with {was}, and now there is {is_now}; make it as it was"
+            )
 
 
 def derived(expected: Optional[Results]) -> Optional[Setting]:

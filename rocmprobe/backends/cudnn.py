@@ -64,11 +64,12 @@ class Cudnn:
         meter.peak_bytes = bytes_of("peak") - before
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Three quarters of what is free, since a desktop may live on the same card."""
+        """Three quarters of what is free, since a desktop may live on the same card. A driver may call more
+        free than the card has."""
         import torch
 
         torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info(device)[0] * 3 // 4
+        return min(torch.cuda.mem_get_info(device)) * 3 // 4
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
         """By PyTorch's caching allocator, which the workspaces of MIOpen and cuDNN come from, too."""

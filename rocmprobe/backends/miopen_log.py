@@ -75,8 +75,11 @@ _SOURCES = (
     re.compile(r"^Failed cmd: .* (\S+) -o "),
     re.compile(r"Cant find file: (\S+)\.o$"),
 )
-#: What Find says where no solver is left that may do the problem; by version.
-_NO_SOLVER = re.compile("No suitable algorithm was found|cannot be executed due to incorrect params")
+#: What Find says where no solver is left that may do the problem, by version, and immediate mode.
+_NO_SOLVER = re.compile(
+    "No suitable algorithm was found|cannot be executed due to incorrect params"
+    "|Immediate mode Fallback unsuccessful"
+)
 #: Called an error, and the run goes on: no assembler is installed, so no kernel that needs one is tried; a
 #: record of the find database is passed over, such as the empty one that a failed Find of 3.5 leaves.
 _PASSED_OVER = re.compile(
@@ -158,11 +161,17 @@ def forced_in_vain(solver: str, state: str, told: Reading) -> Optional[str]:
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in told.errors):
         return f"this MIOpen does not know {solver}"
-    if state == "error" and told.errors and all(_NO_SOLVER.search(line) for line in told.errors):
+    if left_no_solver(state, told):
         return f"{solver} does not apply to this problem"
     if state in ("pass", "wrong") and told.implementation not in (None, solver):
         return f"MIOpen ran {told.implementation} in its place"
     return None
+
+
+def left_no_solver(state: str, told: Reading) -> bool:
+    """Whether a question of this ``state`` failed since MIOpen had no solver for the problem, and because of
+    nothing else."""
+    return state == "error" and bool(told.errors) and all(_NO_SOLVER.search(line) for line in told.errors)
 
 
 def parse(text: str) -> MiopenLog:

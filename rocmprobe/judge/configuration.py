@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.evidence import Standing, driver_of, failed
+from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.primitives import joined, layers_asked, scoped_off
 from rocmprobe.layers import LAYERS, install_line, options_for
 from rocmprobe.model import WORKING_STATES, Configuration, Outcome, Results, Setting
@@ -25,18 +26,19 @@ _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so 
 def configuration(results: Results, best: Standing) -> Configuration:
     """What makes the setting hold in a user's program, on the machine as it was checked."""
     setting = best.setting
-    # Where nothing changes the override is the user's already, and the CPU has no use for it.
-    override = {} if setting.unchanged or setting.verdict == "cpu" else _override(results)
+    # The CPU has no use for it.
+    override = {} if setting.verdict == "cpu" else isa_override(results)
     env = {**override, **setting.env}
     return Configuration(setting.name, env, _code(results, setting), _layers(results, best))
 
 
-def _override(results: Results) -> dict[str, str]:
-    """The ISA override that the run stood on: without it, nothing here was checked."""
+def isa_override(results: Results) -> dict[str, str]:
+    """The ISA override that the run stood on, by variable: without it, nothing here was checked. None where
+    the GPU is not AMD's."""
     return {
         name: str(fact.value)
         for name, fact in results.machine.variables.items()
-        if name.startswith("HSA_OVERRIDE_GFX_VERSION") and fact.value
+        if name.startswith(OVERRIDE) and fact.value and library(results) == "MIOpen"
     }
 
 

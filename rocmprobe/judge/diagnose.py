@@ -24,7 +24,7 @@ from rocmprobe.judge.primitives import controls, primitives, several_gpus
 from rocmprobe.judge.start_up import slow_first_calls
 from rocmprobe.judge.sweep import faulty_solvers
 from rocmprobe.judge.telemetry import telemetry_findings
-from rocmprobe.model import Finding, Outcome, Results
+from rocmprobe.model import WORKING_STATES, Finding, Outcome, Results
 
 #: What a rung below convolution carries; copy and elementwise carry everything.
 _CARRIES = {
@@ -170,18 +170,22 @@ def _autocast_step(results: Results) -> Iterator[Finding]:
 
 
 def _as_found(results: Results) -> Iterator[Finding]:
-    """The user's own environment fails where the same settings with a clean one hold."""
-    clean = {
-        (outcome.check, outcome.problem, outcome.direction, outcome.dtype)
-        for outcome in results.outcomes
-        if outcome.setting == "default" and outcome.state == "pass"
-    }
-    broken = tuple(
-        outcome
-        for outcome in failed(results.outcomes)
-        if outcome.setting == "as-found"
-        and (outcome.check, outcome.problem, outcome.direction, outcome.dtype) in clean
-    )
+    """Where the user's own environment fails and a clean one holds, and the other way round."""
+    broken = _failed_alone(results, "as-found", "default")
+    cured = _failed_alone(results, "default", "as-found")
+    if cured:
+        cause, layer = blamed(cured, library_layer(results, cured))
+        yield Finding(
+            "only-as-found",
+            "warning",
+            cause,
+            layer,
+            f"{len(cured)} question(s) pass in your own environment alone, and fail in a clean one",
+            quoted(cured),
+            "What makes them pass is yours: a variable that `rocmprobe detect` lists, or what earlier runs "
+            "left in the library's databases and caches (MIOpen: ~/.config/miopen and ~/.cache/miopen). Keep "
+            "a copy: once it is gone, or the library is updated, they fail.",
+        )
     if broken:
         cause, layer = blamed(broken, "user-env")
         yield Finding(
@@ -194,6 +198,20 @@ def _as_found(results: Results) -> Iterator[Finding]:
             "Unset the variables that `rocmprobe detect` lists, and move the library's databases and caches "
             "away (MIOpen: ~/.config/miopen and ~/.cache/miopen).",
         )
+
+
+def _failed_alone(results: Results, setting: str, other: str) -> tuple[Outcome, ...]:
+    """What failed under ``setting`` and passed under ``other``."""
+
+    def question(outcome: Outcome) -> tuple[Optional[str], ...]:
+        return outcome.device, outcome.check, outcome.problem, outcome.direction, outcome.dtype
+
+    passed = {
+        question(each) for each in results.outcomes if each.setting == other and each.state in WORKING_STATES
+    }
+    return tuple(
+        each for each in failed(results.outcomes) if each.setting == setting and question(each) in passed
+    )
 
 
 def _bypass(results: Results) -> Iterator[Finding]:

@@ -100,7 +100,11 @@ def two_copies(results: Results) -> Iterator[Finding]:
 def other_isa(results: Results) -> Iterator[Finding]:
     """HIP has the device as another chip than the facts say it should."""
     told = results.machine.value("capi.devices")
-    asked = {(each.device, each.effective_isa) for each in results.outcomes if each.driver == "capi"}
+    asked = {
+        (each.device, each.effective_isa)
+        for each in results.outcomes
+        if (each.driver, each.setting) == ("capi", "default")
+    }
     for device, isa in sorted(asked, key=str):
         number = device.partition(":")[2]
         if not isa or not isinstance(told, (list, tuple)) or not number.isdigit() or int(number) >= len(told):

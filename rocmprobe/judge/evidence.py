@@ -31,8 +31,9 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 @dataclass(frozen=True)
 class Standing:
-    """How one setting did: the outcomes that count, of these the ones that speak against it, and what failed
-    in the problem matrix under the setting that stands there for it, and was not asked under its own."""
+    """How one setting did: the outcomes that count, of these the ones that speak against it, and what leaves
+    it unproven: what failed in the problem matrix under the setting that stands there for it, and was not
+    asked under its own, and convolutions that it leaves no solver for."""
 
     setting: Setting
     counted: tuple[Outcome, ...]
@@ -105,13 +106,21 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
     """The failures that ``setting`` may share, of checks that are asked under few settings and not under
-    it."""
-    asked = {outcome.check for outcome in results.outcomes if outcome.setting == setting.name}
-    return failed(
+    it, and the convolutions that it does not apply to."""
+    own = {outcome.check for outcome in results.outcomes if outcome.setting == setting.name}
+    answering = _counted(results, stands_for(setting), dtype, purpose)
+    shared = failed(each for each in answering if each.check in _UNDER_FEW_SETTINGS and each.check not in own)
+    questions = {_question(each) for each in answering if each.check in CONVOLUTIONS}
+    return shared + tuple(
         outcome
-        for outcome in _counted(results, stands_for(setting), dtype, purpose)
-        if outcome.check in _UNDER_FEW_SETTINGS and outcome.check not in asked
+        for outcome in results.outcomes
+        if (outcome.setting, outcome.state) == (setting.name, "n/a") and _question(outcome) in questions
     )
+
+
+def _question(outcome: Outcome) -> tuple[Optional[str], ...]:
+    """What was asked of a setting."""
+    return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
 
 def stands_for(setting: Setting) -> str:
@@ -165,6 +174,19 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
         outcome
         for outcome in outcomes
         if outcome.check in ("convolution", *MEASUREMENTS) and tells_of_convolution(outcome)
+    )
+
+
+def owed_to_the_user(each: Standing, found: Iterable[Standing]) -> bool:
+    """Whether a setting is right with the user's own environment and databases, and nothing unchanged is
+    right without them: it is no answer for another machine, nor for this one once they are gone."""
+    return (
+        each.right
+        and each.setting.inherit_environment
+        and not any(
+            other.right and other.setting.verdict == "native" and not other.setting.inherit_environment
+            for other in found
+        )
     )
 
 

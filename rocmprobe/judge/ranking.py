@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 
 from rocmprobe.judge.comparison import SAME_TIME, Seconds
-from rocmprobe.judge.evidence import Standing, driver_of, failed, standing, times
+from rocmprobe.judge.evidence import Standing, driver_of, failed, owed_to_the_user, standing, times
+from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.peaks import SAME_MEMORY, peaks
 from rocmprobe.model import NATIVE, VERDICTS, Results, Setting
 
@@ -22,7 +23,8 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
     right = [each for each in found if each.right]
     if not right:
         return found
-    best = _best(results, right, dtype, purpose)
+    for_all = [each for each in right if not owed_to_the_user(each, right)]
+    best = _best(results, for_all or right, dtype, purpose)
     seconds = seconds_of(results, right, dtype, purpose)
     others = sorted(
         (each for each in right if each is not best),
@@ -35,11 +37,13 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
 
 
 def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> Standing:
-    """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Of two changes the stable one
-    comes first. Where some settings were timed and others could not be, one that was timed wins; of those
-    that are as fast, the ones that take as little memory as the least. On a simulated machine native speed
-    is another library's, so there a native setting that is right is not outrun."""
+    """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Before it comes an override
+    that passes the chip off as another, whose kernels may do harm that no question shows. Of two changes the
+    stable one comes first. Where some settings were timed and others could not be, one that was timed wins;
+    of those that are as fast, the ones that take as little memory as the least. On a simulated machine native
+    speed is another library's, so there a native setting that is right is not outrun."""
     left = [each for each in right if each.setting.verdict != "cpu"] or right
+    left = [each for each in left if OVERRIDE not in each.setting.env] or left
     left = [each for each in left if not _loses_batch_norm(results, each.setting)] or left
     unchanged = next((each for each in left if each.setting.unchanged), None)
     if unchanged and not _change_pays(results, unchanged, left, dtype, purpose):

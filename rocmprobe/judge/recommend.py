@@ -96,7 +96,8 @@ def _alternative(each: Standing, measured: _Measured) -> dict[str, Any]:
 def _objection(each: Standing) -> str:
     if each.against:
         return quoted(each.against, 1)[0]
-    return f"not asked about what fails elsewhere: {quoted(each.unproven, 1)[0]}"
+    why = "does not apply to" if each.unproven[0].state == "n/a" else "not asked about what fails elsewhere:"
+    return f"{why} {quoted(each.unproven, 1)[0]}"
 
 
 def _cost(results: Results, best: Optional[Standing], dtype: str, measured: _Measured) -> str:

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from rocmprobe.judge.blame import library
-from rocmprobe.judge.evidence import Standing, broken, device_of, driver_of, failed, quoted
+from rocmprobe.judge.configuration import isa_override
+from rocmprobe.judge.evidence import (
+    Standing,
+    broken,
+    device_of,
+    driver_of,
+    failed,
+    owed_to_the_user,
+    quoted,
+)
 from rocmprobe.judge.primitives import joined, layers_asked
 from rocmprobe.layers import OPTIONS, options_for
 from rocmprobe.model import RUNGS, Results, Setting
@@ -22,6 +31,12 @@ def sentence(results: Results, best: Optional[Standing], ranked: list[Standing],
         return (
             f"No safe configuration was found: {dtype} convolution did not hold under any setting tried."
             + _why(results, ranked)
+        )
+    if owed_to_the_user(best, ranked):
+        return (
+            f"Native convolution works here, but only with your own environment and databases: {name} is "
+            f"right on all {dtype} problems checked with them, and fails in a clean environment with empty "
+            "databases. Keep them: see the findings. It is no answer for another machine."
         )
     if best.setting.unchanged and any(
         each.setting.inherit_environment and failed(each.against) for each in ranked
@@ -50,6 +65,12 @@ def sentence(results: Results, best: Optional[Standing], ranked: list[Standing],
     else:
         told = fails + texts[best.setting.verdict] + faster
     return f"{told}{lost} Asked of {name} itself, without PyTorch." if without else told
+
+
+def _rests_on(results: Results) -> str:
+    """What is set already and must stay so."""
+    override = " ".join(f"{name}={value}" for name, value in isa_override(results).items())
+    return f": it rests on {override}, which is set here" if override else ""
 
 
 def _why(results: Results, ranked: list[Standing]) -> str:
@@ -113,7 +134,7 @@ def _nothing_but(results: Results, name: str) -> str:
     training = results.options.get("purpose") != "inference"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
     if not dead:
-        return " Change nothing."
+        return f" Change nothing{_rests_on(results)}."
     fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
     return f" Nothing has to change for it, but {fail} in {name}: see the configuration."
 

@@ -75,6 +75,7 @@ def _where(setting: Setting, backends: Sequence[str]) -> str:
     found = [
         _range(library, setting.since, setting.until),
         _range("torch", setting.torch_since, setting.torch_until),
+        f"native ISA {setting.isa}" if setting.isa else "",
     ]
     return "; ".join(filter(None, found)) or "every version"
 

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rocmprobe.model import Setting
+from rocmprobe.solvers import FORCE, are_switches
 from rocmprobe.variables import variables
 
 
@@ -20,24 +21,34 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def picks_kernels_alone(setting: Setting) -> bool:
+    """Whether a setting changes which kernels run, and nothing of how one is compiled: its trials may take
+    those that others of this kind have compiled. What did not compile is in no cache, so each compiles that
+    itself."""
+    return all(
+        name in (FORCE, "MIOPEN_FIND_MODE") or are_switches({name: value})
+        for name, value in setting.env.items()
+    )
+
+
 def environment(
-    setting: Setting, folder: Path, trace: Mapping[str, str], user: Mapping[str, str]
+    setting: Setting, folder: Path, kernels: Path, trace: Mapping[str, str], user: Mapping[str, str]
 ) -> dict[str, str]:
     """The variables of a trial's child.
 
-    ``folder`` holds the databases and caches of this setting and run; ``trace`` makes the vendor
-    library name the implementation it runs. ``as-found`` keeps the user's environment and folders.
+    ``folder`` holds the databases of this setting and run, ``kernels`` its compiled kernels; ``trace`` makes
+    the vendor library name the implementation it runs. ``as-found`` keeps the user's environment and folders.
     """
     if setting.inherit_environment:
         return {**user, **trace, **setting.env}
     own = {
         "MIOPEN_USER_DB_PATH": str(folder / "miopen-db"),
-        "MIOPEN_CUSTOM_CACHE_DIR": str(folder / "miopen-cache"),
-        "AMD_COMGR_CACHE_DIR": str(folder / "comgr-cache"),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "MIOPEN_CUSTOM_CACHE_DIR": str(kernels / "miopen-cache"),
+        "AMD_COMGR_CACHE_DIR": str(kernels / "comgr-cache"),
     }
-    for name in ("miopen-db", "miopen-cache", "comgr-cache"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+    for path in own.values():
+        Path(path).mkdir(parents=True, exist_ok=True)
+    own["PYTHONDONTWRITEBYTECODE"] = "1"
     return {**kept(user), **own, **trace, **setting.env}
 
 

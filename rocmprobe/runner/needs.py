@@ -55,7 +55,7 @@ _STANDS_ON: Mapping[str, _Needs] = {
     "gradient-flow": _CONVOLVED,
     "memory": _CONVOLVED,
     "memory-sweep": _CONVOLVED,
-    # Its yardstick is a matrix product, whose crash would be taken for a convolution's.
+    # Its yardstick is a matrix product: one that hangs would be waited for beside every problem.
     "throughput": _Needs(("gemm",), convolution="every"),
     "start-up": _CONVOLVED,
     "batch-norm": _KERNELS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import traceback
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.cases import Case
+from rocmprobe.detect.gpus.override import OVERRIDE
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
 from rocmprobe.layers import CHECKS as LAYER_CHECKS
@@ -108,6 +110,9 @@ class Session:
                 return self._blocked(case, told, cause)
         if setting.solver and self._hanging_solvers(case):
             return self._blocked(case, "solvers that ran alone hung; the rest is not asked", "many-hangs")
+        meaningless = self._meaningless_on_gpu(case)
+        if meaningless:
+            return self._unasked(case, "n/a", None, meaningless)
         for need in case.needs:
             gate = self._gate(need)
             if gate is None or gate.state in _OPEN or gate.cause == "run-died":
@@ -116,6 +121,16 @@ class Session:
             reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
             return self._blocked(case, reason, f"rung:{gate.rung}")
         return self._needless(case) or (self._uncured(case) if setting.undecided else None)
+
+    def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
+        """Why the case's setting is not for this GPU, or None where it is."""
+        setting, target = self._setting(case), self._target(case)
+        native = target.native_isa or "not known"
+        if setting.isa and not re.fullmatch(setting.isa, native):
+            return f"for native ISAs {setting.isa} alone; that of this GPU is {native}"
+        if OVERRIDE in setting.env and target.effective_isa != target.native_isa:
+            return f"an override is set already: this GPU claims to be {target.effective_isa}"
+        return None
 
     def _hanging_solvers(self, case: Case) -> bool:
         """Whether enough solvers hung: this one, which needs no second proof, or any."""
@@ -181,7 +196,7 @@ class Session:
         for setting in self.settings[case.device] if options else ():
             if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
                 continue
-            if setting.changes_problems or setting.inherit_environment:
+            if setting.changes_problems or setting.inherit_environment or OVERRIDE in setting.env:
                 continue
             if not self._asks(case, "convolution") or holds(
                 self._settled(case, ("convolution",), setting.name)

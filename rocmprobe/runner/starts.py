@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 
 from rocmprobe.cases import Case
-from rocmprobe.model import FAILING_STATES, Outcome
+from rocmprobe.model import FAILING_STATES, Outcome, Setting
+from rocmprobe.runner.environment import picks_kernels_alone
 
 #: How often a cold start and a warm one follow each other, as far as the budget goes. Where nothing but
 #: chance decides, three warm ones are faster than three cold ones once in twenty times.
@@ -17,14 +18,26 @@ ROUNDS = 3
 
 
 def folder(base: Path, case: Case) -> Path:
-    """Where the databases and caches of the child for ``case`` lie. Those of a setting are shared by its
-    trials; a start-up has its own, which a cold start finds empty."""
+    """Where the databases of the child for ``case`` lie. Those of a setting are shared by its trials; a
+    start-up has its own, which a cold start finds empty."""
     words = [
         case.device,
         case.driver,
         case.setting,
         *([str(case.problem)] if case.check == "start-up" else []),
     ]
+    return _named(base, words)
+
+
+def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
+    """Where the kernels lie that the child for ``case`` compiles: one folder for all settings that change
+    nothing about that, but for a start-up, which compiles its own."""
+    if case.check == "start-up" or not picks_kernels_alone(setting):
+        return folder(base, case)
+    return _named(base, [case.device, case.driver, "kernels"])
+
+
+def _named(base: Path, words: Sequence[str]) -> Path:
     # Compilers are started with these paths, some through a shell: solvers have names like "A<2-3>".
     return base / "_".join(re.sub(r"[^\w+.-]", "", word) for word in words)
 

@@ -14,8 +14,10 @@ from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import Reading
-from rocmprobe.backends.miopen_log import forced_in_vain
+from rocmprobe.backends.miopen_log import forced_in_vain, left_no_solver
 from rocmprobe.cases import CONVOLUTIONS, Case
+from rocmprobe.detect.gpus.override import OVERRIDE
+from rocmprobe.gpus import isa_of_override
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
 from rocmprobe.runner import ending, hang, starts
@@ -29,6 +31,7 @@ from rocmprobe.runner.leftovers import own_folder
 from rocmprobe.runner.libraries import found_again, with_folder
 from rocmprobe.runner.processes import active_seconds
 from rocmprobe.runner.targets import Target
+from rocmprobe.solvers import limits_solvers
 
 #: How often a case may end its child before it counts as settled.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
@@ -77,6 +80,7 @@ class _Live:
     mapped: dict[str, list[str]] = field(default_factory=dict)
     calls: Calls = field(default_factory=Calls)
     last_event: Optional[str] = None
+    settled: Optional[dict[str, Any]] = None
     oom_kills: dict[str, int] = field(default_factory=ending.oom_kills)
 
 
@@ -177,6 +181,8 @@ class Trials:
             replies.append(self._reply(case))
             trials += [self._last_id] * len(replies[-1].answers)
             self._end_child()
+        if replies[-1].over and replies[-1].state in WORKING_STATES and not self._device_answers(case):
+            self._journal.append("wedged", device=case.device)
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
@@ -197,7 +203,7 @@ class Trials:
         if reply is _READY:
             child.mark()
             if self._live:
-                self._live.calls = Calls()
+                self._live.calls, self._live.settled = Calls(), None
             child.send(to_json(case))
             reply = self._await_answer(child, "prepare")
         if reply.over:
@@ -215,7 +221,8 @@ class Trials:
         folder = starts.folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
-        environ = environment(setting, folder, trace, os.environ)
+        kernels = starts.kernels_folder(self._folder, case, setting)
+        environ = environment(setting, folder, kernels, trace, os.environ)
         if self._simulated:
             # What this machine's CPU is quick at is nothing to keep for the simulated one.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
@@ -263,6 +270,9 @@ class Trials:
                 live.calls.add(event)
                 live.last_event = live.calls.last
                 continue
+            if event["event"] == "settled":
+                live.settled = event["answer"]
+                continue
             live.last_event = event["event"]
             if event["event"] == "phase":
                 phase = event["phase"]
@@ -286,7 +296,12 @@ class Trials:
         finally:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
+    def _settled(self, phase: str) -> Optional[dict[str, Any]]:
+        """What the child has answered already, where it ends in a yardstick: no part of the question."""
+        return self._live.settled if self._live and phase == "yardstick" else None
+
     def _crashed(self, child: Child, phase: str) -> _Reply:
+        settled = self._settled(phase)
         exit_status = child.exit(self._budgets.teardown)
         ended, calls = self._ending(exit_status, phase), self._calls()
         self._record(exit_status)
@@ -294,7 +309,9 @@ class Trials:
         where = importing if phase == "start" else f"in phase {phase}{calls.where}"
         oom_killed = ended["oom_killed"]
         message = f"the process ended with {ending.told(exit_status, oom_killed)} {where}"
-        answer = _answer("crash", message, ending.cause(exit_status, oom_killed))
+        answer = _without_yardsticks(settled, message) or _answer(
+            "crash", message, ending.cause(exit_status, oom_killed)
+        )
         return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.told())
 
     def _calls(self) -> Calls:
@@ -311,6 +328,7 @@ class Trials:
         }  # fmt: skip
 
     def _hung(self, child: Child, phase: str, active: float, budget: float) -> _Reply:
+        settled = self._settled(phase)
         doing = hang.activity(child.pid, active, budget)
         stuck = hang.state(child.pid)
         child.dump_stacks()
@@ -319,8 +337,9 @@ class Trials:
         ended, calls = self._ending(exit_status, phase), self._calls()
         self._record(exit_status)
         message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
-        answer = _answer("hang", message, "timeout")
-        answer["evidence"] = stuck
+        answer = _without_yardsticks(settled, message) or {
+            **_answer("hang", message, "timeout"), "evidence": stuck
+        }  # fmt: skip
         return _Reply([answer], True, phase, doing, log, ended, calls.told())
 
     def _end_child(self, at_once: bool = False) -> None:
@@ -385,6 +404,8 @@ class Trials:
             absent = forced_in_vain(forced, state, told)
             if absent:
                 state, message, cause = "n/a", absent, None
+        elif limits_solvers(self._setting(case).env) and left_no_solver(state, told):
+            state, message, cause = "n/a", "no solver that this setting leaves applies to this problem", None
         elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []
@@ -401,10 +422,11 @@ class Trials:
                     *printed[-_LAST_LINES:],
                 ]
             )
+        overridden = isa_of_override(self._setting(case).env.get(OVERRIDE, ""))
         return Outcome(
             id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
             rung=case.rung, state=state, trial=trials[-1], native_isa=target.native_isa,
-            effective_isa=target.effective_isa, problem=case.problem, direction=case.direction,
+            effective_isa=overridden or target.effective_isa, problem=case.problem, direction=case.direction,
             dtype=case.dtype, phase=reply.phase, activity=reply.activity, cause=cause,
             attempts=tuple(
                 Attempt(answer["state"], trial, answer["message"], answer["timings"].get("seconds", 0.0))
@@ -414,6 +436,11 @@ class Trials:
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
             ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
         )  # fmt: skip
+
+
+def _without_yardsticks(settled: Optional[dict[str, Any]], message: str) -> Optional[dict[str, Any]]:
+    """The answer that was settled before a yardstick ended the child."""
+    return settled and {**settled, "message": f"the yardsticks were not timed: {message}"}
 
 
 def _stack(printed: list[str]) -> list[str]:

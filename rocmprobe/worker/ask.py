@@ -49,8 +49,9 @@ class Ask:
     """A case, resolved for this process.
 
     ``device`` is torch's device string, ``under`` a context in which the setting holds (variables are
-    set already), ``report_phase`` tells the controller which budget runs, ``seconds`` is how long a
-    throughput measurement may take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
+    set already), ``report_phase`` tells the controller which budget runs, ``settle`` what it is to keep if
+    this process ends in the phase ``yardstick``, ``seconds`` is how long a throughput measurement may take,
+    ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
     timed beside what is asked; ``batch``: the one that networks are to be timed with.
     """
@@ -68,6 +69,7 @@ class Ask:
     naive: bool = False
     sweep_bytes: int = 64 << 20
     batch: Optional[int] = None
+    settle: Callable[[Answer], None] = lambda answer: None
 
     @property
     def the_problem(self) -> Problem:

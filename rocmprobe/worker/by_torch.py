@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
@@ -70,7 +72,8 @@ class ByTorch:
             problem=parse_problem(case.problem) if case.problem else None,
             direction=case.direction,
             under=holding(setting, self.backend, self.below, self.versions()),
-            report_phase=self._report_phase,
+            report_phase=partial(self._report_phase, case),
+            settle=lambda answer: self.emit({"event": "settled", "answer": asdict(answer)}),
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
@@ -80,10 +83,12 @@ class ByTorch:
             batch=self.spec.batch,
         )
 
-    def _report_phase(self, phase: str) -> None:
-        if self.breaking:
-            self.breaking.phase = phase
+    def _report_phase(self, case: Case, phase: str) -> None:
         self.emit({"event": "phase", "phase": phase})
+        if self.breaking and phase == "yardstick":
+            self.breaking.enter(phase, case)
+        elif self.breaking:
+            self.breaking.phase = phase
 
     def device_answers(self) -> bool:
         """Whether a small exact sum still comes out right."""

@@ -17,6 +17,7 @@ from rocmprobe.backends.miopen_log import (
     Tuning,
     family,
     forced_in_vain,
+    left_no_solver,
     parse,
 )  # fmt: skip
 
@@ -471,6 +472,22 @@ class TestForced:
     def test_in_recorded_runs(self, log, solver, state, told):
         text = (RUNS / "matrix" / f"v-MIOPEN_DEBUG_{log}.log").read_text("utf-8")
         assert forced_in_vain(solver, state, Miopen().read(text)) == told
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "275: No suitable algorithm was found to execute the required convolution",
+            "536: Requested convolution is not supported or Immediate mode Fallback unsuccessful.",
+        ],
+    )
+    def test_what_find_and_immediate_mode_say_where_no_solver_is_left(self, said):
+        told = Miopen().read(
+            "MIOpen(HIP): Error [ValidateGcnAssemblerImpl] Path to assembler is not provided. Expect "
+            f"performance degradation.\nMIOpen Error: src/ocl/convolutionocl.cpp:{said}\n"
+        )
+        assert left_no_solver("error", told)
+        assert not left_no_solver("crash", told)
+        assert not left_no_solver("error", Miopen().read(""))
 
     @pytest.mark.parametrize("state", ["error", "crash"])
     def test_a_kernel_that_does_not_compile_is_its_own_failure(self, state):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -116,6 +117,28 @@ def test_rates_that_cannot_be_measured_are_the_usual_ones(plans, monkeypatch):
         assert rates.measured(torch.device("cpu")) == rates.USUAL["cpu"]
     finally:
         rates.measured.cache_clear()
+
+
+def test_a_gpu_is_timed_by_events_and_not_by_the_host_s_clock(monkeypatch):
+    order = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            order.append("record")
+
+        def synchronize(self):
+            order.append("wait")
+
+        def elapsed_time(self, end):
+            return 250.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    assert rates.seconds(torch.device("cuda", 0), lambda: order.append("call")) == 0.25
+    assert order == ["record", "call", "record", "wait"]
 
 
 def test_one_problem_s_plan_is_not_another_s(plans):

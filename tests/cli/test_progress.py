@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from runs import PROBLEM, environment, machine_file
+from rich.console import Console
+from runs import PROBLEM, SMALL, environment, machine_file, run
 
-from rocmprobe.progress import estimate
-from rocmprobe.runner.journal import records
+from rocmprobe.progress import Progress
+from rocmprobe.runner.journal import NAME, records
+from rocmprobe.time_left import TimeLeft
 
 #: The command line with little patience for silence.
 _IMPATIENT = """\
@@ -40,7 +45,9 @@ def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(
     assert done.returncode == 1, done.stderr
     lines = done.stdout.partition("SIMULATED")[0].splitlines()
     assert "\x1b" not in done.stdout
-    assert re.fullmatch(r"2 questions to this machine; about \d+ s if nothing hangs", lines[0])
+    assert re.fullmatch(
+        r"2 questions to this machine; about \d+ s if nothing hangs and little is compiled", lines[0]
+    )
     right = [line for line in lines if line.startswith("[pass]")]
     assert [line.split() for line in right] == [["[pass]", "default", "convolution", GOOD, "fwd"]]
     stuck = [line for line in lines if line.startswith("[running]") and PROBLEM in line]
@@ -57,6 +64,10 @@ def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(
     }
 
 
+def estimate(case_ids: list[str], measure: float, workers: int = 1) -> float:
+    return TimeLeft(measure).of(case_ids, workers)
+
+
 def test_the_estimate_grows_with_questions_children_and_measurements() -> None:
     one = estimate(["cpu/torch/default/convolution/x/fwd"], 1.0)
     same_child = estimate([f"cpu/torch/default/convolution/x{n}/fwd" for n in range(2)], 1.0)
@@ -70,3 +81,39 @@ def test_the_estimate_grows_with_questions_children_and_measurements() -> None:
     assert swept - once > taken - estimate(["cpu/torch/default/memory/x"], 1.0)
     assert one <= several < own_child
     assert timed < estimate([f"cpu/torch/{name}/throughput/x" for name in ("default", "cpu")], 2.0)
+
+
+def test_what_was_answered_tells_of_the_rest() -> None:
+    left = [f"cpu/torch/default/convolution/x{n}/fwd" for n in range(10)]
+    time_left = TimeLeft(0.5)
+    guessed = time_left.of(left)
+    time_left.answered("cpu/torch/default/convolution/y/fwd", 40.0)
+    time_left.answered("cpu/torch/default/convolution/z/fwd", 20.0)
+    assert time_left.of(left) == 300.0 > guessed
+    # A check that was not asked yet is as much slower than the guess.
+    assert time_left.of(["cpu/torch/default/training-step/float32"]) == pytest.approx(300 * 2.0)
+    assert time_left.of([]) == 0.0
+
+
+def test_a_run_that_takes_much_longer_says_so_once(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    run(folder, "--device", "cpu", *SMALL)
+    (folder / NAME).write_text((folder / NAME).read_text("utf-8").splitlines()[0] + "\n", "utf-8")
+    printed = io.StringIO()
+    progress = Progress(Console(file=printed, width=200), folder)
+    cases = [f"cpu/torch/default/convolution/{GOOD}-{n}/fwd" for n in range(40)]
+    with (folder / NAME).open("a", encoding="utf-8") as journal:
+        write = partial(print, file=journal, flush=True)
+        write(json.dumps({"record": "plan", "at": 0.0, "cases": cases}))
+        for number, case in enumerate(cases[:5]):
+            question = {"setting": "default", "check": "convolution"}
+            at = 30.0 * number
+            write(json.dumps({"record": "intent", "at": at, "case": case, "question": question}))
+            write(json.dumps({"record": "outcome", "at": at + 30.0, "outcome": {"id": case}}))
+            progress.pytest_collection_finish()
+    lines = printed.getvalue().splitlines()
+    assert re.fullmatch(
+        r"40 questions to this machine; about \d+ s if nothing hangs and little is compiled", lines[0]
+    )
+    assert re.fullmatch(r"1 of 40 answered in \d+ s; about 20 min more", lines[1])
+    assert len(lines) == 2

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
-from runs import SMALL, machine_file, run
+from runs import SMALL, machine_file, rocmprobe, run
 
 from rocmprobe.cli import base
 from rocmprobe.cli.run import _exit_code
@@ -54,3 +55,24 @@ def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:
     answering = replace(results, outcomes=())
     assert _exit_code(answering, "findings", holds=False) == base.FINDINGS
     assert _exit_code(answering, "findings", holds=True) == base.OK
+
+
+def test_an_override_that_is_gone_or_new_is_refused(tmp_path: Path) -> None:
+    made = run(tmp_path / "out", "--simulate", machine_file(tmp_path / "machine.toml"), *SMALL)
+    real = json.loads((made.folder / "results.json").read_text("utf-8"))
+    real["options"]["simulate"] = None
+    set_then = {"HSA_OVERRIDE_GFX_VERSION": {"value": "10.3.0", "source": "environment"}}
+    for variables, now, told in (
+        (
+            set_then,
+            {},
+            "made with HSA_OVERRIDE_GFX_VERSION=10.3.0, and now there is no HSA_OVERRIDE_GFX_VERSION",
+        ),
+        ({}, {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, "and now there is HSA_OVERRIDE_GFX_VERSION=10.3.0"),
+    ):
+        real["machine"]["variables"] = variables
+        (tmp_path / "results.json").write_text(json.dumps(real), "utf-8")
+        ended = rocmprobe("run", "--verify", tmp_path / "results.json", env=now)
+        assert ended.returncode == base.USAGE
+        assert told in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1

@@ -330,6 +330,13 @@ class TestOtherLayers:
         both = run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all")
         assert "as-found" not in ids(both)
 
+    def test_a_clean_environment_fails_where_as_found_holds(self):
+        results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")
+        found = finding(results, "only-as-found")
+        assert found.title == "1 question(s) pass in your own environment alone, and fail in a clean one"
+        assert found.evidence[0].startswith("cuda:0/torch/default/convolution/")
+        assert "only-as-found" not in ids(run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all"))
+
     def test_a_wedged_device(self):
         results = run({**DEAD, "cpu/*": {"state": "blocked", "cause": "gpu-wedged"}})
         assert finding(results, "gpu-wedged").cause == "gpu-hang-reset"

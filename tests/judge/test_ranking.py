@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from synthetic import STATUS, TIMED, blocked_by_convolution, natively, run
+from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, run
 
 from rocmprobe.judge.recommend import recommend
 from rocmprobe.model import Outcome
@@ -116,3 +116,25 @@ def test_of_two_that_are_alike_the_smaller_change():
     assert chosen(run(DEAD)) == "vendor-off"
     only = {"vendor-off/convolution/*": "wrong"}
     assert chosen(run({**DEAD, **only})) == "bypass"
+
+
+class TestOverride:
+    def test_it_is_recommended_only_where_nothing_else_holds_on_the_gpu(self):
+        broken = {"*/convolution/*": STATUS, "override-gfx1030/convolution/*": "pass"}
+        assert chosen(run({**broken, "cpu/*": "pass"}, wanted="all")) == "override-gfx1030"
+        assert chosen(run({**broken, "bypass/convolution/*": "pass"}, wanted="all")) == "bypass"
+
+
+class TestThatAppliesToAll:
+    def test_a_setting_that_leaves_no_solver_for_a_problem_is_no_configuration(self):
+        only_no_winograd = {"*/convolution/*": STATUS, "no-winograd/convolution/*": "pass"}
+        lacking = {
+            "state": "n/a",
+            "evidence": ("no solver that this setting leaves applies to this problem",),
+        }
+        last = f"no-winograd/convolution/{FP32}/bwd-data"
+        assert chosen(run(only_no_winograd)) == "no-winograd"
+        results = run({**only_no_winograd, last: lacking})
+        assert chosen(results) is None
+        told = next(row for row in recommend(results).alternatives if row["setting"] == "no-winograd")
+        assert told["reason"].startswith("does not apply to cuda:0/torch/no-winograd/convolution/")

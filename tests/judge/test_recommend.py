@@ -256,7 +256,15 @@ class TestConfiguration:
     def test_the_override_that_the_run_stood_on_stays(self):
         assert recommend(run(DEAD)).configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
         assert recommend(run(ONLY_CPU)).configuration.env == {}
-        assert recommend(run()).configuration.env == {}
+        assert recommend(run(machine=Machine())).configuration.env == {}
+
+    def test_a_machine_that_works_rests_on_it_too(self):
+        told = recommend(run())
+        assert told.configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
+        assert (
+            "Change nothing: it rests on HSA_OVERRIDE_GFX_VERSION=10.3.0, which is set here." in told.sentence
+        )
+        assert "Change nothing." in recommend(run(machine=Machine())).sentence
 
     @pytest.mark.parametrize(
         ("backend", "line"),
@@ -338,6 +346,18 @@ class TestConfiguration:
         (told,) = self.layers(changes)
         assert "leave MIOpen too" in told
         assert told.endswith("; GRU fails without MIOpen as well")
+
+    def test_what_the_users_databases_cure_is_no_recommendation(self):
+        results = run({"default/convolution/*": STATUS}, wanted="all")
+        assert recommend(results).verdict == "native-with-settings"
+        assert "Change nothing" not in recommend(results).sentence
+
+    def test_where_nothing_else_holds_they_are_to_be_kept(self):
+        results = run({"*/convolution/*": STATUS, "as-found/convolution/*": "pass"}, wanted="all")
+        told = recommend(results)
+        assert told.configuration.setting == "as-found"
+        assert "only with your own environment and databases" in told.sentence
+        assert "Change nothing" not in told.sentence
 
     def test_a_clean_environment_that_cures_is_said(self):
         results = run({"as-found/convolution/*": "error"}, wanted="all")

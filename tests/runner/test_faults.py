@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from runs import Run, machine_file, run
@@ -138,3 +139,24 @@ def test_every_crash_and_hang_ends_a_trial_of_its_own(broken: Run) -> None:
     assert [exits.count(end) for end in ("SIGSEGV", "SIGABRT", "3", "killed")] == [3, 3, 3, 3]
     named = {trial.id for trial in broken.results.trials}
     assert {attempt.trial for outcome in broken.outcomes.values() for attempt in outcome.attempts} <= named
+
+
+@pytest.mark.parametrize(
+    ("effect", "how"),
+    [("hang", "no answer in 2 s in phase yardstick"), ("signal", "ended with SIGSEGV in phase yardstick")],
+)
+def test_a_yardstick_that_ends_the_process_costs_its_figure_alone(
+    tmp_path: Path, effect: str, how: str
+) -> None:
+    machine = machine_file(tmp_path / "machine.toml", fault(FINE, effect, phase="yardstick"), steady=2)
+    only = "*/default/throughput/*"
+    done = run(
+        tmp_path / "out", "--simulate", machine, "--only", only, "--problem", FINE, "--purpose", "inference"
+    )
+    (outcome,) = (each for each in done.results.outcomes if each.check == "throughput")
+    assert outcome.state == "pass"
+    assert outcome.timings["fwd"] > 0
+    assert "gemm" not in outcome.timings
+    assert outcome.evidence[0].startswith("the yardsticks were not timed: ")
+    assert how in outcome.evidence[0]
+    assert done.ended.returncode == 0

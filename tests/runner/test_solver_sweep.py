@@ -285,3 +285,18 @@ def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path, wor
     found = resumed.results.recommendation
     assert found is not None
     assert found.configuration.env == {OFF[WINOGRAD]: "0"}
+
+
+def test_a_family_that_is_left_without_a_solver_is_not_applicable(tmp_path: Path) -> None:
+    machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE))
+    done = run(
+        tmp_path / "out", "--simulate", machine, "--only", "*/convolution/*", "--settings",
+        "default,winograd-only,gemm-only", "--problem", PROBLEM, "--purpose", "inference",
+    )  # fmt: skip
+    assert done.of("default").state == done.of("gemm-only").state == "pass"
+    assert done.of("winograd-only").state == "n/a"
+    assert done.of("winograd-only").cause is None
+    assert (
+        done.of("winograd-only").evidence[0] == "no solver that this setting leaves applies to this problem"
+    )
+    assert done.ended.returncode == 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from runs import SMALL, Run, run
 
+from rocmprobe.cases import Case
 from rocmprobe.model import Setting, to_json
+from rocmprobe.runner import starts
 from rocmprobe.runner.child import Child
 from rocmprobe.runner.environment import environment, must_spawn
 from rocmprobe.settings import settings_for
@@ -32,7 +35,7 @@ os._exit(0)
 
 
 def seen_by_a_child(folder: Path, setting: Setting, spawn: bool) -> dict[str, str]:
-    environ = environment(setting, folder, {}, os.environ)
+    environ = environment(setting, folder, folder, {}, os.environ)
     child = Child(environ, folder, spawn)
     child.send(
         {
@@ -116,3 +119,31 @@ def test_a_forked_child_gets_a_built_environment_too(tmp_path: Path) -> None:
     assert "HSA_NO_SCRATCH_RECLAIM None\n" in trial.log
     assert "HSA_OVERRIDE_GFX_VERSION 10.3.0\n" in trial.log
     assert "session True" in trial.log
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        ("default", True), ("find-normal", True), ("gemm-only", True), ("no-winograd", True),
+        ("vendor-off", True), ("serial-compile", False), ("clean-db", False), ("no-cache", False),
+        ("tuned", False),
+    ],
+)  # fmt: skip
+def test_settings_that_only_choose_among_kernels_share_the_compiled_ones(
+    tmp_path: Path, name: str, shared: bool
+) -> None:
+    case = Case("cuda:0", "torch", name, "convolution", "float32")
+    default = Case("cuda:0", "torch", "default", "convolution", "float32")
+    kernels = starts.kernels_folder(tmp_path, case, setting(name))
+    assert (kernels == starts.kernels_folder(tmp_path, default, setting("default"))) is shared
+    assert starts.folder(tmp_path, case) != kernels or not shared
+    environ = environment(setting(name), starts.folder(tmp_path, case), kernels, {}, {})
+    assert environ["MIOPEN_CUSTOM_CACHE_DIR"] == str(kernels / "miopen-cache")
+    assert environ["MIOPEN_USER_DB_PATH"] == str(starts.folder(tmp_path, case) / "miopen-db")
+    of_another_driver = starts.kernels_folder(tmp_path, replace(case, driver="capi"), setting(name))
+    assert of_another_driver != kernels
+
+
+def test_a_start_up_compiles_its_own_kernels(tmp_path: Path) -> None:
+    case = Case("cuda:0", "torch", "default", "start-up", "float32", "conv2d-fp32-n1-c2-i8x8-k4-f3x3")
+    assert starts.kernels_folder(tmp_path, case, setting("default")) == starts.folder(tmp_path, case)

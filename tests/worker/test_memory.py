@@ -14,6 +14,7 @@ from asking import BACKEND, ask, planted
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import shim
 from rocmprobe.worker.ask import Answer, DeviceFailure, out_of_memory
 from rocmprobe.worker.checks import ANSWERED_BY
@@ -167,6 +168,12 @@ class TestLimit:
         assert BACKEND.fillable_bytes("cpu", MIB) == MIB
         everything = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         assert 0 < BACKEND.fillable_bytes("cpu", 1 << 60) <= everything // 2
+
+    @pytest.mark.parametrize("free", [8 * MIB, 64 * MIB])
+    def test_of_a_gpu_no_more_than_it_has(self, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 8 * MIB))
+        assert BACKENDS["miopen"].fillable_bytes("cuda:0", MIB) == 6 * MIB
 
 
 @pytest.mark.skipif(

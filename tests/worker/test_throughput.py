@@ -83,9 +83,29 @@ def test_calls_take_turns():
         return lambda: order.append(name)
 
     ask = replace(asked(), report_phase=order.append)
-    timing._compared(ask, {"a": called("a"), "b": called("b")})
+    timing._compared(ask, {"a": called("a"), "b": called("b")}, {"gemm": called("gemm")}, 0)
     turns = [name for name, _ in groupby(order)]
-    assert turns == ["steady", "a", "b"] * 5
+    assert turns == ["steady", "a", "b", "yardstick", "gemm"] * 5
+
+
+def test_what_convolution_takes_is_settled_before_the_first_yardstick_runs(monkeypatch):
+    told = []
+
+    def ends_the_process(ask):
+        raise SystemExit
+
+    monkeypatch.setitem(yardsticks.YARDSTICKS, "gemm", ends_the_process)
+    with pytest.raises(SystemExit):
+        throughput(replace(asked(), report_phase=told.append, settle=told.append))
+    assert told[-1] == "yardstick"
+    assert names(told[-2].timings) == {*NAMES}
+
+
+def test_a_copy_that_would_take_too_long_takes_no_memory(monkeypatch):
+    monkeypatch.setattr(yardsticks, "_COPIED_OF_CPU", (1 << 50, 1 << 50))
+    answer = throughput(asked())
+    assert answer.state == "pass"
+    assert answer.message.startswith("copy was not timed: a run of 1073741824 MiB would take about ")
 
 
 @pytest.mark.parametrize("make", [pytest.param(None, id="cannot be made"), pytest.param(0.01, id="too slow")])
@@ -96,7 +116,7 @@ def test_a_yardstick_that_fails_costs_its_figure_alone(monkeypatch, make):
         return yardsticks.Yardstick(lambda: time.sleep(make), 1.0, "flops")
 
     monkeypatch.setitem(yardsticks.YARDSTICKS, "gemm", broken)
-    monkeypatch.setattr(timing, "_LONGEST_BESIDE", 0.005)
+    monkeypatch.setattr(timing, "LONGEST_RUN", 0.005)
     answer = throughput(asked())
     assert answer.state == "pass"
     assert answer.message.startswith("gemm was not timed: ")

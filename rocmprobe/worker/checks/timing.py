@@ -12,7 +12,7 @@ from rocmprobe.model import DIRECTIONS
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.checks.naive import has_naive, run_naive
 from rocmprobe.worker.checks.operands import operands_on_device
-from rocmprobe.worker.checks.yardsticks import YARDSTICKS, Yardstick
+from rocmprobe.worker.checks.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick
 from rocmprobe.worker.tensors import Tensors, run
 
 #: Calls that follow the first one untimed: the bypass measures its algorithms in the third call of a problem.
@@ -21,8 +21,6 @@ _WARM_UP = 2
 _LEAST = 5
 #: Seconds of a turn: short, so that all calls meet the same clocks; long enough for several short runs.
 _TURN = 0.005
-#: Seconds that a yardstick may take; a slower one is left out, for it would take most of the time.
-_LONGEST_BESIDE = 0.5
 #: Seconds of steady calls after a first one: there are several first ones, so each may be short.
 STEADY_SECONDS = 0.2
 
@@ -33,7 +31,9 @@ def throughput(ask: Ask) -> Answer:
     """Median seconds with p10 and p90 of each direction alone and of forward with backward by autograd; of
     the one direction that is asked about, if one is.
 
-    Yardsticks take turns with them: a matrix product, a copy and, where it is asked for, naive im2col.
+    Yardsticks take turns with them: a matrix product, a copy and, where it is asked for, naive im2col. They
+    have a phase of their own, and what convolution takes is settled before the first of them runs: one that
+    ends this process, or never ends, costs its figure alone.
     """
     problem, operands = ask.the_problem, operands_on_device(ask)
     own = _calls(ask, run, operands)
@@ -42,7 +42,8 @@ def throughput(ask: Ask) -> Answer:
         with ask.tested():
             for _ in range(_WARM_UP):
                 call()
-    answer = Answer()
+    answer = Answer(timings=_compared(ask, own, {}, 0))
+    ask.settle(answer)
     candidates = {name: partial(make, ask) for name, make in YARDSTICKS.items()}
     if ask.naive and has_naive(problem):
         for name, call in _calls(ask, run_naive, operands).items():
@@ -54,14 +55,13 @@ def throughput(ask: Ask) -> Answer:
         except (DeviceFailure, NotApplicable) as failure:
             answer.message = f"{name} was not timed: {failure.__cause__ or failure}"
     try:
-        timings = _compared(ask, {**own, **{name: each.call for name, each in beside.items()}})
+        timings = _compared(ask, own, {name: each.call for name, each in beside.items()}, ask.seconds)
     except DeviceFailure as failure:
         if not beside or not out_of_memory(failure.__cause__):
             raise
-        # A yardstick costs a figure, never the answer.
         beside.clear()
         answer.message = "yardsticks were not timed: they do not fit into memory beside the problem"
-        timings = _compared(ask, own)
+        timings = _compared(ask, own, {}, ask.seconds)
     amounts = {f"{name}_{each.unit}": each.amount for name, each in beside.items() if each.unit}
     answer.timings = {**timings, **amounts}
     return answer
@@ -89,27 +89,34 @@ def _calls(ask: Ask, compute: Callable[..., dict[str, Any]], operands: Tensors) 
 def _tried(ask: Ask, make: Callable[[], Yardstick]) -> Yardstick:
     """A yardstick that has run twice. Raises DeviceFailure where it does not run, NotApplicable where it
     takes too long."""
-    yardstick, _ = ask.first_call(make)
-    ask.first_call(yardstick.call)
-    _, seconds = ask.steady_call(yardstick.call)
-    if seconds > _LONGEST_BESIDE:
+    ask.report_phase("yardstick")
+    with ask.tested():
+        yardstick = make()
+        yardstick.call()
+    started = time.perf_counter()
+    with ask.tested():
+        yardstick.call()
+    seconds = time.perf_counter() - started
+    if seconds > LONGEST_RUN:
         raise NotApplicable(f"one run takes {seconds:.2g} s")
     return yardstick
 
 
-def _compared(ask: Ask, calls: Calls) -> dict[str, float]:
-    """Seconds of each of ``calls``. They take turns, round by round, so that a clock that drifts meets all
-    alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    rounds, ends = 0, time.perf_counter() + ask.seconds
+def _compared(ask: Ask, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
+    """Seconds of each call, ``own`` and those of yardsticks ``beside`` them, for ``at_least`` seconds in all.
+    They take turns, round by round, so that a clock that drifts meets all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in (*own, *beside)}
+    rounds, ends = 0, time.perf_counter() + at_least
     with ask.tested():
         while rounds < _LEAST or time.perf_counter() < ends:
             # Each round has the whole budget: slow calls add up.
-            ask.report_phase("steady")
-            for name, call in calls.items():
-                seconds[name] += _turn(ask, call)
+            for phase, calls in (("steady", own), ("yardstick", beside)):
+                if calls:
+                    ask.report_phase(phase)
+                for name, call in calls.items():
+                    seconds[name] += _turn(ask, call)
             rounds += 1
-    return {key: value for name in calls for key, value in _steady(name, seconds[name]).items()}
+    return {key: value for name in seconds for key, value in _steady(name, seconds[name]).items()}
 
 
 def _turn(ask: Ask, call: Callable[[], Any]) -> list[float]:

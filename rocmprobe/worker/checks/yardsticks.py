@@ -13,8 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rocmprobe.worker.ask import Ask
+from rocmprobe.worker.ask import Ask, NotApplicable
 
+#: Seconds that one run of a yardstick may take; a slower one is left out, for it would take most of the time.
+LONGEST_RUN = 0.5
 #: Sides of the square matrices that are tried. The largest three take 192 MiB in fp32.
 _SIDES = (128, 256, 512, 1024, 2048, 4096)
 #: Seconds that one product may take: it is repeated some ten times for each problem.
@@ -23,8 +25,11 @@ _LONGEST_PRODUCT = 0.03
 _PLATEAU = 1.1
 _MIB = 1 << 20
 #: Bytes of the tensor that is copied. On a GPU at most the last, which is past its caches up to 256 MiB, and
-#: no more than this share of its memory: both ends take a twelfth, which a 6 GB card with a desktop has.
-_COPIED_OF_GPU, _SHARE_OF_GPU = 512 * _MIB, 1 / 24
+#: no more than this share of its memory: both ends take 1/24, which a 6 GB card with a desktop has, and which
+#: is past the caches of every card in data/gpus.toml.
+_COPIED_OF_GPU, _SHARE_OF_GPU = 512 * _MIB, 1 / 48
+#: Bytes of the copy that tells how long that one would take.
+_TRIED = 4 * _MIB
 #: On a CPU this many times its last cache, so that both ends are four times as large; between the bounds.
 _TIMES_OF_CACHE, _COPIED_OF_CPU = 2, (64 * _MIB, 256 * _MIB)
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
@@ -51,10 +56,14 @@ def gemm(ask: Ask) -> Yardstick:
 
 
 def copy(ask: Ask) -> Yardstick:
-    """A copy on the device, of a tensor that its caches do not hold."""
+    """A copy on the device, of a tensor that its caches do not hold. Raises NotApplicable, before it takes
+    the memory, where a small one tells that it takes too long."""
     import torch
 
     size = _copied_bytes(ask.device)
+    seconds = _least_copy_seconds(ask, _TRIED) * size / _TRIED
+    if seconds > LONGEST_RUN:
+        raise NotApplicable(f"a run of {size // _MIB} MiB would take about {seconds:.2g} s")
     source = torch.zeros(size // 4, dtype=torch.float32, device=ask.device)
     target = torch.zeros_like(source)
     return Yardstick(lambda: target.copy_(source), 2.0 * size, "bytes")
@@ -86,15 +95,27 @@ def _searched(ask: Ask) -> int:
 
 
 def _least_seconds(ask: Ask, side: int) -> float:
-    """The shortest of a few products: only a slow run can be chance."""
     import torch
 
     matrix = torch.ones((side, side), dtype=ask.dtype, device=ask.device)
+    return _shortest(ask, lambda: torch.mm(matrix, matrix))
+
+
+def _least_copy_seconds(ask: Ask, size: int) -> float:
+    import torch
+
+    source = torch.zeros(size // 4, dtype=torch.float32, device=ask.device)
+    target = torch.empty_like(source)
+    return _shortest(ask, lambda: target.copy_(source))
+
+
+def _shortest(ask: Ask, call: Callable[[], Any]) -> float:
+    """Seconds of the shortest of a few runs: only a slow run can be chance."""
     taken = []
     for _ in range(4):
         ask.backend.synchronize(ask.device)
         started = time.perf_counter()
-        torch.mm(matrix, matrix)
+        call()
         ask.backend.synchronize(ask.device)
         taken.append(time.perf_counter() - started)
     return min(taken)

@@ -1,0 +1,68 @@
+"""How long a run still takes: a guess from the number of its questions, mended by those that are answered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import fmean
+
+from rocmprobe.cases import CHECKS, MODELS, trial_key
+
+#: Seconds: the fork server, a child (some are spawned, and import torch), and what a question takes
+#: besides its measurements. From a run of level quick on a two-core desktop.
+_SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
+_LONGER = {
+    "training-step": 2.0, "gradient-flow": 0.5, "memory": 1.5, "memory-sweep": 1.5, "throughput": 0.6,
+    "start-up": 2.5, **dict.fromkeys(MODELS, 1.5),
+}  # fmt: skip
+
+
+class TimeLeft:
+    """Seconds that cases take. ``measure`` is for the rounds of a throughput question.
+
+    What was answered tells of the rest: a check takes what it took so far, and one that was not asked yet
+    is as much slower than the guess as those that were. On a GPU most of it is compilation.
+    """
+
+    def __init__(self, measure: float) -> None:
+        self._measure = measure
+        self._taken: dict[str, list[float]] = defaultdict(list)
+
+    def answered(self, case_id: str, seconds: float) -> None:
+        """Take over what a case took, from the first word of it to its outcome."""
+        self._taken[_check(case_id)].append(seconds)
+
+    def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
+        """Seconds that these cases take where each answers. Several ``workers`` share what does not need the
+        device alone."""
+        shared = alone = 0.0
+        children: set[str] = set()
+        for case_id in case_ids:
+            check = _check(case_id)
+            children.add(trial_key(case_id))
+            if CHECKS[check].exclusive:
+                alone += self._question(check)
+            else:
+                shared += self._question(check)
+        started = bool(self._taken)
+        # What was answered has its share of the children's starts in it.
+        shared += 0.0 if started else _CHILD * len(children)
+        return (0.0 if started else _SERVER) + alone + shared / max(1, min(workers, len(children)))
+
+    def _question(self, check: str) -> float:
+        if check in self._taken:
+            return fmean(self._taken[check])
+        return self._guess(check) * self._slower()
+
+    def _guess(self, check: str) -> float:
+        return _LONGER.get(check, _QUESTION) + (self._measure if check == "throughput" else 0.0)
+
+    def _slower(self) -> float:
+        """How many times slower than guessed the answered questions were; never less than once."""
+        guessed = sum(self._guess(check) * len(seconds) for check, seconds in self._taken.items())
+        taken = sum(sum(seconds) for seconds in self._taken.values())
+        return max(1.0, taken / guessed) if guessed else 1.0
+
+
+def _check(case_id: str) -> str:
+    return case_id.split("/")[3]
