@@ -185,16 +185,24 @@ class Session:
         ]
         return [gate for gate in map(self._gate, wanted) if gate]
 
+    def _asks(self, case: Case, check: str) -> bool:
+        """Whether the run holds a case of ``check`` on the device and by the driver of ``case``."""
+        same = (case.device, case.driver)
+        return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
+
     def _by_layer(self, case: Case) -> Cure:
-        """Of ``by-layer``: convolution as it comes where that holds, else under the first cure."""
+        """What ``by-layer`` is: convolution as it comes where that holds, or was not asked about, else under
+        one of those settings under which it does."""
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
         for setting in self.settings[case.device] if options else ():
             if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
                 continue
-            if setting.changes_problems or setting.inherit_environment:
+            if setting.changes_problems or setting.inherit_environment or OVERRIDE in setting.env:
                 continue
-            if holds(self._settled(case, ("convolution",), setting.name)):
+            if not self._asks(case, "convolution") or holds(
+                self._settled(case, ("convolution",), setting.name)
+            ):
                 found = self.journal.derived(replace(case, setting=setting.name))
                 cures.append(found.applied(setting) if found else setting)
             if cures and cures[0].unchanged:

@@ -101,3 +101,21 @@ def test_the_cpu_of_a_gpu_run_names_its_own_library(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.of("cpu", LARGE).solver is not None
     assert done.of("cpu", LARGE).algorithm in ("Direct", "GEMM", "Winograd")
+
+
+def test_a_layer_that_fails_in_miopen_is_asked_by_pytorch_s_own_kernels(tmp_path: Path) -> None:
+    fault = {"library": "miopen", "operator": "^lstm$", "effect": "raise", "message": "it failed"}
+    machine = machine_file(tmp_path / "machine.toml", fault)
+    only = [argument for check in ("lstm", "gru") for argument in ("--only", f"*/{check}/float32")]
+    found = run(tmp_path / "out", "--simulate", machine, "--settings", "by-layer,", *only)
+    states = {f"{outcome.setting}/{outcome.check}": outcome.state for outcome in found.outcomes.values()}
+    assert states == {
+        "default/lstm": "error", "default/gru": "pass", "by-layer/lstm": "pass", "by-layer/gru": "pass",
+    }  # fmt: skip
+    (setting,) = [each for each in found.results.settings if each.by_layer]
+    assert (setting.verdict, setting.pytorch_layers) == ("native", ("rnn",))
+    sound = run(tmp_path / "sound", "--simulate", "healthy-gfx1100", "--settings", "by-layer,", *only)
+    outcome = sound.outcomes["cuda:0/torch/by-layer/lstm/float32"]
+    assert (outcome.state, outcome.evidence[0]) == (
+        "skipped", "no layer was found to fail in the vendor library",
+    )  # fmt: skip
