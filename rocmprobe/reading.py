@@ -126,7 +126,10 @@ def _validator(name: str) -> Any:
     # Imported late: jsonschema costs more to import than `detect` may take.
     import jsonschema
 
-    return jsonschema.Draft202012Validator(schema(name))
+    known = jsonschema.Draft202012Validator
+    # What was put together from a journal has tuples where a file has arrays.
+    arrays = known.TYPE_CHECKER.redefine("array", lambda _, item: isinstance(item, (list, tuple)))
+    return jsonschema.validators.extend(known, type_checker=arrays)(schema(name))
 
 
 def check(data: Any, schema_name: str, name: str, mend: str) -> None:

@@ -425,7 +425,7 @@ HOSTILE = (
 )
 _CLOSED = (
     "state", "severity", "verdict", "rung", "direction", "check", "dtype", "schema_version",
-    "confidence_level",
+    "confidence_level", "level", "purpose", "driver",
 )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     journal = Journal(tmp_path, redact=False)
     journal.append(
         "run", options={"level": "quick", "settings": "default"}, settings={"cpu": [{"name": "default"}]},
-        targets=[{"device": "cpu"}],
+        targets=[{"device": "cpu"}], rocmprobe="0", started="", folder="", machine={}, simulation=None,
     )  # fmt: skip
     printed = io.StringIO()
     shown = Progress(Console(file=printed, width=200), tmp_path, silence=0.2)

@@ -67,6 +67,14 @@ def test_a_model_from_its_recording_to_the_time_of_its_step(tmp_path: Path) -> N
     assert "Your model" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
     expected = replace(results, recommendation=Recommendation("native", "", Configuration("default")))
-    given = {"no_redact": False, "shapes": None, "problems": (), "only": (), "skip": (), "libraries": ""}
+    given = {
+        "no_redact": False,
+        "shapes": None,
+        "problems": (),
+        "only": (),
+        "skip": (),
+        "libraries": "",
+        "note": "",
+    }
     again = options_of(expected, given)
     assert (again.problems, again.shapes) == (tuple(asked), from_json(Shapes, shapes))

@@ -73,7 +73,7 @@ def test_alarms_stand_with_their_own_gpu() -> None:
     assert [len(device.alarms) for device in found.devices] == [2, 0]
 
 
-@pytest.mark.parametrize("value", [math.inf, math.nan, 10**400, -(10**400), 1e300])
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e300, -1e300])
 def test_numbers_that_cannot_be_shown_do_not_break_the_page(value: float) -> None:
     series = Series(value, value, value, (value, 50.0, 60.0, value))
     row = {"device": "<b>", "name": "<script>", "started": "", "samples": 4, "seconds": [0, value, 2, None],

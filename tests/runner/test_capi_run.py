@@ -53,6 +53,7 @@ def test_the_whole_ladder_under_every_setting_without_torch(asked, libraries, tm
     # 3.4.0 is older than the setting; and one interface is left without its record of what is fastest.
     assert {name.split("/")[2] for name in not_passed} <= {
         "trust-verify", "winograd-only", "ocl-direct-only", "no-hip", "no-faulty-solvers",
+        "override-gfx1030",
     }, not_passed  # fmt: skip
     assert {name.split("/")[3] for name in asked_whole} == {
         "copy", "elementwise", "gemm", "convolution", "batch-norm",

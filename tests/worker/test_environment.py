@@ -84,7 +84,7 @@ def test_where_compilers_are_and_what_is_loaded_first_reaches_every_child(tmp_pa
         "HIP_DEVICE_LIB_PATH": "/usr/lib/amdgcn/bitcode", "CCC_OVERRIDE_OPTIONS": "# x-isystem x/usr/include",
         "ROCM_PATH": "/opt/rocm", "LD_PRELOAD": "/usr/lib/libcard.so",
     }  # fmt: skip
-    given = environment(setting("default"), tmp_path, {}, {**user, "MIOPEN_DEBUG_CONV_FFT": "0"})
+    given = environment(setting("default"), tmp_path, tmp_path, {}, {**user, "MIOPEN_DEBUG_CONV_FFT": "0"})
     assert {name: given.get(name) for name in user} == user
     assert "MIOPEN_DEBUG_CONV_FFT" not in given
 

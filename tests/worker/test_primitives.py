@@ -27,7 +27,7 @@ BELOW = ("copy", "elementwise", "gemm", "im2col")
 STATUS = "miopenStatusUnknownError"
 #: What fails in the machine of these tests: operators of PyTorch's own kernels, and what enters MIOpen.
 OWN_KERNELS = "^(max_pool2d_with_indices|gelu|_softmax|avg_pool3d)$"
-IN_MIOPEN = "^(native_batch_norm|rnn_tanh|lstm|gru|ctc_loss)$"
+IN_MIOPEN = "^(native_batch_norm(_inference)?|rnn_tanh|lstm|gru|ctc_loss)$"
 KIND = "conv1d-fp32-n2-c8-i50-k16-f10-s5"
 
 
@@ -178,7 +178,8 @@ def test_a_fault_of_lstm_alone_is_judged_right(tmp_path: Path) -> None:
     assert recommendation is not None
     assert recommendation.verdict == "native"
     assert recommendation.configuration.layers == (
-        "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`",
+        "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`, or send it "
+        'alone to PyTorch\'s own kernels: rocmprobe.bypass.install(convolution="native", rnn="pytorch")',
     )
 
 
