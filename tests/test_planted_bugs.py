@@ -31,7 +31,8 @@ SHAPES = (
     "conv2d-fp32-n2-c4-i6x7-k6-f3x2-s2-p1-bias",
     "conv2d-fp32-n2-c4-i6x7-k6-f3x2-s2-p1x0-d1x2-g2",
     "conv2d-fp32-n2-c4-i6x6-k8-f3x3-g4-nhwc",
-    "conv2d-fp32-n2-c4-i6x6-k4-f1x1-s2-bias-nhwc",
+    # Not of 4 channels: of those, oneDNN in torch 2.13 with one thread writes past its memory.
+    "conv2d-fp32-n2-c8-i6x6-k8-f1x1-s2-bias-nhwc",
     "conv2d-fp32-n2-c4-i1x1-k8-f3x3-p1",
     "conv2d-fp32-n1-c1-i1x1-k1-f1x1",
     "conv2d-fp32-n2-c4-i5x5-k3-f1x1-s10-p2",
