@@ -80,11 +80,13 @@ def _layers(results: Results, best: Standing) -> tuple[str, ...]:
         return (f"{leave}; {fail} without {name} as well" if broken else leave,)
     if not setting.bypass:
         way = f"run it inside `with {scoped_off(name)}:`, or send it alone to PyTorch's own kernels: "
-        return (f"{fail} in {name}: {way}{install_line(options_for(broken))}",) if broken else ()
+        return (f"{fail} in {name}: {way}`{install_line(options_for(broken))}`",) if broken else ()
     stay = f"batch norm and RNN stay in {name}"
     if broken:
         off, line = _OFF[name].partition("  #")[0], install_line(options_for(broken), bypass=True)
-        return (f"{stay}, where {fail}: switch {name} off too, {off}, or send that to {_PYTORCH}, {line}",)
+        return (
+            f"{stay}, where {fail}: switch {name} off too, `{off}`, or send that to {_PYTORCH}, `{line}`",
+        )
     right = [words for words, outcomes in asked.items() if _works(outcomes)]
     if "batch norm" not in right and any(each.check == "training-step" for each in best.counted):
         right.insert(0, "batch norm")
@@ -136,7 +138,7 @@ def _by_capi(results: Results, best: Standing) -> tuple[str, ...]:
     for words, outcomes in layers_asked(results, setting.name).items():
         if failed(outcomes):
             line = install_line(options_for((words,)))
-            told.append(f"{words}: fails in {name}; {_PYTORCH}, which were not there to be asked: {line}")
+            told.append(f"{words}: fails in {name}; {_PYTORCH}, which were not there to be asked: `{line}`")
         elif _works(outcomes):
             told.append(f"{words}: {name}, right")
     return tuple(told)

@@ -106,7 +106,7 @@ def test_capi_alone_with_batch_norm_broken_is_told_layer_by_layer():
     assert recommendation.configuration.layers == (
         "convolution: MIOpen as it comes, right",
         "batch norm: fails in MIOpen; PyTorch's own kernels, which were not there to be asked: "
-        'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
+        '`rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")`',
     )
     assert recommendation.verify
 

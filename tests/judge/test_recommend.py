@@ -337,7 +337,7 @@ class TestConfiguration:
         assert found.layers == (
             "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`, "
             "or send it alone to PyTorch's own kernels: "
-            'rocmprobe.bypass.install(convolution="native", rnn="pytorch")',
+            '`rocmprobe.bypass.install(convolution="native", rnn="pytorch")`',
         )
         assert recommend(run({"default/lstm/float16": "error"})).configuration.layers == ()
 

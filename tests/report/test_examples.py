@@ -32,7 +32,7 @@ def _make() -> ModuleType:
 
 
 make = _make()
-EXAMPLES, FORMS = tuple(make.EXAMPLES), make.forms()
+EXAMPLES, FORMS = (*make.EXAMPLES, *make.RECORDED), make.forms()
 
 
 def own(page: str) -> str:
@@ -69,13 +69,19 @@ def test_an_example_is_small_and_nobodys(name: str) -> None:
     assert not results.partial
     assert results.options["redact"]
     assert results.redacted == census(to_json(results))
-    assert results.simulated == (None if name == "cpu" else name)
+    assert results.simulated == (None if name in ("cpu", *make.RECORDED) else name)
     for path in (FOLDER / name).iterdir():
         text = path.read_text("utf-8")
         assert len(text.encode()) < _LIMIT, path
         assert not re.search(r"/(work|tmp|root|home)/", text), path
     told = (FOLDER / name / "results.json").read_text("utf-8")
     assert redacted_text(told) == told
+
+
+@pytest.mark.parametrize("name", make.RECORDED)
+def test_an_emulated_card_is_called_so_on_its_page(name: str) -> None:
+    for file in FORMS.values():
+        assert "an emulated gfx1010" in (FOLDER / name / file).read_text("utf-8")
 
 
 def test_a_page_that_changed_is_noticed() -> None:
