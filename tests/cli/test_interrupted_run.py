@@ -105,7 +105,7 @@ def moments(tmp_path: Path, folder: Path) -> dict[str, Callable[[], object]]:
         "in detection": (tmp_path / "rocminfo.started").exists,
         "begun": lambda: "run" in kinds(folder),
         "waiting for a device": lambda: "queued" in kinds(folder),
-        "in the report": lambda: list(tmp_path.glob("rocmprobe-report-*")),
+        "in the report": lambda: "end" in kinds(folder),
     }
 
 

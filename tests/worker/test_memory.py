@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import shim
-from rocmprobe.worker.ask import Answer, DeviceFailure, out_of_memory
+from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, out_of_memory
 from rocmprobe.worker.checks import ANSWERED_BY
 from rocmprobe.worker.checks.memory_sweep import search
 from rocmprobe.worker.workspace import taken_kernel
@@ -182,8 +182,12 @@ class TestLimit:
 )
 class TestSweep:
     def sweep(self, setting: str, **changes: Any) -> Answer:
-        changes = {"sweep_bytes": 24 * MIB, "seconds": 10.0, **changes}
-        return ANSWERED_BY["memory-sweep"](ask(WIDE, setting, **changes))
+        return self.swept(ask(WIDE, setting, **{"sweep_bytes": 24 * MIB, "seconds": 10.0, **changes}))
+
+    def swept(self, asked: Ask) -> Answer:
+        """In a thread of its own: where oneDNN had no memory for its code it makes none there any more."""
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            return pool.submit(ANSWERED_BY["memory-sweep"], asked).result()
 
     @pytest.mark.parametrize("setting", ["default", "vendor-off", "bypass"])
     def test_out_of_memory_is_the_answer(self, setting: str) -> None:
@@ -200,11 +204,7 @@ class TestSweep:
     def test_a_library_without_memory_for_its_own_code_ends_the_search(self) -> None:
         """Of this problem oneDNN refuses a batch by not creating a primitive, and creates none any more."""
         sour = "conv2d-fp32-n4-c96-i16x16-k96-f3x3-p1"
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            # In a thread of its own, so that the others of this process can go on.
-            found = pool.submit(
-                ANSWERED_BY["memory-sweep"], ask(sour, "default", sweep_bytes=64 * MIB, seconds=10.0)
-            ).result()
+        found = self.swept(ask(sour, "default", sweep_bytes=64 * MIB, seconds=10.0))
         assert (found.state, found.memory["ended_by"]) == ("pass", "memory")
         assert 0 < found.memory["largest_batch"] < found.memory["refused_batch"]
 
