@@ -99,13 +99,26 @@ exec sleep 600
 """
 
 
+#: Loaded as Python starts: a page that takes its time.
+SLOW_PAGE = """
+import pathlib, time
+from rocmprobe.report import html
+page = html.page
+def slow_page(*arguments):
+    pathlib.Path({mark!r}).touch()
+    time.sleep(2)
+    return page(*arguments)
+html.page = slow_page
+"""
+
+
 def moments(tmp_path: Path, folder: Path) -> dict[str, Callable[[], object]]:
     """When a run is, or is past, what its name says."""
     return {
         "in detection": (tmp_path / "rocminfo.started").exists,
         "begun": lambda: "run" in kinds(folder),
         "waiting for a device": lambda: "queued" in kinds(folder),
-        "in the report": lambda: "end" in kinds(folder),
+        "in the report": (tmp_path / "reporting").exists,
     }
 
 
@@ -119,6 +132,9 @@ def test_sigterm_ends_a_run_that_ignores_ctrl_c_in_order(tmp_path: Path, moment:
         tool.write_text(SLOW_TOOL)
         tool.chmod(0o755)
         env["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    if moment == "in the report":
+        (tmp_path / "sitecustomize.py").write_text(SLOW_PAGE.format(mark=str(tmp_path / "reporting")))
+        env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     lock = DeviceLock(SIMULATED, tmp_path)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", str(tmp_path))
