@@ -8,6 +8,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,13 +41,9 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
     are kept.
     """
     try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=dict(environ), start_new_session=True, bufsize=0, cwd=_ELSEWHERE,
-        )  # fmt: skip
+        process = _started(command, environ)
     except (OSError, ValueError) as error:
         return Ended((getattr(error, "strerror", None) or "not a command").lower())
-    _running.add(process.pid)
     assert process.stdout is not None
     assert process.stderr is not None
     out, err = process.stdout.fileno(), process.stderr.fileno()
@@ -61,6 +58,16 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
     else:
         failure = f"no answer in {seconds:g} s" + ("" if dead else ", and it cannot be killed")
     return Ended(failure, kept[out].decode("utf-8", "replace"), kept[err].decode("utf-8", "replace"))
+
+
+def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    with _starting:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=dict(environ), start_new_session=True, bufsize=0, cwd=_ELSEWHERE,
+        )  # fmt: skip
+        _running.add(process.pid)
+    return process
 
 
 def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> bool:
@@ -117,10 +124,15 @@ def _kill(group: int) -> None:
 
 
 def _kill_running() -> None:
+    # Never given back: a thread that comes later must not start a program that nobody would end. Not waited
+    # for without end, since a start from a mount that is gone lasts for ever.
+    _starting.acquire(timeout=KILLED_AFTER)
     for group in tuple(_running):
         _kill(group)
 
 
 #: Process groups of programs that run. Who waits for one may be a thread, which ends with this process.
 _running: set[int] = set()
+#: Held from the start of a program until it is among those that run.
+_starting = threading.Lock()
 atexit.register(_kill_running)
