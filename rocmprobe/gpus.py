@@ -17,8 +17,11 @@ from rocmprobe._toml import tomllib
 
 PciId = Union[str, int]
 
+#: The variable that makes the ROCm runtime take every GPU for one of another ISA; with ``_0`` and so on
+#: after it, that GPU alone.
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 #: What the ROCm thunk accepts (libhsakmt topology.c): sscanf's "%u.%u.%u", and nothing after the last number.
-_OVERRIDE = re.compile(r"\.".join([r"[ \t\n\v\f\r]*\+?([0-9]{1,9})"] * 3))
+_OVERRIDE_VALUE = re.compile(r"\.".join([r"[ \t\n\v\f\r]*\+?([0-9]{1,9})"] * 3))
 _OVERRIDE_LIMITS = (63, 255, 255)
 
 
@@ -198,7 +201,7 @@ def isa_name(gfx_target_version: int) -> str:
 
 def isa_of_override(text: str) -> Optional[str]:
     """The target that a value of ``HSA_OVERRIDE_GFX_VERSION`` names, None for one that ROCm rejects."""
-    match = _OVERRIDE.fullmatch(text)
+    match = _OVERRIDE_VALUE.fullmatch(text)
     if match is None:
         return None
     numbers = [int(number) for number in match.groups()]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, BadInput, Outcome, Setting
 from rocmprobe.settings import all_settings, searches
-from rocmprobe.solvers import Cure, are_switches
+from rocmprobe.solvers import Cure, is_switch
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
 def is_variable(name: str, value: str) -> bool:
     """Whether some setting sets the variable ``name``, or it switches solvers off with this value."""
     known = {known for setting, _, _ in all_settings() for known in setting.env}
-    return name in known or are_switches({name: value})
+    return name in known or is_switch(name, value)
 
 
 def refuse_foreign(setting: Setting, where: str) -> None:

@@ -121,10 +121,13 @@ class Progress:
     def _follow(self) -> None:
         """Take over what the journal says by now; a plan is told."""
         with self._lock:
+            answered = len(self._settled)
             for record in self._new_records():
                 self._take(record)
                 if record["record"] == "plan":
                     self._tell(set(record["cases"]))
+            if len(self._settled) > answered and self._planned:
+                self._tell_if_longer()
 
     def _tell(self, planned: set[str]) -> None:
         self._planned = planned
@@ -164,7 +167,6 @@ class Progress:
             self._settled.add(case)
             if running is not None and self._planned:
                 self._time_left.answered(case, record["at"] - running.begun)
-                self._tell_if_longer()
         elif kind == "retry":
             self._settled.discard(record["case"])
 

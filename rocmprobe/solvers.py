@@ -235,13 +235,17 @@ def cure(outcomes: Iterable[Outcome]) -> Cure:
     return Cure(dict.fromkeys(variables, "0"), "", f"switches off what was found faulty here: {names}")
 
 
+@lru_cache(maxsize=1)
+def _switches() -> frozenset[str]:
+    """The variables that switch solvers of the table off, one by one or by family."""
+    return frozenset(variable for solver in solvers() for variable in solver.off)
+
+
+def is_switch(name: str, value: str) -> bool:
+    """Whether the variable ``name`` switches solvers of the table off with this ``value``."""
+    return value == "0" and name in _switches()
+
+
 def are_switches(env: Mapping[str, str]) -> bool:
     """Whether these variables do nothing but switch solvers of the table off."""
-    known = {variable for solver in solvers() for variable in solver.off}
-    return all(name in known and value == "0" for name, value in env.items())
-
-
-def limits_solvers(env: Mapping[str, str]) -> bool:
-    """Whether some of these variables switch solvers of the table off, one by one or by family."""
-    known = {variable for solver in solvers() for variable in solver.off}
-    return any(name in known and value == "0" for name, value in env.items())
+    return all(is_switch(name, value) for name, value in env.items())

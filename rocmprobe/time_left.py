@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable
-from statistics import fmean
 
 from rocmprobe.cases import CHECKS, MODELS, trial_key
 
@@ -26,42 +25,44 @@ class TimeLeft:
 
     def __init__(self, measure: float) -> None:
         self._measure = measure
-        self._taken: dict[str, list[float]] = defaultdict(list)
+        self._answered: Counter[str] = Counter()
+        self._taken: dict[str, float] = {}
 
     def answered(self, case_id: str, seconds: float) -> None:
         """Take over what a case took, from the first word of it to its outcome."""
-        self._taken[_check(case_id)].append(seconds)
+        check = _check(case_id)
+        self._answered[check] += 1
+        self._taken[check] = self._taken.get(check, 0.0) + seconds
 
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
         """Seconds that these cases take where each answers. Several ``workers`` share what does not need the
         device alone."""
         shared = alone = 0.0
         children: set[str] = set()
+        asked: Counter[str] = Counter()
         for case_id in case_ids:
-            check = _check(case_id)
             children.add(trial_key(case_id))
+            asked[_check(case_id)] += 1
+        slower = self._slower()
+        for check, count in asked.items():
+            answered = self._answered[check]
+            each = self._taken[check] / answered if answered else self._guess(check) * slower
             if CHECKS[check].exclusive:
-                alone += self._question(check)
+                alone += each * count
             else:
-                shared += self._question(check)
-        started = bool(self._taken)
+                shared += each * count
+        started = bool(self._answered)
         # What was answered has its share of the children's starts in it.
         shared += 0.0 if started else _CHILD * len(children)
         return (0.0 if started else _SERVER) + alone + shared / max(1, min(workers, len(children)))
-
-    def _question(self, check: str) -> float:
-        if check in self._taken:
-            return fmean(self._taken[check])
-        return self._guess(check) * self._slower()
 
     def _guess(self, check: str) -> float:
         return _LONGER.get(check, _QUESTION) + (self._measure if check == "throughput" else 0.0)
 
     def _slower(self) -> float:
         """How many times slower than guessed the answered questions were; never less than once."""
-        guessed = sum(self._guess(check) * len(seconds) for check, seconds in self._taken.items())
-        taken = sum(sum(seconds) for seconds in self._taken.values())
-        return max(1.0, taken / guessed) if guessed else 1.0
+        guessed = sum(self._guess(check) * count for check, count in self._answered.items())
+        return max(1.0, sum(self._taken.values()) / guessed) if guessed else 1.0
 
 
 def _check(case_id: str) -> str:

@@ -10,9 +10,9 @@ from typing import Any, Optional
 
 from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
 from rocmprobe.expectations import observed
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.judge.configuration import isa_override
 from rocmprobe.judge.evidence import driver_of, of_driver, standing
-from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.recommend import dtypes_asked
 from rocmprobe.layers import refuse_foreign
 from rocmprobe.model import NATIVE, BadInput, Results, Setting, from_json

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.evidence import Standing, driver_of, failed
-from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.primitives import joined, layers_asked, scoped_off
 from rocmprobe.layers import LAYERS, install_line, options_for
 from rocmprobe.model import WORKING_STATES, Configuration, Outcome, Results, Setting

@@ -16,6 +16,7 @@ from rocmprobe.judge.evidence import (
     by_severity,
     failed,
     of_driver,
+    question,
     quoted,
     tells_of_convolution,
 )
@@ -217,10 +218,6 @@ def _as_found(results: Results) -> Iterator[Finding]:
 
 def _failed_alone(results: Results, setting: str, other: str) -> tuple[Outcome, ...]:
     """What failed under ``setting`` and passed under ``other``."""
-
-    def question(outcome: Outcome) -> tuple[Optional[str], ...]:
-        return outcome.device, outcome.check, outcome.problem, outcome.direction, outcome.dtype
-
     passed = {
         question(each) for each in results.outcomes if each.setting == other and each.state in WORKING_STATES
     }

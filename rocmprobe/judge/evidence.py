@@ -110,16 +110,16 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
     own = {outcome.check for outcome in results.outcomes if outcome.setting == setting.name}
     answering = _counted(results, stands_for(setting), dtype, purpose)
     shared = failed(each for each in answering if each.check in _UNDER_FEW_SETTINGS and each.check not in own)
-    questions = {_question(each) for each in answering if each.check in CONVOLUTIONS}
+    questions = {question(each) for each in answering if each.check in CONVOLUTIONS}
     return shared + tuple(
         outcome
         for outcome in results.outcomes
-        if (outcome.setting, outcome.state) == (setting.name, "n/a") and _question(outcome) in questions
+        if (outcome.setting, outcome.state) == (setting.name, "n/a") and question(outcome) in questions
     )
 
 
-def _question(outcome: Outcome) -> tuple[Optional[str], ...]:
-    """What was asked of a setting."""
+def question(outcome: Outcome) -> tuple[Optional[str], ...]:
+    """What was asked, whatever the setting."""
     return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Optional
 
 from rocmprobe import gpus
 from rocmprobe.builds import rocm_of
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.judge.cards import gfx_of_card
 from rocmprobe.judge.log_variables import variables_in
 from rocmprobe.log import Log
 from rocmprobe.model import BadInput
 
-OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 EXITS = ("exception", "segv", "abort", "hang", "none")
 #: Keys of a recorded report that are no facts; a file of facts may have them.
 _OF_A_REPORT = frozenset((

@@ -8,6 +8,7 @@ from typing import Any
 from rocmprobe import gpus
 from rocmprobe.detect.disagreements import disagreements, some_hidden
 from rocmprobe.detect.stack.code_objects import serves
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.judge.evidence import by_severity, device_of, failed
 from rocmprobe.judge.override import needless
 from rocmprobe.model import NATIVE, SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
@@ -26,6 +27,7 @@ _TOOLS = ("rocminfo", "rocm_smi", "amd_smi")
 _BROKEN = frozenset(
     {"timeout", "unkillable", "crashed", "hsa-init-failed", "kfd-refused", "unsupported-gpu"}
 )  # fmt: skip
+
 #: What keeps ROCm from the compute driver, by the fact ``kfd.device``.
 _CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there is no /dev/kfd"}
 #: What becomes of a variable that does not do what it was set for, by its label.
@@ -277,7 +279,7 @@ def _variables(results: Results) -> Iterator[Finding]:
             continue
         severity, what = _IDLE[verdict]
         row = find(name)
-        fatal = verdict == REJECTED and name.startswith("HSA_OVERRIDE_GFX_VERSION")
+        fatal = verdict == REJECTED and name.startswith(OVERRIDE)
         misread = verdict == REJECTED and row is not None and row.of == "miopen"
         yield Finding(
             f"variable-{name}",

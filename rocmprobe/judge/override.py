@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
 from rocmprobe.detect.stack.code_objects import serves
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.model import Fact, Gpu, Machine
 
-VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
 #: Libraries with code objects of their own; what MIOpen lacks it compiles for the chip that it sees.
 _NAMES = {"torch": "PyTorch", "rocblas": "rocBLAS"}
 
@@ -37,7 +37,7 @@ def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
     names = holding(targets, native)
     if not names:
         return None
-    variables = [name for name in machine.variables if name.startswith(VARIABLE)] or [VARIABLE]
+    variables = [name for name in machine.variables if name.startswith(OVERRIDE)] or [OVERRIDE]
     what = " and ".join(_NAMES[name] for name in names)
     verb = "holds" if len(names) == 1 else "hold"
     return Needless(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
-from rocmprobe.judge.evidence import failed, quoted
+from rocmprobe.judge.evidence import failed, question, quoted
 from rocmprobe.layers import LAYERS, install_line, options_for
 from rocmprobe.model import WORKING_STATES, Finding, Outcome, Results
 from rocmprobe.problems import KINDS
@@ -108,12 +108,9 @@ def _id(words: str) -> str:
 
 def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """The same questions with the vendor library off."""
-    keys = {(each.device, each.check, each.problem, each.direction, each.dtype) for each in outcomes}
+    questions = {question(each) for each in outcomes}
     return tuple(
-        each
-        for each in results.outcomes
-        if each.setting == "vendor-off"
-        and (each.device, each.check, each.problem, each.direction, each.dtype) in keys
+        each for each in results.outcomes if each.setting == "vendor-off" and question(each) in questions
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.judge.evidence import Standing, driver_of, failed, owed_to_the_user, standing, times
-from rocmprobe.judge.log_facts import OVERRIDE
 from rocmprobe.judge.peaks import SAME_MEMORY, peaks
 from rocmprobe.judge.speed import Speed, speed
 from rocmprobe.model import NATIVE, VERDICTS, Results, Setting

@@ -9,6 +9,7 @@ from typing import Optional
 
 from rocmprobe import gpus
 from rocmprobe.detect.stack.code_objects import serves
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.judge.log_facts import Facts
 from rocmprobe.judge.override import holding
 from rocmprobe.log import Log
@@ -56,6 +57,7 @@ _OTHER_VENDOR = (
     r"NVIDIA (GeForce|RTX|Graphics|A|H|L|Tesla)|NVIDIA-SMI \d|GeForce|\b[RG]TX \d|\bTesla\b|\b[AH]100\b"
     r"|\bsm_\d\d|\bmacOS\b|Darwin|Apple M\d"
 )
+
 _LINUX = re.compile(r"(?i)linux|ubuntu|debian|fedora|arch|manjaro|gentoo|nixos|suse|rhel|centos|mint|pop!_os")
 #: Where a process names the ISA that it believes in, of the device it runs on.
 _NAMED = re.compile(
@@ -146,7 +148,7 @@ def _effective(facts: Facts) -> Optional[str]:
 
 def _overridden(facts: Facts) -> bool:
     """Whether an override of the ISA is known."""
-    if any(name.startswith("HSA_OVERRIDE_GFX_VERSION") for name in facts.env):
+    if any(name.startswith(OVERRIDE) for name in facts.env):
         return True
     return bool(facts.true_gfx and facts.effective_gfx and facts.true_gfx != facts.effective_gfx)
 
@@ -170,7 +172,7 @@ def _override(facts: Facts, text: str) -> Iterable[str]:
             yield "no-override"
         return
     yield "override"
-    value = facts.env.get("HSA_OVERRIDE_GFX_VERSION")
+    value = facts.env.get(OVERRIDE)
     if value and gpus.isa_of_override(value) is None:
         yield "override-invalid"
     if _lacking(facts):

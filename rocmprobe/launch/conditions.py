@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.launch.command import CONDITIONS, NO_PACKING
 from rocmprobe.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.model import BadInput, Recommendation, Results, Setting, read_results
 
 DEFAULT_PROFILE = Path("reports/latest/results.json")
-_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 #: PyTorch's device types that a convolution may be kept from its vendor library on.
 _ALL = ("cuda", "cpu")
 #: HIP reads both names; a device that does not exist ends its list, and CUDA's.
@@ -121,11 +121,7 @@ def _variables(path: Path, recommended: Recommendation) -> dict[str, str]:
     """The recommended variables. Results may come from anywhere: what no setting sets is not set here."""
     variables = dict(recommended.configuration.env)
     for name, value in variables.items():
-        if (
-            not (name.startswith(_OVERRIDE) or is_variable(name, value))
-            or "=" in name
-            or "\0" in name + value
-        ):
+        if not (name.startswith(OVERRIDE) or is_variable(name, value)) or "=" in name or "\0" in name + value:
             raise BadInput(
                 f"{path}: recommendation/configuration/env: {name!r} is no variable of a setting; run again"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rocmprobe.gpus import target
+from rocmprobe.gpus import OVERRIDE, target
 from rocmprobe.judge.evidence import MEASUREMENTS
 from rocmprobe.model import Fact, Outcome, Results
 from rocmprobe.report.failure import Failure, same_question
@@ -113,7 +113,7 @@ def support(isa: str) -> str:
 
 
 def _override(results: Results) -> str:
-    variable = results.machine.variables.get("HSA_OVERRIDE_GFX_VERSION")
+    variable = results.machine.variables.get(OVERRIDE)
     posing = "; ".join(
         f"the silicon is {code(native, 40)}, the runtime takes it for {code(effective, 40)}"
         for native, effective in overridden(results.machine)

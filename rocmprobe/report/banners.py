@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.judge.commands import resume
 from rocmprobe.model import Gpu, Machine, Results
 from rocmprobe.report import text
@@ -15,7 +16,6 @@ from rocmprobe.variables import DEFAULT, find
 #: Per cent of a GPU's time, and share of its memory, that a desktop alone does not take.
 _BUSY, _FULL = 20, 0.5
 _NAMED = 8
-_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def _noted(results: Results) -> Iterator[Banner]:
 
 def _overridden(machine: Machine) -> Iterator[Banner]:
     for native, effective in overridden(machine):
-        variable = machine.variables.get(_OVERRIDE)
-        by = f" ({_OVERRIDE}={variable.value})" if variable else ""
+        variable = machine.variables.get(OVERRIDE)
+        by = f" ({OVERRIDE}={variable.value})" if variable else ""
         body = f"The silicon is {native}, but the ROCm runtime is told that it is {effective}{by}."
         yield Banner("override", "ISA override", body)
 
@@ -71,7 +71,7 @@ def _dirty(machine: Machine) -> Iterator[Banner]:
     dropped: list[str] = []
     for name in machine.variables:
         row, label = find(name), machine.facts.get(f"variables.{name}")
-        if name == _OVERRIDE or (label and str(label.value).startswith(DEFAULT)):
+        if name == OVERRIDE or (label and str(label.value).startswith(DEFAULT)):
             continue
         (reach if row is not None and row.keep else dropped).append(name)
     told = [f"Set, and reaching every trial: {_names(reach)}."] if reach else []

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rocmprobe.model import Setting
-from rocmprobe.solvers import FORCE, are_switches
+from rocmprobe.solvers import FORCE, is_switch
 from rocmprobe.variables import variables
 
 
@@ -26,8 +26,7 @@ def picks_kernels_alone(setting: Setting) -> bool:
     those that others of this kind have compiled. What did not compile is in no cache, so each compiles that
     itself."""
     return all(
-        name in (FORCE, "MIOPEN_FIND_MODE") or are_switches({name: value})
-        for name, value in setting.env.items()
+        name in (FORCE, "MIOPEN_FIND_MODE") or is_switch(name, value) for name, value in setting.env.items()
     )
 
 

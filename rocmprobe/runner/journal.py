@@ -165,7 +165,7 @@ _FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "plan": {"cases": list},
     "intent": {"case": str, "question": dict},
     "waiting": {"case": str, "phase": str, "left": (int, float)},
-    "queued": {"case": str, "device": str, "by": (list, tuple), "waited": (int, float, type(None))},
+    "queued": {"case": str, "device": str, "by": list, "waited": (int, float, type(None))},
     "alone": {"case": str, "device": str, "waited": (int, float)},
     "outcome": {"outcome": dict},
     "trial": {"trial": dict},

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.cases import Case
-from rocmprobe.detect.gpus.override import OVERRIDE
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.layers import CHECKS as LAYER_CHECKS
 from rocmprobe.layers import by_layer, failing, holds
 from rocmprobe.machines import SimulatedMachine

@@ -15,8 +15,7 @@ from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import Reading
 from rocmprobe.backends.miopen_log import forced_in_vain, left_no_solver
 from rocmprobe.cases import CONVOLUTIONS, Case
-from rocmprobe.detect.gpus.override import OVERRIDE
-from rocmprobe.gpus import isa_of_override
+from rocmprobe.gpus import OVERRIDE, isa_of_override
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
 from rocmprobe.runner import ending, hang, starts
@@ -32,7 +31,7 @@ from rocmprobe.runner.libraries import found_again, with_folder
 from rocmprobe.runner.processes import active_seconds
 from rocmprobe.runner.targets import Target
 from rocmprobe.runner.turns import Turns
-from rocmprobe.solvers import limits_solvers
+from rocmprobe.solvers import is_switch
 
 #: How often a case may end its child before it counts as settled.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
@@ -311,22 +310,24 @@ class Trials:
         finally:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
-    def _settled(self, phase: str) -> Optional[dict[str, Any]]:
-        """What the child has answered already, where it ends in a yardstick: no part of the question."""
-        return self._live.settled if self._live and phase == "yardstick" else None
+    def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
+        """What the child answered before it ended in a yardstick, which is no part of the question; else
+        ``answer``."""
+        settled = self._live.settled if self._live and phase == "yardstick" else None
+        if settled is None:
+            return answer
+        return {**settled, "message": f"the yardsticks were not timed: {answer['message']}"}
 
     def _crashed(self, child: Child, phase: str) -> _Reply:
-        settled = self._settled(phase)
         exit_status = child.exit(self._budgets.teardown)
         ended, calls = self._ending(exit_status, phase), self._calls()
-        self._record(exit_status)
         importing = "while importing torch" if calls is _BY_TORCH else "at its start"
         where = importing if phase == "start" else f"in phase {phase}{calls.where}"
         oom_killed = ended["oom_killed"]
         message = f"the process ended with {ending.told(exit_status, oom_killed)} {where}"
-        answer = _without_yardsticks(settled, message) or _answer(
-            "crash", message, ending.cause(exit_status, oom_killed)
-        )
+        crash = _answer("crash", message, ending.cause(exit_status, oom_killed))
+        answer = self._settled_or(crash, phase)
+        self._record(exit_status)
         return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.told())
 
     def _calls(self) -> Calls:
@@ -343,18 +344,15 @@ class Trials:
         }  # fmt: skip
 
     def _hung(self, child: Child, phase: str, active: float, budget: float) -> _Reply:
-        settled = self._settled(phase)
         doing = hang.activity(child.pid, active, budget)
         stuck = hang.state(child.pid)
         child.dump_stacks()
         log = child.since_mark.text()
         exit_status = child.kill()
         ended, calls = self._ending(exit_status, phase), self._calls()
-        self._record(exit_status)
         message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
-        answer = _without_yardsticks(settled, message) or {
-            **_answer("hang", message, "timeout"), "evidence": stuck
-        }  # fmt: skip
+        answer = self._settled_or({**_answer("hang", message, "timeout"), "evidence": stuck}, phase)
+        self._record(exit_status)
         return _Reply([answer], True, phase, doing, log, ended, calls.told())
 
     def _end_child(self, at_once: bool = False) -> None:
@@ -415,11 +413,12 @@ class Trials:
         algorithm = ran.algorithm or last.get("algorithm")
         workspace = ran.workspace_bytes if ran.implementation else last.get("workspace_bytes")
         forced = self._setting(case).solver
+        limits_solvers = any(is_switch(name, value) for name, value in self._setting(case).env.items())
         if forced:
             absent = forced_in_vain(forced, state, told)
             if absent:
                 state, message, cause = "n/a", absent, None
-        elif limits_solvers(self._setting(case).env) and left_no_solver(state, told):
+        elif limits_solvers and left_no_solver(state, told):
             state, message, cause = "n/a", "no solver that this setting leaves applies to this problem", None
         elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
@@ -440,11 +439,6 @@ class Trials:
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
             ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
         )  # fmt: skip
-
-
-def _without_yardsticks(settled: Optional[dict[str, Any]], message: str) -> Optional[dict[str, Any]]:
-    """The answer that was settled before a yardstick ended the child."""
-    return settled and {**settled, "message": f"the yardsticks were not timed: {message}"}
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Optional
 
 from rocmprobe import gpus
+from rocmprobe.gpus import OVERRIDE
 from rocmprobe.model import Fact
 from rocmprobe.variables import release
-
-OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 
 def effective_isa(
