@@ -218,6 +218,20 @@ class TestSweep:
         more = {case.problem for case in self.swept(RunOptions(level="standard"))}
         assert more == {problem.text for problem in problems("standard", "native")}
 
+    @pytest.mark.parametrize(
+        ("problem", "small"),
+        [
+            ("conv2d-fp32-n8-c3-i640x480-k64-f7x7-s2-p3", "conv2d-fp32-n2-c3-i28x28-k64-f7x7-s2-p3"),
+            ("conv2d-fp16-n1-c8-i64x40-k8-f3x3-d16", "conv2d-fp16-n1-c8-i33x33-k8-f3x3-d16"),
+        ],
+    )
+    def test_at_level_quick_a_large_problem_is_swept_small(self, problem, small):
+        for level, expected in (("quick", small), ("standard", problem)):
+            found = self.swept(RunOptions(level=level, problems=(problem,)))
+            assert {case.problem for case in found} == {expected}
+            for case in found:
+                assert case.if_failed == (f"cuda:0/torch/default/convolution/{problem}/{case.direction}",)
+
     def test_inference_asks_forward_alone(self):
         assert {case.direction for case in self.swept(RunOptions(purpose="inference"))} == {"fwd"}
 

@@ -86,18 +86,27 @@ def _sweep(
     question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
     """The cases of one forced solver: what it may run at all, asked where ``default`` fails or all is asked
-    for. At level quick, of each dtype the first problem alone."""
+    for. At level quick, of each dtype the first problem alone, made small."""
     chosen = _problems(question.problems, options, setting)
     if options.level == "quick":
         chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
     solver = by_name()[setting.solver]
     for problem in chosen:
+        swept = _small(problem) if options.level == "quick" else problem
         for direction in _directions(options):
-            if not solver.may_run(problem.text, direction, target.effective_isa):
+            if not solver.may_run(swept.text, direction, target.effective_isa):
                 continue
-            case = replace(form, dtype=problem.dtype, problem=problem.text, direction=direction)
-            default = replace(case, setting="default", check="convolution")
+            case = replace(form, dtype=problem.dtype, problem=swept.text, direction=direction)
+            default = replace(case, setting="default", check="convolution", problem=problem.text)
             yield replace(case, if_failed=() if options.settings == "all" else (default.id,))
+
+
+def _small(problem: Problem) -> Problem:
+    """The same layer over at most two images of 28 pixels a side, or as large as the filter is: which kernel
+    runs depends on the layer, and how long it runs and its reference takes on the images."""
+    sizes = zip(problem.input_size, problem.kernel, problem.dilation)
+    cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
+    return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
 def _directly(question: Question) -> Question:
