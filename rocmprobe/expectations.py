@@ -20,9 +20,9 @@ from packaging.version import InvalidVersion, Version
 
 from rocmprobe import reading
 from rocmprobe.baseline import Baseline, fails, works
-from rocmprobe.cases import CHECKS
 from rocmprobe.causes import causes
 from rocmprobe.changes import BASELINE, TABLE, Expected
+from rocmprobe.checks import CHECKS
 from rocmprobe.model import DIRECTIONS, BadInput, Machine, Outcome, from_json
 from rocmprobe.problems import KINDS
 from rocmprobe.settings import all_settings

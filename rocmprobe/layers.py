@@ -5,35 +5,17 @@ library, as it comes or with what cures it, and by PyTorch's own kernels what fa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from rocmprobe.checks import CHECKS, Layer
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, BadInput, Outcome, Setting
 from rocmprobe.settings import all_settings, searches
 from rocmprobe.solvers import Cure, is_switch
 
-
-@dataclass(frozen=True)
-class Layer:
-    """What else than plain convolution enters a vendor library. ``words`` name it, ``checks`` ask about it;
-    ``option`` is the keyword of ``rocmprobe.bypass.install`` that sends it to PyTorch's own kernels."""
-
-    words: str
-    checks: tuple[str, ...]
-    option: str
-
-
-LAYERS = (
-    Layer("batch norm", ("batch-norm",), "batch_norm"),
-    Layer("batch norm in evaluation", ("batch-norm-eval",), "batch_norm"),
-    Layer("RNN", ("rnn",), "rnn"),
-    Layer("LSTM", ("lstm",), "rnn"),
-    Layer("GRU", ("gru",), "rnn"),
-    Layer("CTC loss", ("ctc-loss",), "ctc_loss"),
-    Layer(
-        "convolution with ReLU in one operator", ("convolution-relu", "convolution-add-relu"),
-        "fused_convolution",
-    ),
-)  # fmt: skip
+#: The layers, and the checks that ask about each.
+LAYERS: Mapping[Layer, tuple[str, ...]] = {
+    layer: tuple(name for name, check in CHECKS.items() if check.layer == layer)
+    for layer in dict.fromkeys(filter(None, (check.layer for check in CHECKS.values())))
+}
 #: The setting.
 NAME = "by-layer"
 #: The keywords, and the words for all that one of them sends.
@@ -42,7 +24,7 @@ OPTIONS: Mapping[str, str] = {
     "fused_convolution": "convolution with ReLU in one operator",
 }  # fmt: skip
 #: The checks whose failures make a layer leave the library.
-CHECKS = tuple(check for layer in LAYERS for check in layer.checks)
+LAYER_CHECKS = tuple(name for name, check in CHECKS.items() if check.layer)
 #: Where nobody trains, what is asked of training alone is no reason.
 _OF_TRAINING = ("batch-norm",)
 
@@ -63,8 +45,9 @@ def install_line(options: Iterable[str], bypass: bool = False) -> str:
 
 def leaves(setting: Setting, outcome: Outcome) -> bool:
     """Whether PyTorch's own kernels compute the layer that ``outcome`` is about, or some of a network's."""
-    sent = {check for layer in LAYERS if layer.option in setting.pytorch_layers for check in layer.checks}
-    return outcome.check in sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
+    layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
+    sent = layer is not None and layer.option in setting.pytorch_layers
+    return sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
 
 
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
@@ -77,7 +60,7 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
     }
     if purpose == "inference":
         broken -= set(_OF_TRAINING)
-    return tuple(dict.fromkeys(layer.option for layer in LAYERS if broken & set(layer.checks)))
+    return tuple(dict.fromkeys(layer.option for layer, checks in LAYERS.items() if broken & set(checks)))
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:

@@ -10,6 +10,7 @@ Limits are those of ``data/limits.toml``. Pure: works on numbers that a driver m
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -32,6 +33,16 @@ _SPREAD = 6
 _BASE, _LARGEST_FACTOR = 128, 16
 #: Root mean square of the difference of two integers of magnitude 1 to ``_LARGEST_FACTOR``.
 _FACTOR_RMS = 13.7
+#: Largest deviation from fp64 that a right layer or operator besides convolution may show, by its dtype, as
+#: a share of the reference's largest value, or of the check's ``least`` where that is smaller. Basis:
+#: benchmarks/results/layer_limits.json; each limit is over five times what is measured there.
+LAYER_LIMITS: Mapping[str, float] = {
+    "float32": 1e-4,
+    "float16": 2e-2,
+    "bfloat16": 1.5e-1,
+    # The reference's own dtype: room for a sum in another order.
+    "float64": 1e-10,
+}
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ from typing import Any, Optional
 import pytest
 from rich.text import Text
 
-from rocmprobe.cases import CHECKS
+from rocmprobe.checks import CHECKS
 from rocmprobe.console import Console
 from rocmprobe.report.holders import told
 from rocmprobe.runner.budgets import BUDGETS

@@ -18,7 +18,8 @@ from typing import Any, Optional
 
 import pytest
 
-from rocmprobe.cases import CHECKS, Case
+from rocmprobe.cases import Case
+from rocmprobe.checks import CHECKS
 from rocmprobe.expectations import Expectations
 from rocmprobe.layers import NAME as BY_LAYER
 from rocmprobe.model import (

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from rocmprobe.cases import CHECKS, MODELS, trial_key
+from rocmprobe.cases import trial_key
+from rocmprobe.checks import CHECKS
 
-#: Seconds: the fork server, a child (some are spawned, and import torch), and what a question takes
-#: besides its measurements. From a run of level quick on a two-core desktop.
-_SERVER, _CHILD, _QUESTION = 4.0, 1.5, 0.1
-_LONGER = {
-    "training-step": 2.0, "gradient-flow": 0.5, "memory": 1.5, "memory-sweep": 1.5, "throughput": 0.6,
-    "start-up": 2.5, **dict.fromkeys(MODELS, 1.5),
-}  # fmt: skip
+#: Seconds of the fork server and of a child (some are spawned, and import torch).
+_SERVER, _CHILD = 4.0, 1.5
 
 
 class TimeLeft:
@@ -57,7 +53,7 @@ class TimeLeft:
         return (0.0 if started else _SERVER) + alone + shared / max(1, min(workers, len(children)))
 
     def _guess(self, check: str) -> float:
-        return _LONGER.get(check, _QUESTION) + (self._measure if check == "throughput" else 0.0)
+        return CHECKS[check].seconds + (self._measure if check == "throughput" else 0.0)
 
     def _slower(self) -> float:
         """How many times slower than guessed the answered questions were; never less than once."""

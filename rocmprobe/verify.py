@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.cases import CHECKS, CONVOLUTIONAL_MODELS
+from rocmprobe.checks import CHECKS
 from rocmprobe.expectations import observed
 from rocmprobe.gpus import OVERRIDE
 from rocmprobe.judge.configuration import isa_override
@@ -21,13 +21,7 @@ from rocmprobe.shapes import read_shapes
 from rocmprobe.solvers import are_switches
 
 #: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
-_NOT_VERIFIED = tuple(
-    name
-    for name, check in CHECKS.items()
-    if (check.exclusive and name not in CONVOLUTIONAL_MODELS)
-    or check.rung in ("controls", "primitives", "multi-gpu")
-    or name in ("solver", "batch-norm-eval")
-)
+_NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)
 _NOT_WITH_VERIFY = (
     "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes", "--estimate",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from rocmprobe import causes, cli, gpus, variables
 from rocmprobe.builds import Installed, known_to_break
-from rocmprobe.cases import CHECKS
+from rocmprobe.checks import CHECKS
 from rocmprobe.judge.explain import explain
 from rocmprobe.judge.log_facts import Facts
 from rocmprobe.judge.situations import situations

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from rocmprobe import gpus
-from rocmprobe.cases import CHECKS
+from rocmprobe.checks import CHECKS
 from rocmprobe.cli import main
 from rocmprobe.judge.explain import explain
 from rocmprobe.judge.log_facts import facts_in, facts_of, together

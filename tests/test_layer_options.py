@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rocmprobe.cases import CHECKS, Case
+from rocmprobe.cases import Case
+from rocmprobe.checks import CHECKS
 from rocmprobe.layers import LAYERS, OPTIONS, by_layer, failing, holds, install_line, refuse_foreign
 from rocmprobe.model import BadInput, Outcome, Setting
 from rocmprobe.settings import settings_for
@@ -26,7 +27,7 @@ def test_every_layer_is_a_check_and_has_a_keyword_of_the_bypass():
     from rocmprobe.bypass.other_layers import KINDS
 
     assert set(OPTIONS) == set(KINDS) == {layer.option for layer in LAYERS}
-    assert {check for layer in LAYERS for check in layer.checks} <= set(CHECKS)
+    assert {check for checks in LAYERS.values() for check in checks} <= set(CHECKS)
 
 
 def test_what_fails_in_the_library_is_sent_to_pytorch():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocmprobe.cases import CHECKS, MODELS
+from rocmprobe.checks import CHECKS, MODELS
 from rocmprobe.model import DIRECTIONS
 from rocmprobe.problems import problems
 from rocmprobe.runner.options import RunOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from rocmprobe.cases import CONVOLUTIONS
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.judge.evidence import Standing, device_of, driver_of, stands_for
 from rocmprobe.judge.primitives import joined
 from rocmprobe.model import DIRECTIONS, Outcome, Results

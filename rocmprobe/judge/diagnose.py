@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Optional
 
-from rocmprobe.cases import CONVOLUTIONS
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
 from rocmprobe.judge.commands import resume
 from rocmprobe.judge.convolution import native_convolution, other_dtypes, problem_matrix

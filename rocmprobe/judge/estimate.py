@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.cases import MODELS
+from rocmprobe.checks import MODELS
 from rocmprobe.judge.comparison import time_of
 from rocmprobe.judge.step_time import shapes_of
 from rocmprobe.model import WORKING_STATES, Estimate, Outcome, Results, TrainingTime

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any, Optional
 
-from rocmprobe.cases import CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
+from rocmprobe.checks import CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
 from rocmprobe.judge.comparison import time_of
 from rocmprobe.model import (
     DIRECTIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocmprobe.cases import MODELS
+from rocmprobe.checks import MODELS
 from rocmprobe.judge.blame import blamed, library, library_layer
 from rocmprobe.judge.evidence import failed, quoted
 from rocmprobe.model import Finding, Outcome, Results

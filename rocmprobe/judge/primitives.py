@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.judge.evidence import failed, question, quoted
 from rocmprobe.layers import LAYERS, install_line, options_for
@@ -31,9 +32,9 @@ def layers_asked(results: Results, setting: str) -> dict[str, tuple[Outcome, ...
         layer.words: tuple(
             outcome
             for outcome in results.outcomes
-            if outcome.check in layer.checks and (outcome.setting, outcome.dtype) == (setting, "float32")
+            if outcome.check in checks and (outcome.setting, outcome.dtype) == (setting, "float32")
         )
-        for layer in LAYERS
+        for layer, checks in LAYERS.items()
     }
 
 
@@ -49,7 +50,7 @@ def primitives(results: Results) -> Iterator[Finding]:
 
 def _by_words(results: Results) -> dict[str, list[Outcome]]:
     """Outcomes under ``default``, in the order in which they were asked."""
-    known = {check: layer.words for layer in LAYERS for check in layer.checks}
+    known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
     found: dict[str, list[Outcome]] = {}
     for outcome in results.outcomes:
         if outcome.setting != "default":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.cases import MODELS
+from rocmprobe.checks import MODELS
 from rocmprobe.model import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
 from rocmprobe.report.measures import Table

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Optional
 
-from rocmprobe.cases import CONVOLUTIONS
+from rocmprobe.checks import CHECKS, CONVOLUTIONS
 from rocmprobe.layers import leaves
 from rocmprobe.model import DIRECTIONS, BadInput, Outcome, Setting
 from rocmprobe.numerics import (
     BEYOND,
     CANCELLING,
+    LAYER_LIMITS,
     ON_INTEGERS,
     SUMS,
     cancelling_fill,
@@ -22,34 +23,10 @@ from rocmprobe.numerics import (
 )
 from rocmprobe.problems import DTYPES, Problem, parse_problem
 from rocmprobe.report.text import one_line
-from rocmprobe.worker.checks.layer import LAYER_LIMITS
-
-MAX_WIDTH = 110
+from rocmprobe.repro_script import UNIFORM, ReproScript
 
 
-@dataclass(frozen=True)
-class Question:
-    """Operands drawn in the order of the run, and a function of them: the lines ``before``, and a ``result``
-    that is a call, its arguments and the end.
-
-    An error is told as a share of the reference's largest value, or of ``least`` where that is smaller; one
-    of a question without a ``max_limit`` is held to the limit of layers for its dtype. With a ``bound``
-    (``numerics.error_bound``) each element is held to that instead.
-    """
-
-    names: tuple[str, ...]
-    drawn: tuple[str, ...]
-    draw: tuple[str, ...]
-    result: tuple[str, ...]
-    max_limit: Optional[float] = None
-    rms_limit: Optional[float] = None
-    bound: Optional[tuple[float, float, float]] = None
-    least: float = 1e-30
-    channels_last: bool = False
-    before: tuple[str, ...] = ()
-
-
-def question(outcome: Outcome, setting: Setting, backend: str) -> Question:
+def question(outcome: Outcome, setting: Setting, backend: str) -> ReproScript:
     """What ``outcome`` answers, under ``setting`` and with the library of ``backend``. Raises BadInput where
     that takes more than a script."""
     name = one_line(outcome.id)
@@ -64,28 +41,14 @@ def question(outcome: Outcome, setting: Setting, backend: str) -> Question:
         return _convolution(outcome)
     if outcome.check == "gemm":
         return _gemm(outcome)
-    if outcome.check in _FIXED:
-        fixed = _FIXED[outcome.check]
+    fixed = CHECKS[outcome.check].script if outcome.check in CHECKS else None
+    if fixed is not None:
         return replace(fixed, max_limit=LAYER_LIMITS[dtype_of(outcome)]) if fixed.max_limit is None else fixed
     if outcome.check in _FUSED:
         return _fused(outcome, setting, backend)
-    also = ", ".join(sorted([*CONVOLUTIONS, "convolution-kinds", "gemm", *_FIXED, *_FUSED]))
+    same = [name for name, check in CHECKS.items() if check.script]
+    also = ", ".join(sorted([*CONVOLUTIONS, "convolution-kinds", "gemm", *same, *_FUSED]))
     raise BadInput(f"{name}: the check {one_line(outcome.check)} has no stand-alone script ({also} have one)")
-
-
-def packed(head: str, parts: Sequence[str], tail: str, indent: int = 0) -> list[str]:
-    """``head``, the parts with commas between them, and ``tail``, in as few lines as they fit into when they
-    are indented by ``indent`` columns."""
-    lines = [head]
-    for position, part in enumerate(parts):
-        last = position == len(parts) - 1
-        added = part + (tail if last else ",")
-        gap = "" if lines[-1].endswith(("(", "[", "{")) else " "
-        if len(lines[-1]) + len(gap) + len(added) <= MAX_WIDTH - indent:
-            lines[-1] += gap + added
-        else:
-            lines.append(f"    {added}")
-    return lines
 
 
 #: Kept when a tensor moves to the device.
@@ -94,7 +57,6 @@ CHANNELS_LAST = (
 )
 #: Not kept, so this is for where they have arrived.
 _WITH_GAPS = 'torch.stack([t, t * float("nan")], -1)[..., 0]'
-_UNIFORM = "def draw(*shape): return (torch.rand(shape, dtype=torch.float64) * 2 - 1).to(dtype).double()"
 _WHOLE = (
     "def draw(s, top, fill=1.0):",
     "    return (torch.randint(1, top + 1, s) * (torch.randint(0, 2, s) * 2 - 1)"
@@ -102,7 +64,7 @@ _WHOLE = (
 )
 
 
-def _convolution(outcome: Outcome) -> Question:
+def _convolution(outcome: Outcome) -> ReproScript:
     """As ``worker.checks.convolution`` asks: each direction by its own operator, not through a forward
     that may fail first."""
     problem, direction = problem_of(outcome), outcome.direction or "fwd"
@@ -115,7 +77,7 @@ def _convolution(outcome: Outcome) -> Question:
         shapes["dy"] = problem.output_shape
     drawn = [f"draw({', '.join(map(str, shape))})" for shape in shapes.values()]
     owed = str(outcome.numerics.get("owed", SUMS))
-    draw: tuple[str, ...] = (_UNIFORM,)
+    draw: tuple[str, ...] = (UNIFORM,)
     limits: tuple[float, Optional[float]] = _float_limits(
         problem.dtype, problem.terms(direction), owed, _parts(problem, direction, owed)
     )
@@ -129,7 +91,7 @@ def _convolution(outcome: Outcome) -> Question:
     result = _forward(problem) if direction == "fwd" else _backward(problem, direction)
     laid_out = [name for name in shapes if name != "b"] if problem.noncontiguous else []
     gaps = [f"{', '.join(laid_out)} = ({_WITH_GAPS} for t in ({', '.join(laid_out)}))"] if laid_out else []
-    asked = Question(
+    asked = ReproScript(
         tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last,
         before=tuple(gaps),
     )  # fmt: skip
@@ -216,7 +178,7 @@ def _backward(problem: Problem, direction: str) -> tuple[str, ...]:
     return ("torch.ops.aten.convolution_backward(", *arguments, f"){wanted}")
 
 
-def _gemm(outcome: Outcome) -> Question:
+def _gemm(outcome: Outcome) -> ReproScript:
     dtype = dtype_of(outcome)
     if _exact_tier(outcome):
         fill = exact_fill(dtype, 576)
@@ -224,17 +186,17 @@ def _gemm(outcome: Outcome) -> Question:
             f"draw((192, 576), {fill.largest}, {fill.density})",
             f"draw((576, 320), {fill.largest})",
         )
-        return Question(("a", "b"), drawn, _WHOLE, ("[", "a @ b", "]"), 0.0)
+        return ReproScript(("a", "b"), drawn, _WHOLE, ("[", "a @ b", "]"), 0.0)
     result = ("[", "a[0] @ b[0]", "torch.bmm(a, b)", "]")
     drawn = ("draw(4, 192, 576)", "draw(4, 576, 320)")
-    return Question(("a", "b"), drawn, (_UNIFORM,), result, *_float_limits(dtype, 576))
+    return ReproScript(("a", "b"), drawn, (UNIFORM,), result, *_float_limits(dtype, 576))
 
 
 #: Fused operators, with and without a summand: what each is called by, for each library.
 _FUSED = ("convolution-relu", "convolution-add-relu")
 
 
-def _fused(outcome: Outcome, setting: Setting, backend: str) -> Question:
+def _fused(outcome: Outcome, setting: Setting, backend: str) -> ReproScript:
     """As ``worker.checks.fused`` asks: by the library's own operator, or with the library off by separate
     ones, which are the reference as well."""
     add = outcome.check == "convolution-add-relu"
@@ -243,7 +205,7 @@ def _fused(outcome: Outcome, setting: Setting, backend: str) -> Question:
     separate = f"torch.relu(torch.nn.functional.conv2d(x, w, b, padding=1){' + z' if add else ''})"
     limit = LAYER_LIMITS[dtype_of(outcome)]
     if not setting.vendor_library:
-        return Question(names, drawn, (_UNIFORM,), ("[", separate, "]"), limit)
+        return ReproScript(names, drawn, (UNIFORM,), ("[", separate, "]"), limit)
     one = "[1, 1], [1, 1], [1, 1], 1"
     if backend == "onednn":
         where, operator = "x.dtype != torch.float64", "torch.ops.mkldnn._convolution_pointwise"
@@ -255,93 +217,7 @@ def _fused(outcome: Outcome, setting: Setting, backend: str) -> Question:
         where, operator = "x.is_cuda", f"torch.{backend}_convolution_{'add_relu' if add else 'relu'}"
         arguments = f"x, w, {'z, 1.0, ' if add else ''}b, {one}"
     before = (f"if {where}:", f"    fused = {operator}", f"    return [fused({arguments})]")
-    return Question(names, drawn, (_UNIFORM,), ("[", separate, "]"), limit, before=before)
-
-
-def _control(*calls: str) -> Question:
-    """As ``worker.checks.controls`` asks: outputs, and the gradient for the output of the other image."""
-    return Question(
-        ("x",), ("draw(2, 6, 9, 10)",), (_UNIFORM,), ("[", "*(y.detach() for y in outputs), *gradients", "]"),
-        least=1.0,
-        before=(
-            "F, x = torch.nn.functional, x.detach().requires_grad_()",
-            *packed("outputs = [", calls, "]", indent=4),
-            "gradients = [torch.autograd.grad(y, x, y.detach().flip(0))[0] for y in outputs]",
-        ),
-    )  # fmt: skip
-
-
-def _recurrent(kind: str, gates: int) -> Question:
-    """As ``worker.checks.recurrent`` asks; each gate has 10 units, with weights for 8 inputs, then for the 10
-    outputs below, for its own 10, and two biases."""
-    weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
-    return Question(
-        ("x", "w", "dy"), ("draw(6, 3, 8)", f"draw({weights})", "draw(6, 3, 10)"), (_UNIFORM,),
-        ("", "results", ""), least=1.0,
-        before=(
-            "x, results = x.detach().requires_grad_(), []",
-            f"for net in (torch.nn.{kind}(8, 10, layers).to(x.device, x.dtype) for layers in (1, 2)):",
-            "    torch.nn.utils.vector_to_parameters(w / 4, net.parameters())",
-            "    results += [(y := net(x)[0]).detach(), *torch.autograd.grad(y, [x, *net.parameters()], dy)]",
-        ),
-    )  # fmt: skip
-
-
-_ABOVE_HALF = (
-    "def draw(*shape): return (torch.rand(shape, dtype=torch.float64) + 0.5).to(dtype).double()",
-    "def wide(t): return t.float() if t.element_size() == 2 else t",
-)
-#: Questions that are the same for every dtype, as ``worker.checks`` asks them.
-_FIXED: Mapping[str, Question] = {
-    "copy": Question(
-        ("sent",), ("torch.randint(0, 256, (4 << 20,), dtype=torch.uint8)",), (),
-        ("[", "sent.clone()", "]"), 0.0,
-    ),
-    "elementwise": Question(
-        ("values",), ("torch.randint(-8, 9, (64, 1024)).double()",), (),
-        ("[", "result, result.float().sum(1)", "]"), 0.0,
-        before=("result = torch.relu(values * 2 + 1)",),
-    ),
-    "im2col": Question(
-        ("image",), ("torch.randint(-8, 9, (2, 5, 17, 19)).double()",), (),
-        ("[", "columns, torch.nn.functional.fold(columns, (17, 19), **geometry)", "]"), 0.0,
-        before=(
-            "geometry = dict(kernel_size=(3, 2), dilation=(1, 2), padding=(1, 1), stride=(2, 1))",
-            "columns = torch.nn.functional.unfold(image, **geometry)",
-        ),
-    ),
-    "batch-norm": Question(
-        ("x", "w", "b", "dy"), ("draw(4, 16, 14, 14)", "draw(16)", "draw(16)", "draw(4, 16, 14, 14)"),
-        _ABOVE_HALF, ("[", "y.detach(), *torch.autograd.grad(y, leaves, dy)", "]"), least=1.0,
-        before=(
-            "leaves = [t.detach().requires_grad_() for t in (x, wide(w), wide(b))]",
-            "y = torch.nn.functional.batch_norm(leaves[0], None, None, *leaves[1:], training=True)",
-        ),
-    ),
-    "batch-norm-eval": Question(
-        ("x", *"mvwb"), ("draw(4, 16, 14, 14)", *["draw(16)"] * 4), _ABOVE_HALF,
-        ("[", "torch.nn.functional.batch_norm(x, *map(wide, (m, v, w, b)))", "]"), least=1.0,
-    ),
-    "pooling": _control("F.max_pool2d(x, 3, 2, 1)", "F.avg_pool2d(x, 3, 2, 1)"),
-    "activation": _control(
-        "torch.relu(x)", "F.leaky_relu(x)", "torch.sigmoid(x)", "torch.tanh(x)", "F.gelu(x)", "F.silu(x)"
-    ),
-    "softmax": _control("F.softmax(x, 1)", "F.log_softmax(x, 1)"),
-    "instance-norm": _control("F.instance_norm(x)"),
-    "local-response-norm": _control("F.local_response_norm(x, 5, 1.0)"),
-    "rnn": _recurrent("RNN", 1),
-    "lstm": _recurrent("LSTM", 4),
-    "gru": _recurrent("GRU", 3),
-    "ctc-loss": Question(
-        ("x", "dy"), ("draw(12, 2, 5)", "draw(2)"), (_UNIFORM,),
-        ("[", "y.detach(), *torch.autograd.grad(y, x, dy)", "]"), least=1.0,
-        before=(
-            "x, targets = x.detach().requires_grad_(), torch.tensor([1, 2, 3, 1], dtype=torch.int32)",
-            "scores = torch.nn.functional.log_softmax(x, 2)",
-            'y = torch.nn.functional.ctc_loss(scores, targets, (12, 12), (3, 1), reduction="none")',
-        ),
-    ),
-}  # fmt: skip
+    return ReproScript(names, drawn, (UNIFORM,), ("[", separate, "]"), limit, before=before)
 
 
 def dtype_of(outcome: Outcome) -> str:

@@ -20,16 +20,9 @@ from rocmprobe.machines import torch_version
 from rocmprobe.model import BadInput, Outcome, Results, Setting
 from rocmprobe.redact import census
 from rocmprobe.report.miopen_driver import batch_norm_line, convolution_line
-from rocmprobe.report.questions import (
-    CHANNELS_LAST,
-    MAX_WIDTH,
-    Question,
-    dtype_of,
-    packed,
-    problem_of,
-    question,
-)
+from rocmprobe.report.questions import CHANNELS_LAST, dtype_of, problem_of, question
 from rocmprobe.report.text import one_line
+from rocmprobe.repro_script import MAX_WIDTH, ReproScript, packed
 from rocmprobe.variables import find
 from rocmprobe.worker.setting import FLAGS
 
@@ -104,7 +97,7 @@ def script(results: Results, outcome: Outcome) -> str:
     return "\n".join(code)
 
 
-def _function(asked: Question) -> list[str]:
+def _function(asked: ReproScript) -> list[str]:
     head = f"def run({', '.join(asked.names)}):"
     call, *arguments, tail = asked.result
     if asked.before:
@@ -156,7 +149,7 @@ def _flags(setting: Setting) -> tuple[list[str], list[str]]:
     return old, new
 
 
-def _compared(asked: Question) -> list[str]:
+def _compared(asked: ReproScript) -> list[str]:
     if asked.bound is not None:
         of_sums, of_result, least = (f"{factor:.4g}" for factor in asked.bound)
         return [

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rocmprobe import gpus, planted_bugs
-from rocmprobe.cases import CHECKS
 from rocmprobe.causes import causes
+from rocmprobe.checks import CHECKS
 from rocmprobe.machines import load_machine, machine_names
 from rocmprobe.problem_matrix import entries
 from rocmprobe.problems import LEVELS, PURPOSES, problems

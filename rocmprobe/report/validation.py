@@ -10,7 +10,7 @@ from typing import Optional
 
 from markupsafe import Markup
 
-from rocmprobe.cases import CONVOLUTIONS
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.model import Outcome, Results
 from rocmprobe.report import plots, text
 from rocmprobe.report.evidence import anchor

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rocmprobe.cases import MODELS, OWN_PROCESS, Case
+from rocmprobe.cases import Case
+from rocmprobe.checks import CHECKS, MODELS
 from rocmprobe.model import DIRECTIONS, Setting
 from rocmprobe.problem_matrix import problem_matrix
 from rocmprobe.problems import LEVELS, Problem, parse_problem, problems
@@ -15,17 +16,6 @@ from rocmprobe.runner.options import RunOptions
 from rocmprobe.runner.targets import Target
 from rocmprobe.settings import drivers_of
 from rocmprobe.solvers import by_name
-
-#: What the driver capi answers, with the dtypes where a question names them; under every setting where the
-#: answer counts for a setting.
-_DIRECT = {
-    "copy": ("float32",),
-    "elementwise": ("float32",),
-    "gemm": ("float32", "float16", "bfloat16", "float64"),
-    "convolution": (),
-    "solver": (),
-    "batch-norm": ("float32",),
-}
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ def _under(
     if setting.solver:
         yield from _sweep(question, form, target, setting, options)
         return
-    few = question.check in OWN_PROCESS
+    few = CHECKS[question.check].own_process
     for problem in _problems(question.problems, options, setting, few) if question.problems else (None,):
         for dtype in (problem.dtype,) if problem else question.dtypes:
             for direction in _question_directions(question, options):
@@ -112,13 +102,14 @@ def _small(problem: Problem) -> Problem:
 def _directly(question: Question) -> Question:
     """The question as it is put to the driver capi. Batch norm under every setting: without a training step
     nothing else tells whether a setting can train."""
-    if question.check not in _DIRECT:
+    dtypes = CHECKS[question.check].capi_dtypes
+    if dtypes is None:
         return replace(question, settings=())
     every = question.check == "batch-norm" and "default" in question.settings
     return replace(
         question,
         settings=("every",) if every else question.settings,
-        dtypes=_DIRECT[question.check] or question.dtypes,
+        dtypes=dtypes or question.dtypes,
     )
 
 

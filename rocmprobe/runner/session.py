@@ -15,8 +15,7 @@ from rocmprobe.cases import Case
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
 from rocmprobe.gpus import OVERRIDE
-from rocmprobe.layers import CHECKS as LAYER_CHECKS
-from rocmprobe.layers import by_layer, failing, holds
+from rocmprobe.layers import LAYER_CHECKS, by_layer, failing, holds
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import (
     FAILING_STATES,

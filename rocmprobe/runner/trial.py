@@ -14,7 +14,8 @@ from typing import Any, Optional
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import Reading
 from rocmprobe.backends.miopen_log import forced_in_vain, left_no_solver
-from rocmprobe.cases import CONVOLUTIONS, Case
+from rocmprobe.cases import Case
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.gpus import OVERRIDE, isa_of_override
 from rocmprobe.machines import SimulatedMachine
 from rocmprobe.model import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json

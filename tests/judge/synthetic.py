@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Optional, Union
 
-from rocmprobe.cases import CHECKS, Case
+from rocmprobe.cases import Case
+from rocmprobe.checks import CHECKS
 from rocmprobe.model import DIRECTIONS, SCHEMA_VERSION, Fact, Gpu, Machine, Outcome, Results, Setting
 from rocmprobe.problems import parse_problem
 from rocmprobe.settings import settings_for

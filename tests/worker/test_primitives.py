@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 
-from rocmprobe.cases import CHECKS
+from rocmprobe.checks import CHECKS
 from rocmprobe.model import Outcome
+from rocmprobe.numerics import LAYER_LIMITS
 from rocmprobe.worker.checks.gradient_flow import GRADIENT_LIMITS
-from rocmprobe.worker.checks.layer import LAYER_LIMITS
 from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
 
 pytest.importorskip("torch")

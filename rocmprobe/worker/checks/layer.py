@@ -6,19 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
 
+from rocmprobe.numerics import LAYER_LIMITS
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.compare import errors
 
-#: Largest deviation from fp64 that a right layer may show, by its dtype, as a share of the reference's
-#: largest value, or of ``least`` where that is smaller. Basis: benchmarks/results/layer_limits.json; each
-#: limit is over five times what is measured there.
-LAYER_LIMITS: Mapping[str, float] = {
-    "float32": 1e-4,
-    "float16": 2e-2,
-    "bfloat16": 1.5e-1,
-    # The reference's own dtype: room for a sum in another order.
-    "float64": 1e-10,
-}
 #: Layers whose gradients nearly cancel (batch norm, training) are measured on a scale of at least 1.
 UNIT = 1.0
 TINY = 1e-30

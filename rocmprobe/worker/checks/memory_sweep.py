@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, Callable, Optional, TypeVar
 
 from rocmprobe.model import DIRECTIONS
+from rocmprobe.numerics import LAYER_LIMITS
 from rocmprobe.problems import Problem
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, out_of_memory
-from rocmprobe.worker.checks.layer import LAYER_LIMITS, TINY, held
+from rocmprobe.worker.checks.layer import TINY, held
 from rocmprobe.worker.checks.operands import operands_on_device
 from rocmprobe.worker.tensors import Tensors, run, uniform
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 from rocmprobe._toml import tomllib
-from rocmprobe.cases import MODELS
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.precision import autocast, plain
 
@@ -127,7 +126,21 @@ def _step_seconds(ask: Ask, trainer: Trainer) -> dict[str, float]:
     }  # fmt: skip
 
 
-#: Answers by check.
-ANSWERS: Mapping[str, Callable[[Ask], Answer]] = {
-    check: partial(_trains, check[len("train-") :]) for check in MODELS
-}
+def train_resnet(ask: Ask) -> Answer:
+    return _trains("resnet", ask)
+
+
+def train_detector(ask: Ask) -> Answer:
+    return _trains("detector", ask)
+
+
+def train_unet(ask: Ask) -> Answer:
+    return _trains("unet", ask)
+
+
+def train_lstm(ask: Ask) -> Answer:
+    return _trains("lstm", ask)
+
+
+def train_depthwise(ask: Ask) -> Answer:
+    return _trains("depthwise", ask)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocmprobe.numerics import LAYER_LIMITS
 from rocmprobe.worker.ask import Answer, Ask, NotApplicable
-from rocmprobe.worker.checks.layer import LAYER_LIMITS, held
+from rocmprobe.worker.checks.layer import held
 
 
 def _gpus(ask: Ask) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rocmprobe.numerics import LAYER_LIMITS
 from rocmprobe.worker.ask import Answer, Ask
-from rocmprobe.worker.checks.layer import LAYER_LIMITS, held
+from rocmprobe.worker.checks.layer import held
 from rocmprobe.worker.precision import Precision, autocast, plain
 
 #: Largest deviation of losses and weights from fp64 after two steps under autocast, by its dtype, on a scale
