@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from importlib import resources
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe import gpus
-from rocmprobe._toml import tomllib
 from rocmprobe.settings import within
+from rocmprobe.tables import table
 
 _ROCM = re.compile(r"(?i)(?<!tensorflow-)rocm[ _-]?v?(\d{1,2}(?:\.\d+)+)")
 KINDS = ("wheel", "distribution", "community", "source")
@@ -65,20 +63,14 @@ class Installed:
     atomics: Optional[bool] = None
 
 
-@lru_cache(maxsize=1)
-def _tables() -> dict[str, Any]:
-    text = resources.files("rocmprobe").joinpath("data/builds.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
 def builds() -> tuple[Build, ...]:
     """Every row of [[build]], in the order of the table."""
-    return tuple(Build(**{**row, "gfx": tuple(row["gfx"])}) for row in _tables()["build"])
+    return tuple(Build(**{**row, "gfx": tuple(row["gfx"])}) for row in table("builds")["build"])
 
 
 def broken() -> tuple[Broken, ...]:
     """Every row of [[broken]], in the order of the table."""
-    return tuple(Broken(**{**row, "gfx": tuple(row["gfx"])}) for row in _tables()["broken"])
+    return tuple(Broken(**{**row, "gfx": tuple(row["gfx"])}) for row in table("builds")["broken"])
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
@@ -119,8 +111,8 @@ def _official(target: gpus.Target) -> Build:
     return replace(build, text=f"{build.text} But: {'; '.join(breaks)}.") if breaks else build
 
 
-def _filled(table: str, target: gpus.Target) -> Build:
-    row = _tables()[table]
+def _filled(kind: str, target: gpus.Target) -> Build:
+    row = table("builds")[kind]
     title, text = (row[key].format(gfx=target.gfx, wheels=target.wheels) for key in ("title", "text"))
     return Build((target.gfx,), "wheel", title, text, row["source"], row["date"])
 

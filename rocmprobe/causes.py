@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional
 
 from rocmprobe import gpus
-from rocmprobe._toml import tomllib
+from rocmprobe.tables import table
 
 #: What is known of a machine or a log, in words that the ``when`` of an advice may name.
 SITUATIONS = frozenset(
@@ -77,21 +76,15 @@ class Cause:
 
 
 @lru_cache(maxsize=1)
-def _tables() -> dict[str, Any]:
-    text = resources.files("rocmprobe").joinpath("data/causes.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
-@lru_cache(maxsize=1)
 def layers() -> tuple[Layer, ...]:
     """Every layer that a finding may name."""
-    return tuple(Layer(**row) for row in _tables()["layer"])
+    return tuple(Layer(**row) for row in table("causes")["layer"])
 
 
 @lru_cache(maxsize=1)
 def causes() -> tuple[Cause, ...]:
     """Every cause that a finding may name."""
-    return tuple(_cause(row) for row in _tables()["cause"])
+    return tuple(_cause(row) for row in table("causes")["cause"])
 
 
 @lru_cache(maxsize=1)
@@ -102,7 +95,7 @@ def _by_name() -> Mapping[str, Cause]:
 @lru_cache(maxsize=1)
 def decisions() -> Mapping[frozenset[str], str]:
     """The question that tells two look-alikes apart, by their names."""
-    return {frozenset(row["between"]): _paragraph(row["ask"]) for row in _tables()["decide"]}
+    return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
 
 
 def cause(name: str) -> Cause:

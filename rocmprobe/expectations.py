@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -27,6 +26,7 @@ from rocmprobe.model import DIRECTIONS, BadInput, Machine, Outcome, from_json
 from rocmprobe.problems import KINDS
 from rocmprobe.settings import all_settings
 from rocmprobe.solvers import forced_setting, solvers
+from rocmprobe.tables import table_text
 
 #: The states that a row may expect.
 _EXPECTABLE = ("wrong", "error", "crash", "hang", "flaky")
@@ -164,9 +164,7 @@ def observed(outcome: Outcome) -> Outcome:
 @lru_cache(maxsize=1)
 def expectations() -> tuple[Expectation, ...]:
     """Every row of the table."""
-    name = "data/expectations.toml"
-    text = resources.files("rocmprobe").joinpath(name).read_text("utf-8")
-    return read_expectations(text, name)
+    return read_expectations(table_text("expectations"), "data/expectations.toml")
 
 
 def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:

@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional, Union
 
-from rocmprobe._toml import tomllib
+from rocmprobe.tables import table
 
 PciId = Union[str, int]
 
@@ -57,8 +56,7 @@ class _Tables:
 
 @lru_cache(maxsize=1)
 def _tables() -> _Tables:
-    text = resources.files("rocmprobe").joinpath("data/gpus.toml").read_text("utf-8")
-    data = tomllib.loads(text)
+    data = table("gpus")
     targets = {}
     for row in data["target"]:
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}

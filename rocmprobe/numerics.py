@@ -12,11 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional
 
-from rocmprobe._toml import tomllib
+from rocmprobe.tables import table
 
 #: Words of an error that exceeds its bound, of one in the float tier of a plain fill, of one under the other.
 BEYOND, ON_INTEGERS, CANCELLING = "times what rounding", "on integers", "cancelling fill"
@@ -45,27 +43,21 @@ LAYER_LIMITS: Mapping[str, float] = {
 }
 
 
-@lru_cache(maxsize=1)
-def _tables() -> dict[str, Any]:
-    text = resources.files("rocmprobe").joinpath("data/limits.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
 def unit_roundoff(dtype: str) -> float:
     """u: the largest relative error of rounding to nearest in ``dtype``."""
-    return math.ldexp(1.0, -_tables()[dtype]["mantissa_bits"])
+    return math.ldexp(1.0, -table("limits")[dtype]["mantissa_bits"])
 
 
 def accumulator(dtype: str) -> str:
     """The dtype in which a right kernel sums products of ``dtype``."""
-    return str(_tables()[dtype]["accumulator"])
+    return str(table("limits")[dtype]["accumulator"])
 
 
 def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> float:
     """The limit of ``measure`` ("rms_range", "max_ratio") for sums of ``terms`` products, by what the kernel
     owes; ``parts`` of a sum are rounded to the dtype before they are added up."""
-    factors, u_result = _tables()[dtype][measure], unit_roundoff(dtype)
-    growth = _tables()["transforms"]["growth"] if owed == TRANSFORMS else 1
+    factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
+    growth = table("limits")["transforms"]["growth"] if owed == TRANSFORMS else 1
     summation = growth * unit_roundoff(accumulator(dtype)) * math.sqrt(terms)
     if parts > 1:
         summation += u_result * math.sqrt(parts)
@@ -91,7 +83,7 @@ def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, f
     if parts > 1:
         # Each part is rounded, and so is each of their sums.
         a += _gamma(parts + 1, u_result)
-    return a, u_result, float(_tables()[dtype]["smallest"]) * parts
+    return a, u_result, float(table("limits")[dtype]["smallest"]) * parts
 
 
 def _gamma(operations: int, u: float) -> float:
@@ -100,9 +92,9 @@ def _gamma(operations: int, u: float) -> float:
 
 def ulp(value: float, dtype: str) -> float:
     """The distance of neighbouring numbers of ``dtype`` at ``value``."""
-    table = _tables()[dtype]
-    spacing = math.ldexp(1.0, math.frexp(value)[1] - table["mantissa_bits"]) if value else 0.0
-    return max(spacing, float(table["smallest"]))
+    row = table("limits")[dtype]
+    spacing = math.ldexp(1.0, math.frexp(value)[1] - row["mantissa_bits"]) if value else 0.0
+    return max(spacing, float(row["smallest"]))
 
 
 @dataclass(frozen=True)
@@ -222,7 +214,7 @@ def judge_float(
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:
     """What MIOpen's own test program would say: "passes", "passes as implicit GEMM" or "fails"; None for a
     dtype that it has no rule for."""
-    tolerances = _tables()["miopen"].get(dtype)
+    tolerances = table("limits")["miopen"].get(dtype)
     if tolerances is None:
         return None
     turned = transposed and direction == "bwd-weights"

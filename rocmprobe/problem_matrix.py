@@ -23,15 +23,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib import resources
 from itertools import chain, combinations, count, islice, product
-from typing import Any, Optional
+from typing import Optional
 
 from allpairspy import AllPairs
 
-from rocmprobe._toml import tomllib
 from rocmprobe.model import DIRECTIONS, BadInput
 from rocmprobe.problems import LEVELS, Problem, parse_problem
+from rocmprobe.tables import table
 
 #: Of one direction: a CPU computes its reference in fp64, too, several times.
 REDUCED_FLOPS = 20_000_000
@@ -101,7 +100,7 @@ def networks() -> tuple[Network, ...]:
             row["source"],
             {layer["name"]: parse_problem(layer["problem"]) for layer in row["layers"]},
         )
-        for row in _table("networks")["network"]
+        for row in table("networks")["network"]
     )
 
 
@@ -229,7 +228,7 @@ def geometry_rows(level: str) -> tuple[Row, ...]:
 @lru_cache(maxsize=1)
 def parameter_values() -> tuple[Row, ...]:
     """The values of each of ``PARAMETERS``, from ``data/geometry.toml``."""
-    return tuple(tuple(_table("geometry")[name]["values"]) for name in PARAMETERS)
+    return tuple(tuple(table("geometry")[name]["values"]) for name in PARAMETERS)
 
 
 @cache
@@ -242,14 +241,14 @@ def problem_of(row: Row) -> Optional[Problem]:
     )  # fmt: skip
     if kernel == "1" and dilation != "1":
         return None
-    table, rank = _table("geometry"), int(kind[-2])
-    sizes = {"i": table["image"], "f": kernel, "s": stride, "p": padding, "d": dilation}
+    geometry, rank = table("geometry"), int(kind[-2])
+    sizes = {"i": geometry["image"], "f": kernel, "s": stride, "p": padding, "d": dilation}
     flags = (flag for flag in (bias, layout) if flag not in ("none", "contiguous"))
     try:
         problem = parse_problem(
             "-".join(
                 (
-                    f"{kind}-{dtype}-n{table['batch']}-{groups}",
+                    f"{kind}-{dtype}-n{geometry['batch']}-{groups}",
                     *(letter + "x".join(value.split("x")[-rank:]) for letter, value in sizes.items()),
                     *flags,
                 )
@@ -294,9 +293,3 @@ def _of_geometry(level: str) -> Iterator[Entry]:
         problem = problem_of(row)
         assert problem is not None, "AllPairs gives possible rows"
         yield Entry(problem, "geometry")
-
-
-@lru_cache(maxsize=2)
-def _table(name: str) -> dict[str, Any]:
-    text = resources.files("rocmprobe").joinpath(f"data/{name}.toml").read_text("utf-8")
-    return tomllib.loads(text)

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
 from math import prod
 from typing import Any
 
-from rocmprobe._toml import tomllib
 from rocmprobe.model import BadInput
 from rocmprobe.plain_text import quoted
+from rocmprobe.tables import table
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
 SHORT_DTYPES = {name: short for short, name in DTYPES.items()}
@@ -224,15 +222,9 @@ def parse_problem(text: str) -> Problem:
     return problem
 
 
-@lru_cache(maxsize=1)
-def _tables() -> dict[str, Any]:
-    text = resources.files("rocmprobe").joinpath("data/problems.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
 def source_of(text: str) -> str:
     """The network and layer that a problem of the tables is taken from, "" for any other."""
-    rows = (row for purpose in PURPOSES for row in _tables()[purpose])
+    rows = (row for purpose in PURPOSES for row in table("problems")[purpose])
     return next((str(row["source"]) for row in rows if row["problem"] == text), "")
 
 
@@ -242,5 +234,5 @@ def problems(level: str, purpose: str) -> tuple[Problem, ...]:
     Each level holds those of the levels below it.
     """
     wanted = LEVELS[: LEVELS.index(level) + 1]
-    rows = _tables()[purpose]
+    rows = table("problems")[purpose]
     return tuple(parse_problem(row["problem"]) for row in rows if row["level"] in wanted)

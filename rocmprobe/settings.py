@@ -6,13 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional
 
 from rocmprobe import variables
-from rocmprobe._toml import tomllib
 from rocmprobe.model import BadInput, Setting
+from rocmprobe.tables import table
 
 #: Fields of a row that say to whom it applies, and are no part of the setting.
 _OF_THE_ROW = ("backends", "set")
@@ -41,14 +39,8 @@ class Search:
     torch_until: str = ""
 
 
-@lru_cache(maxsize=1)
-def _tables() -> dict[str, Any]:
-    text = resources.files("rocmprobe").joinpath("data/settings.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
 def _rows() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = _tables()["setting"]
+    rows: list[dict[str, Any]] = table("settings")["setting"]
     return rows
 
 
@@ -81,7 +73,7 @@ def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
 
 def searches() -> Sequence[Search]:
     """Every way to ask, the oldest versions of PyTorch first."""
-    return [Search(**row) for row in _tables()["search"]]
+    return [Search(**row) for row in table("settings")["search"]]
 
 
 def drivers_of(setting: Setting) -> tuple[str, ...]:

@@ -7,12 +7,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional
 
-from rocmprobe._toml import tomllib
 from rocmprobe.model import FAILING_STATES, WORKING_STATES, Outcome, Setting, from_json
 from rocmprobe.settings import version_numbers
+from rocmprobe.tables import table
 
 #: What names the one solver that Find may consider.
 FORCE = "MIOPEN_DEBUG_FIND_ONLY_SOLVER"
@@ -62,8 +61,7 @@ class Solver:
 @lru_cache(maxsize=1)
 def solvers() -> tuple[Solver, ...]:
     """Every solver of the table: those that seldom fail first."""
-    text = resources.files("rocmprobe").joinpath("data/solvers.toml").read_text("utf-8")
-    return tuple(from_json(Solver, row) for row in tomllib.loads(text)["solver"])
+    return tuple(from_json(Solver, row) for row in table("solvers")["solver"])
 
 
 @lru_cache(maxsize=1)

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional
 
-from rocmprobe._toml import tomllib
 from rocmprobe.gpus import isa_of_override
 from rocmprobe.model import Fact, Machine
+from rocmprobe.tables import table
 
 EFFECTIVE = "effective"
 DEFAULT = "no effect (default already)"
@@ -113,8 +112,7 @@ class _Table:
 
 @lru_cache(maxsize=1)
 def _table() -> _Table:
-    text = resources.files("rocmprobe").joinpath("data/variables.toml").read_text("utf-8")
-    data = tomllib.loads(text)
+    data = table("variables")
     rows = [_variable(row) for row in [*data["variable"], *_members(data["family"])]]
     return _Table(
         {row.name: row for row in rows},

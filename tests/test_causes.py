@@ -16,6 +16,7 @@ from rocmprobe.judge.log_facts import Facts
 from rocmprobe.judge.situations import situations
 from rocmprobe.log import of_text
 from rocmprobe.settings import all_settings
+from rocmprobe.tables import table
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 VARIABLE = re.compile(
@@ -220,7 +221,7 @@ class TestQuestions:
     def test_pairs_are_of_the_vocabulary_and_stand_once(self):
         pairs = list(causes.decisions())
         assert all(len(pair) == 2 and pair <= set(NAMES) for pair in pairs)
-        assert len(pairs) == len(causes._tables()["decide"])
+        assert len(pairs) == len(table("causes")["decide"])
 
     def test_the_order_does_not_matter_and_a_stranger_is_confirmed(self):
         ask = causes.question("kfd-permission", "kernel-driver-mismatch")

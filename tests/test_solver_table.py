@@ -186,7 +186,7 @@ class TestSmallestSwitches:
     def test_nothing_faulty_needs_no_switch(self):
         assert smallest_switches([], {("p", "fwd"): {"fft"}}) == ()
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(SETS, st.lists(SETS, max_size=3))
     def test_against_every_set_of_variables(self, faulty, sound):
         questions = {(str(number), "fwd"): found for number, found in enumerate(sound)}

@@ -11,16 +11,14 @@ import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib import resources
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe import gpus
-from rocmprobe._toml import tomllib
 from rocmprobe.detect import sensors
 from rocmprobe.detect.gpus import amdgpu, kfd, pci
 from rocmprobe.detect.tree import ReadError, Tree, number
 from rocmprobe.model import Fact
+from rocmprobe.tables import table
 from rocmprobe.telemetry import Limit
 
 #: Labels of hwmon's temperatures and clocks, and the quantity that each is. The radeon driver gives none;
@@ -96,7 +94,7 @@ def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
     the one at which it switches off.
     """
     found = {}
-    by_table = _table().get(device.isa or "", {})
+    by_table = table("thermal").get(device.isa or "", {})
     for quantity, stem in device.temperatures.items():
         name = f"{device.hwmon}/{stem}_crit"
         told = number(tree.text(name)) or 0
@@ -158,11 +156,6 @@ def _labelled(
         if quantity and f"{stem}_input" in present:
             found[quantity] = stem
     return found
-
-
-@lru_cache(maxsize=1)
-def _table() -> Mapping[str, Mapping[str, Any]]:
-    return tomllib.loads(resources.files("rocmprobe").joinpath("data/thermal.toml").read_text("utf-8"))
 
 
 def _throttled(tree: Tree, name: str) -> dict[str, float]:

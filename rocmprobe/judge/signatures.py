@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from importlib import resources
-from typing import Any, Optional
+from typing import Optional
 
-from rocmprobe._toml import tomllib
 from rocmprobe.log import Line
+from rocmprobe.tables import table
 
 KINDS = ("fatal", "ending", "remark", "context")
 
@@ -69,33 +68,27 @@ class Hit:
 
 
 @lru_cache(maxsize=1)
-def _tables() -> dict[str, Any]:
-    text = resources.files("rocmprobe").joinpath("data/signatures.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
-@lru_cache(maxsize=1)
 def signatures() -> tuple[Signature, ...]:
     """Every signature, in the order of the table."""
-    return tuple(Signature(**row) for row in _tables()["signature"])
+    return tuple(Signature(**row) for row in table("signatures")["signature"])
 
 
 @lru_cache(maxsize=1)
 def rules() -> tuple[Rule, ...]:
     """Every rule, in the order of the table."""
-    return tuple(Rule(**{**row, "when": tuple(row["when"])}) for row in _tables()["rule"])
+    return tuple(Rule(**{**row, "when": tuple(row["when"])}) for row in table("signatures")["rule"])
 
 
 @lru_cache(maxsize=1)
 def excluded() -> tuple[Excluded, ...]:
     """What facts rule out, in the order of the table."""
-    return tuple(Excluded(**{**row, "when": tuple(row["when"])}) for row in _tables()["excluded"])
+    return tuple(Excluded(**{**row, "when": tuple(row["when"])}) for row in table("signatures")["excluded"])
 
 
 @lru_cache(maxsize=1)
 def calibration() -> Calibration:
     """The calibration on which the scores of a release rest; how it was found stands beside it."""
-    row = _tables()["calibration"]
+    row = table("signatures")["calibration"]
     return Calibration(row["sharpness"], row["unknown"])
 
 

@@ -121,7 +121,7 @@ def check_against_native(case):
 
 @pytest.mark.parametrize(("spatial", "transposed"), KINDS)
 def test_any_geometry_gives_native_results(spatial, transposed):
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=60, derandomize=True, database=None)
     @given(cases(spatial, transposed))
     def check(case):
         check_against_native(case)

@@ -276,7 +276,7 @@ def telling_strides(tensor):
 def test_random_problems(algorithm):
     seen = Counter()
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(case=cases(algorithm))
     def run(case):
         check(case, seen)

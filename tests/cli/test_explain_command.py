@@ -231,7 +231,7 @@ LOGS = st.lists(
 ).map(b"".join)  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(LOGS, st.lists(st.text(max_size=20).map("torch={}".format), max_size=2))
 def test_no_log_breaks_it(log: bytes, facts: list[str]) -> None:
     options = [word for fact in facts for word in ("--fact", fact)]

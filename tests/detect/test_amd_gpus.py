@@ -334,7 +334,7 @@ CONTENTS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.dictionaries(st.tuples(st.sampled_from(["0", "1", "7", "x"]), st.sampled_from(NODE_FILES)), CONTENTS)
 )

@@ -104,7 +104,7 @@ def never_broken(machine: Machine) -> None:
     machine_findings(machine)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(st.sampled_from(FILES), CONTENT, max_size=30))
 def test_arbitrary_bytes(files: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as root:

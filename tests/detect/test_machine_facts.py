@@ -308,7 +308,7 @@ CONTENTS = st.one_of(
     files=st.dictionaries(FILES, CONTENTS, max_size=12),
     override=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_arbitrary_bytes_never_raise_and_keep_the_schema(tmp_path_factory, files, override):
     build = Build(tmp_path_factory.mktemp("any") / "root")
     for name, content in files.items():

@@ -94,7 +94,7 @@ def test_driver_as_source(build):
         st.binary(), st.lists(st.sampled_from(STATUS.splitlines())).map(lambda x: "\n".join(x).encode())
     )
 )
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 def test_arbitrary_bytes_never_raise(tmp_path_factory, content):
     build = Build(tmp_path_factory.mktemp("any") / "root")
     build.file("var/lib/dpkg/status", content)

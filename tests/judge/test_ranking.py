@@ -140,7 +140,7 @@ def level_with_the_best(results):
 class TestLevel:
     """Of settings that no measurement tells apart the smallest change wins, whatever noise made of them."""
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(st.lists(st.floats(0.3, 3.0), min_size=3, max_size=3), st.randoms())
     def test_noise_that_the_yardsticks_show_changes_nothing(self, factors, chance):
         results = measured(FEW, dict(zip(CHANGES, factors)), yardsticks=True)
@@ -152,7 +152,7 @@ class TestLevel:
             assert chosen(found) == "vendor-off"
             assert level_with_the_best(found) == {"bypass", "bypass+vendor-off"}
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(st.lists(st.floats(0.8, 1.2), min_size=3, max_size=3))
     def test_noise_within_the_spread_of_few_repeats_changes_nothing(self, middles):
         spread = {name: (0.5, middle, 2.0) for name, middle in zip(CHANGES, middles)}

@@ -31,7 +31,7 @@ def test_each_finding_is_a_command_of_its_kind() -> None:
     st.text(max_size=40),
     st.sampled_from(["%0A::error::x", "\n::set-output name=a::b", "::", ",file=x:y", "\r"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_text_makes_a_command_of_its_own(text: str, attack: str) -> None:
     found = Finding("x", "error", f"{text}{attack}", text, f"{attack}{text}", advice=attack)
     (command,) = workflow_commands(dataclasses.replace(sample.rdna1(), findings=(found,)))

@@ -41,7 +41,7 @@ LIMITS = {"report": markdown.LIMIT, **dict.fromkeys(TRACKERS, LIMIT)}
 @example("- item")
 @example("1. item")
 @example("a_b`c`")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
     row = [inert.words(text), inert.code(text), "x"]
     document = "\n\n".join(
@@ -57,7 +57,7 @@ def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
 
 
 @given(st.text("ab`\n|", max_size=200), st.integers(80, 120))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_fence_holds_what_was_said_or_marks_the_cut(text: str, limit: int) -> None:
     ((_, content),) = fences(inert.fence(text, limit=limit))
     said = text.strip("\n")
@@ -80,7 +80,7 @@ def test_hostile_results_make_the_same_document(made, form: str) -> None:
 
 
 @given(foreign)
-@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+@settings(max_examples=8, phases=[Phase.generate])
 def test_any_text_in_every_place_of_the_results(text: str) -> None:
     results = from_json(Results, sample.hostile(sample.rdna1(), text))
     for form in FORMS.values():

@@ -113,7 +113,7 @@ def errors(printed: str) -> list[float]:
 
 
 class TestSize:
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(any_problem(), st.sampled_from(DIRECTIONS), st.sampled_from(NATIVE), st.booleans())
     def test_every_problem_direction_and_setting_fits(
         self, problem: Problem, direction: str, setting: str, exact: bool

@@ -9,7 +9,6 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Optional
 
-from rocmprobe._toml import tomllib
 from rocmprobe.builds import rocm_of
 from rocmprobe.detect.programs import children
 from rocmprobe.detect.stack.libraries import Libraries
@@ -17,6 +16,7 @@ from rocmprobe.detect.stack.rocm import ROCM, header_version
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model import Fact
+from rocmprobe.tables import table
 
 _TABLE = "data/rocm_releases.toml"
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+")
@@ -97,5 +97,4 @@ def release_row(release: str) -> Optional[Mapping[str, Any]]:
 
 @lru_cache(maxsize=1)
 def _releases() -> Mapping[str, Mapping[str, Any]]:
-    text = resources.files("rocmprobe").joinpath(_TABLE).read_text("utf-8")
-    return {row["rocm"]: row for row in tomllib.loads(text)["release"]}
+    return {row["rocm"]: row for row in table("rocm_releases")["release"]}

@@ -6,10 +6,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING
 
-from rocmprobe._toml import tomllib
+from rocmprobe.tables import table
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.precision import autocast, plain
 
@@ -64,9 +63,8 @@ def _trains(name: str, ask: Ask) -> Answer:
 @lru_cache(maxsize=1)
 def limits() -> dict[str, dict[str, dict[str, float]]]:
     """By network and dtype the largest deviation of ``losses``, ``gradients`` and ``ways``."""
-    text = resources.files("rocmprobe").joinpath("data/model_limits.toml").read_text("utf-8")
-    table: dict[str, dict[str, dict[str, float]]] = tomllib.loads(text)
-    return table
+    found: dict[str, dict[str, dict[str, float]]] = table("model_limits")
+    return found
 
 
 def _unless_missing(failure: DeviceFailure, ask: Ask) -> Exception:
