@@ -28,7 +28,7 @@ from networks import network_problems
 
 from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
-from rocmprobe.problems import Problem
+from rocmprobe.model.problems import Problem
 
 BATCH = 4
 WORKSPACE_MB = 256

@@ -28,14 +28,14 @@ from figures import publish
 
 from rocmprobe import bypass
 from rocmprobe.bypass.algorithms import ALGORITHMS
-from rocmprobe.cases import Case
 from rocmprobe.detect import detect
-from rocmprobe.model import Setting
-from rocmprobe.problems import parse_problem
-from rocmprobe.runner.options import RunOptions
-from rocmprobe.runner.plan import Question, cases
-from rocmprobe.runner.targets import find_targets
-from rocmprobe.settings import settings_for
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.cases import Case
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.results import Setting
+from rocmprobe.run.options import RunOptions
+from rocmprobe.run.plan import Question, cases
+from rocmprobe.run.targets import find_targets
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
 from rocmprobe.worker.by_torch import ByTorch
 from rocmprobe.worker.checks import ANSWERED_BY

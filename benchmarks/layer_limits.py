@@ -21,8 +21,8 @@ from figures import publish
 
 from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
-from rocmprobe.numerics import LAYER_LIMITS
-from rocmprobe.problems import PURPOSES, Problem, problems
+from rocmprobe.model.numerics import LAYER_LIMITS
+from rocmprobe.model.problems import PURPOSES, Problem, problems
 from rocmprobe.worker.ask import Ask, NotApplicable
 from rocmprobe.worker.checks import ANSWERED_BY
 from rocmprobe.worker.checks.gradient_flow import GRADIENT_LIMITS

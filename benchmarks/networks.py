@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rocmprobe._toml import tomllib
-from rocmprobe.problems import Problem, parse_problem
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.text.tables import tomllib
 
 _FORM = re.compile(r"(\d+)x(\d+)([kt])(\d+)(?:s(\d+))?(?:g(\d+))?@(\d+)")
 

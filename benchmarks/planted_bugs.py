@@ -1,6 +1,6 @@
 """Is every planted bug found in every dtype and direction where it exists, and by which tier?
 
-Runs the check ``convolution`` on this CPU with each bug of ``rocmprobe/planted_bugs.py`` in place, over sums
+Runs the check ``convolution`` on this CPU with each bug of ``simulate/planted_bugs.py`` in place, over sums
 of 27 to 18432 products, and judges it by each rule of what kernels owe (``numerics.SUMS``, ``PARTS`` for half
 precision, ``TRANSFORMS``). Prints a table in Markdown, and writes it with the figures::
 
@@ -29,10 +29,10 @@ from typing import Any
 import torch
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.machines import load_machine
-from rocmprobe.numerics import PARTS, SUMS, TRANSFORMS
-from rocmprobe.planted_bugs import BUGS, TERMS, Combination, combinations
-from rocmprobe.problems import SHORT_DTYPES
+from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
+from rocmprobe.model.problems import SHORT_DTYPES
+from rocmprobe.simulate.machines import load_machine
+from rocmprobe.simulate.planted_bugs import BUGS, TERMS, Combination, combinations
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.convolution import convolution
 from rocmprobe.worker.planted import PlantedLayer

@@ -22,8 +22,9 @@ from typing import Any
 
 from figures import publish
 
-from rocmprobe.model import Results, read_results, to_json
-from rocmprobe.report import html, junit
+from rocmprobe.model.results import Results, read_results, to_json
+from rocmprobe.report import junit
+from rocmprobe.report.page import html
 from rocmprobe.report.reported import reported
 
 OUTCOMES = (100, 1000, 3000, 6000)

@@ -20,14 +20,14 @@ from typing import Any
 
 from figures import publish
 
-from rocmprobe.cases import Case
 from rocmprobe.detect import detect
-from rocmprobe.model import Setting, to_json
-from rocmprobe.problems import problems
-from rocmprobe.report.settings_table import BEGIN, END, generated
-from rocmprobe.runner.child import Child
-from rocmprobe.runner.environment import environment, must_spawn
-from rocmprobe.settings import settings_for
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.cases import Case
+from rocmprobe.model.problems import problems
+from rocmprobe.model.results import Setting, to_json
+from rocmprobe.report.terminal.settings_table import BEGIN, END, generated
+from rocmprobe.run.child import Child
+from rocmprobe.run.environment import environment, must_spawn
 
 RESULTS = Path(__file__).with_name("results") / "settings_cost.json"
 #: Seconds that a measurement takes at least.

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from figures import publish
 
-from rocmprobe.model import to_json
-from rocmprobe.runner.child import Child
-from rocmprobe.runner.environment import environment
-from rocmprobe.settings import settings_for
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.results import to_json
+from rocmprobe.run.child import Child
+from rocmprobe.run.environment import environment
 
 _PARTS = 4
 DEFAULT = settings_for("onednn")[0]

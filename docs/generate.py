@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rocmprobe.causes import Advice, Cause, causes, decisions, layers
+from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
 
 DOCUMENT = Path(__file__).with_name("causes.md")
 _HEAD = """\

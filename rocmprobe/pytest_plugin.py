@@ -11,18 +11,19 @@ import contextlib
 import os
 import signal
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from html import escape
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 
-from rocmprobe.cases import Case
-from rocmprobe.checks import CHECKS
-from rocmprobe.expectations import Expectations
-from rocmprobe.layers import NAME as BY_LAYER
-from rocmprobe.model import (
+from rocmprobe.knowledge.expectations import Expectations
+from rocmprobe.knowledge.layers import NAME as BY_LAYER
+from rocmprobe.model.cases import Case
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.problems import LEVELS
+from rocmprobe.model.results import (
     FAILING_STATES,
     WORKING_STATES,
     BadInput,
@@ -32,18 +33,17 @@ from rocmprobe.model import (
     from_json,
     to_json,
 )  # fmt: skip
-from rocmprobe.problems import LEVELS
-from rocmprobe.redact import redacted, redacted_text
-from rocmprobe.runner import run
-from rocmprobe.runner.journal import CannotWrite, header
-from rocmprobe.runner.leftovers import remove_leftovers
-from rocmprobe.runner.options import RunOptions
-from rocmprobe.runner.plan import Question, cases
-from rocmprobe.runner.sampling import Sampler
-from rocmprobe.runner.session import Session
-from rocmprobe.runner.signals import held, take_signals
-from rocmprobe.runner.targets import DRIVERS
-from rocmprobe.worker.main import die_with_parent
+from rocmprobe.process.leftovers import remove_leftovers
+from rocmprobe.process.processes import die_with_parent
+from rocmprobe.process.signals import held, take_signals
+from rocmprobe.run import run
+from rocmprobe.run.journal import CannotWrite, header
+from rocmprobe.run.options import RunOptions
+from rocmprobe.run.plan import Question, cases
+from rocmprobe.run.sampling import Sampler
+from rocmprobe.run.session import Session
+from rocmprobe.run.targets import DRIVERS
+from rocmprobe.text.redact import redacted, redacted_text
 
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
@@ -351,7 +351,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Let pytest count an outcome that was expected to fail, and works, as it counts such tests."""
     report: Any = yield
     told = item.stash.get(_TOLD, None)

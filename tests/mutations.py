@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.model import Fact, Machine, Outcome, Results
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.model.results import Fact, Machine, Outcome, Results
 
 FAILURES = ("wrong", "crash", "flaky")
 WORKING = ("pass", "slow", "xpass")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional
 
-from rocmprobe.changes import Change, Changes, Expected
-from rocmprobe.machines import load_machine
-from rocmprobe.model import (
+from rocmprobe.model.changes import Change, Changes, Expected
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.model.results import (
     DIRECTIONS,
     RUNGS,
     SCHEMA_VERSION,
@@ -24,7 +24,7 @@ from rocmprobe.model import (
     Trial,
     to_json,
 )
-from rocmprobe.problems import Problem, parse_problem
+from rocmprobe.simulate.machines import load_machine
 
 PROBLEMS = tuple(
     parse_problem(line)

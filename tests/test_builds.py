@@ -6,8 +6,16 @@ import re
 
 import pytest
 
-from rocmprobe import gpus
-from rocmprobe.builds import KINDS, Installed, broken, builds, known_to_break, rocm_of, with_code_for
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.builds import (
+    KINDS,
+    Installed,
+    broken,
+    builds,
+    known_to_break,
+    rocm_of,
+    with_code_for,
+)
 
 ROWS = (*builds(), *broken())
 

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocmprobe import causes, cli, gpus, variables
-from rocmprobe.builds import Installed, known_to_break
-from rocmprobe.checks import CHECKS
-from rocmprobe.judge.explain import explain
-from rocmprobe.judge.log_facts import Facts
-from rocmprobe.judge.situations import situations
-from rocmprobe.log import of_text
-from rocmprobe.settings import all_settings
-from rocmprobe.tables import table
+from rocmprobe import cli
+from rocmprobe.explain.explain import explain
+from rocmprobe.explain.log_facts import Facts
+from rocmprobe.explain.situations import situations
+from rocmprobe.knowledge import causes, gpus, variables
+from rocmprobe.knowledge.builds import Installed, known_to_break
+from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.text.log import of_text
+from rocmprobe.text.tables import table
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 VARIABLE = re.compile(

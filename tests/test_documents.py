@@ -12,14 +12,14 @@ from pathlib import Path
 import click
 import pytest
 
-from rocmprobe import gpus
-from rocmprobe.checks import CHECKS
 from rocmprobe.cli import main
-from rocmprobe.judge.explain import explain
-from rocmprobe.judge.log_facts import facts_in, facts_of, together
-from rocmprobe.log import of_text
-from rocmprobe.machines import load_machine
-from rocmprobe.settings import all_settings
+from rocmprobe.explain.explain import explain
+from rocmprobe.explain.log_facts import facts_in, facts_of, together
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.simulate.machines import load_machine
+from rocmprobe.text.log import of_text
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (

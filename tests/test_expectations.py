@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from rocmprobe.baseline import Baseline, baseline_of
-from rocmprobe.changes import BASELINE, TABLE
-from rocmprobe.expectations import Expectations, expectations, observed, read_expectations
-from rocmprobe.model import BadInput, Fact, Gpu, Machine, Outcome, Results
+from rocmprobe.knowledge.expectations import Expectations, expectations, observed, read_expectations
+from rocmprobe.model.baseline import Baseline, baseline_of
+from rocmprobe.model.changes import BASELINE, TABLE
+from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, Outcome, Results
 
 ROW = """\
 [[expectation]]

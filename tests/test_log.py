@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_logs import LINES
 
-from rocmprobe.judge.log_facts import facts_in
-from rocmprobe.log import Log, of_text, read_log
-from rocmprobe.log_lines import LONGEST
+from rocmprobe.explain.log_facts import facts_in
+from rocmprobe.text.log import Log, of_text, read_log
+from rocmprobe.text.log_lines import LONGEST
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "train.jsonl"
 BASES = st.lists(st.sampled_from(LINES), min_size=1, max_size=8, unique=True)

@@ -6,11 +6,18 @@ import json
 
 import pytest
 
-from rocmprobe.gpus import gfx_of, isa_of_override, marketing_name
-from rocmprobe.machines import EFFECTS, Fault, SimulatedMachine, load_machine, machine_names, torch_version
-from rocmprobe.model import DIRECTIONS, BadInput, Machine, from_json, to_json
-from rocmprobe.problems import LEVELS, problems
-from rocmprobe.settings import all_settings
+from rocmprobe.knowledge.gpus import gfx_of, isa_of_override, marketing_name
+from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.model.problems import LEVELS, problems
+from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, from_json, to_json
+from rocmprobe.simulate.machines import (
+    EFFECTS,
+    Fault,
+    SimulatedMachine,
+    load_machine,
+    machine_names,
+    torch_version,
+)
 
 WINOGRAD_OFF = {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
 PROBLEM = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
@@ -226,7 +233,7 @@ def test_every_effect_is_allowed(tmp_path, effect):
     [("1.13.1+rocm5.2", (1, 13)), ("2.7.0", (2, 7)), ("nightly", None), (None, None), ("", None)],
 )
 def test_torch_version(version, expected):
-    from rocmprobe.model import Fact
+    from rocmprobe.model.results import Fact
 
     assert torch_version(Machine(facts={"torch.version": Fact(version, "x")})) == expected
     assert torch_version(Machine()) is None

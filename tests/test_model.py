@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocmprobe.model import (
+from rocmprobe.model.results import (
     DIRECTIONS,
     FAILING_STATES,
     RUNGS,
@@ -38,7 +38,7 @@ from rocmprobe.model import (
     to_json,
     write_results,
 )
-from rocmprobe.reading import schema
+from rocmprobe.text.reading import schema
 
 TEXT = st.text(max_size=12)
 MAYBE_TEXT = st.none() | TEXT

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.numerics import (
+from rocmprobe.model.numerics import (
     Errors,
     cancelling_fill,
     error_bound,

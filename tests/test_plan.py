@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from rocmprobe.checks import CHECKS, MODELS
-from rocmprobe.model import DIRECTIONS
-from rocmprobe.problems import problems
-from rocmprobe.runner.options import RunOptions
-from rocmprobe.runner.plan import Question, cases
-from rocmprobe.runner.targets import Target
-from rocmprobe.settings import settings_for
-from rocmprobe.shapes import Recorded, Shapes
-from rocmprobe.solvers import by_name, forced_setting, solvers
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.knowledge.solvers import by_name, forced_setting, solvers
+from rocmprobe.model.checks import CHECKS, MODELS
+from rocmprobe.model.problems import problems
+from rocmprobe.model.results import DIRECTIONS
+from rocmprobe.model.shapes import Recorded, Shapes
+from rocmprobe.run.options import RunOptions
+from rocmprobe.run.plan import Question, cases
+from rocmprobe.run.targets import Target
 
 GPU = Target("cuda:0", "miopen")
 SETTINGS = settings_for("miopen")

@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 from runs import run as run_rocmprobe
 
-from rocmprobe.machines import load_machine
-from rocmprobe.model import DIRECTIONS, BadInput
-from rocmprobe.planted_bugs import BUGS, TERMS, Combination, combinations, data, machine, problem_with
-from rocmprobe.problems import Problem, parse_problem
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS, BadInput
+from rocmprobe.simulate.machines import load_machine
+from rocmprobe.simulate.planted_bugs import (
+    BUGS,
+    TERMS,
+    Combination,
+    combinations,
+    data,
+    machine,
+    problem_with,
+)
 
 torch = pytest.importorskip("torch")
 

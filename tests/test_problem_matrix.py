@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from test_problems import any_problem
 
-from rocmprobe.model import DIRECTIONS
-from rocmprobe.problem_matrix import (
+from rocmprobe.model.problem_matrix import (
     PARAMETERS,
     VARIANTS,
     entries,
@@ -22,7 +21,8 @@ from rocmprobe.problem_matrix import (
     reduced,
     tail,
 )
-from rocmprobe.problems import LEVELS, Problem, parse_problem
+from rocmprobe.model.problems import LEVELS, Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS
 
 VALUES = dict(zip(PARAMETERS, parameter_values()))
 #: What decides whether sizes go together; the others go with everything.

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rocmprobe.model import DIRECTIONS, BadInput
-from rocmprobe.plain_text import quoted
-from rocmprobe.problems import DTYPES, KINDS, LEVELS, PURPOSES, Problem, parse_problem, problems
+from rocmprobe.model.problems import DTYPES, KINDS, LEVELS, PURPOSES, Problem, parse_problem, problems
+from rocmprobe.model.results import DIRECTIONS, BadInput
+from rocmprobe.text.plain_text import quoted
 
 ALL = [problem for purpose in PURPOSES for problem in problems("long", purpose)]
 #: The last one is for 2-d alone.

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe import reading
-from rocmprobe.model import NothingToTest
-from rocmprobe.plain_text import is_plain, message, one_line, plain, quoted
-from rocmprobe.reading import BadInput, json_line, json_of, lines_of, read_json, toml_of
+import rocmprobe
+from rocmprobe.model.results import NothingToTest
+from rocmprobe.text import reading
+from rocmprobe.text.plain_text import is_plain, message, one_line, plain, quoted
+from rocmprobe.text.reading import BadInput, json_line, json_of, lines_of, read_json, toml_of
 
 DEEP = "[" * 60 + "]" * 60
 UNREADABLE = {
@@ -85,18 +86,17 @@ def test_a_line_without_end_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 #: Who takes JSON apart besides: what this program wrote a moment ago, or programs without this package.
-_OWN = re.compile(r"^(worker|launch/inside|bypass|report/(replay|pytest_html_page)\.py|reading\.py)")
+_OWN = re.compile(r"^(worker/|inject/|bypass/|report/page/pytest_html_page\.py|text/(reading|tables)\.py)")
 
 
 def test_nobody_else_reads_json_or_toml_from_outside() -> None:
-    package = Path(reading.__file__).parent
+    package = Path(rocmprobe.__file__).parent
     found = []
     for path in package.rglob("*.py"):
         name, content = path.relative_to(package).as_posix(), path.read_text("utf-8")
         if not _OWN.match(name):
             found += [(name, line) for line in content.splitlines() if re.search(r"json\.loads?\(", line)]
-            # The tables of the package.
-            found += [(name, "tomllib")] if "tomllib.load" in content and "resources" not in content else []
+            found += [(name, "tomllib")] if "tomllib.load" in content else []
     assert found == []
 
 

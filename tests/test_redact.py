@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe import redact
+from rocmprobe.text import redact
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "train.jsonl"
 PLAIN = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
@@ -155,7 +155,7 @@ def test_one_placeholder_for_each_identifier(one, other, same):
 
 def test_every_process_uses_the_same_placeholder():
     line = "/home/alice 192.168.1.7 aa:bb:cc:dd:ee:f0"
-    program = f"from rocmprobe.redact import redacted_text; print(redacted_text({line!r}))"
+    program = f"from rocmprobe.text.redact import redacted_text; print(redacted_text({line!r}))"
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == text(line)
 

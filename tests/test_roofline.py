@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.problems import parse_problem
-from rocmprobe.roofline import DIRECTIONS_IN, Roof, Work, roof, work
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
 
 #: 3 x 3 over 1 x 2 x 4 x 4 to three channels: 16 positions, 54 weights.
 SMALL = parse_problem("conv2d-fp32-n1-c2-i4x4-k3-f3x3-p1")

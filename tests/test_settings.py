@@ -11,10 +11,17 @@ import pytest
 from rich.console import Console
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.model import VERDICTS, BadInput
-from rocmprobe.report import settings_table
-from rocmprobe.report.tables import TABLES
-from rocmprobe.settings import Versions, all_settings, drivers_of, meaningless, search_flags, settings_for
+from rocmprobe.knowledge.settings import (
+    Versions,
+    all_settings,
+    drivers_of,
+    meaningless,
+    search_flags,
+    settings_for,
+)
+from rocmprobe.model.results import VERDICTS, BadInput
+from rocmprobe.report.terminal import settings_table
+from rocmprobe.report.terminal.tables import TABLES
 
 ROWS = all_settings()
 OLD = Versions("MIOpen", "2.17.0", "1.13.1+rocm5.2", "5.2.21151-afdc89f8")

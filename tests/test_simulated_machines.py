@@ -13,9 +13,9 @@ import mutations
 import pytest
 from runs import Run, run
 
-from rocmprobe.fault_machines import ALL
-from rocmprobe.machines import load_machine, machine_names
-from rocmprobe.model import Results
+from rocmprobe.model.results import Results
+from rocmprobe.simulate.fault_machines import ALL
+from rocmprobe.simulate.machines import load_machine, machine_names
 
 pytest.importorskip("torch")
 

@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocmprobe import cli
-from rocmprobe.backends.miopen_log import family
-from rocmprobe.model import DIRECTIONS, Outcome
-from rocmprobe.problems import LEVELS, parse_problem, problems
-from rocmprobe.solvers import (
+from rocmprobe.knowledge.miopen_log import family
+from rocmprobe.knowledge.solvers import (
     FORCE,
     are_switches,
     by_name,
@@ -27,7 +25,9 @@ from rocmprobe.solvers import (
     solvers,
     swept,
 )
-from rocmprobe.variables import variables
+from rocmprobe.knowledge.variables import variables
+from rocmprobe.model.problems import LEVELS, parse_problem, problems
+from rocmprobe.model.results import DIRECTIONS, Outcome
 
 RUNS = Path(__file__).parents[2] / "shared" / "fixtures" / "miopen-runs"
 ROWS = solvers()

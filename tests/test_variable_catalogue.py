@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe import settings, variables
-from rocmprobe.model import Fact, Machine
+from rocmprobe.knowledge import settings, variables
+from rocmprobe.model.results import Fact, Machine
 
 ROWS = variables.variables()
 REAL = [row.name for row in ROWS if row.of not in ("nobody", "process") and not row.name.endswith("*")]

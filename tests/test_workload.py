@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.model import BadInput
-from rocmprobe.workload import Workload, parse_workload
+from rocmprobe.model.results import BadInput
+from rocmprobe.model.workload import Workload, parse_workload
 
 AMOUNTS = st.integers(1, 10**9)
 

@@ -8,30 +8,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Optional, Protocol
 
+from rocmprobe.knowledge.miopen_log import Reading
+
 
 @dataclass
 class Meter:
     """Bytes of tensor memory: the peak above what was live when metering began."""
 
     peak_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a library's own log tells: of the last convolution, and of what went wrong.
-
-    ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive); ``find_db`` is "hit"
-    or "miss" of the library's database of what is fastest; ``errors`` are lines, the most telling first;
-    ``commands`` are command lines that ask the library the same again, the last one last.
-    What the log does not tell is None.
-    """
-
-    implementation: Optional[str] = None
-    algorithm: Optional[str] = None
-    workspace_bytes: Optional[int] = None
-    find_db: Optional[str] = None
-    errors: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
 
 
 class Backend(Protocol):

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Optional
 
-from rocmprobe.backends.base import Meter, Reading
+from rocmprobe.backends.base import Meter
+from rocmprobe.knowledge.miopen_log import Reading
+from rocmprobe.knowledge.settings import LIBRARIES
 
 
 class Cudnn:
     name = "cudnn"
-    library = "cuDNN"
+    library = LIBRARIES["cudnn"]
     device_type = "cuda"
     rounds_parts = True
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Optional
 
-from rocmprobe.backends import miopen_log
-from rocmprobe.backends.base import Reading
 from rocmprobe.backends.cudnn import Cudnn
+from rocmprobe.knowledge import miopen_log
+from rocmprobe.knowledge.miopen_log import Reading
+from rocmprobe.knowledge.settings import LIBRARIES
 
 
 def unpacked(version: int) -> str:
@@ -16,7 +17,7 @@ def unpacked(version: int) -> str:
 
 class Miopen(Cudnn):
     name = "miopen"
-    library = "MIOpen"
+    library = LIBRARIES["miopen"]
 
     @property
     def trace_variables(self) -> dict[str, str]:

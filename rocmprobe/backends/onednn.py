@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.backends.base import Meter, Reading
+from rocmprobe.backends.base import Meter
+from rocmprobe.knowledge.miopen_log import Reading
+from rocmprobe.knowledge.settings import LIBRARIES
 
 # ONEDNN_VERBOSE=1 prints one line per executed primitive; v1 marks oneDNN 3, which put a field in
 # front, and a time stamp may stand behind it:
@@ -25,7 +27,7 @@ _M_MMAP_THRESHOLD = -3
 
 class Onednn:
     name = "onednn"
-    library = "oneDNN"
+    library = LIBRARIES["onednn"]
     device_type = "cpu"
     rounds_parts = True
 

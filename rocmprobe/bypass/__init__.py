@@ -204,9 +204,9 @@ def explain(
     """Which algorithm each direction ("fwd", "bwd-data", "bwd-weights") of a problem gets, and why.
 
     Args:
-        problem: a ``rocmprobe.problems.Problem``, or a mapping with its ``input_shape``, ``weight_shape``,
-            ``stride``, ``padding``, ``dilation``, ``transposed``, ``output_padding``, ``groups``, ``dtype``
-            and ``channels_last``.
+        problem: a ``rocmprobe.model.problems.Problem``, or a mapping with its ``input_shape``,
+            ``weight_shape``, ``stride``, ``padding``, ``dilation``, ``transposed``, ``output_padding``,
+            ``groups``, ``dtype`` and ``channels_last``.
         device, workspace_mb, algorithm: as :func:`install`.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import cast
 
 import torch
 
@@ -20,10 +19,7 @@ def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
     settings = (call.transposed, call.output_padding, call.groups)
     if hasattr(torch._C, "_conv_determine_backend_memory_format"):
         kernel = torch._C._select_conv_backend(*arguments, *settings, None)
-        return cast(
-            torch.memory_format,
-            torch._C._conv_determine_backend_memory_format(call.input, call.weight, kernel),
-        )
+        return torch._C._conv_determine_backend_memory_format(call.input, call.weight, kernel)
     kernel = torch._C._select_conv_backend(*arguments, *settings)
     return _format_on_torch_1(call.input, call.weight, str(kernel).rsplit(".", 1)[-1])
 

@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
-from rocmprobe import __version__, printing
-from rocmprobe.model import BadInput, NothingToTest
+from rocmprobe import __version__
+from rocmprobe.model.results import BadInput, NothingToTest
+from rocmprobe.text import printing
 
 OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL = range(6)
 #: What shells report for a program that Ctrl-C ended; SIGTERM ends a run in the same way.
@@ -55,7 +56,7 @@ def _code(command: Callable[[], int]) -> int:
         raise
     except Exception as error:
         # Imported late: it costs a fifth of what `explain` takes.
-        from rocmprobe.runner.journal import CannotWrite
+        from rocmprobe.run.journal import CannotWrite
 
         if isinstance(error, CannotWrite):
             printing.tell(error)

@@ -10,8 +10,8 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import NOTHING, OK, answering, main
-from rocmprobe.model import BadInput, to_json
-from rocmprobe.printing import say_json
+from rocmprobe.model.results import BadInput, to_json
+from rocmprobe.text.printing import say_json
 
 
 @main.command("detect")
@@ -32,9 +32,9 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
       rocmprobe detect --deep
     """
     from rocmprobe.detect import ask_torch, detect
-    from rocmprobe.judge.machine import machine_findings
-    from rocmprobe.model import Machine, from_json
-    from rocmprobe.redact import census, redacted
+    from rocmprobe.judge.findings.machine import machine_findings
+    from rocmprobe.model.results import Machine, from_json
+    from rocmprobe.text.redact import census, redacted
 
     if deep and root != Path("/"):
         raise BadInput("--deep asks the torch of this machine; leave out --root, or --deep")
@@ -48,9 +48,9 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
         told = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
         say_json({**told, "redacted": {} if no_redact else census(told)})
     else:
-        from rocmprobe.console import Console
-        from rocmprobe.github_job import no_commands
-        from rocmprobe.report.glance import render_machine
+        from rocmprobe.cli.github_job import no_commands
+        from rocmprobe.report.terminal.glance import render_machine
+        from rocmprobe.text.console import Console
 
         with no_commands(os.environ):
             render_machine(machine, findings, Console())
@@ -70,7 +70,7 @@ def monitor_command(csv: Optional[Path], root: Path) -> int:
     Example:
       rocmprobe monitor --csv training.csv
     """
-    from rocmprobe.monitor import monitor
+    from rocmprobe.cli.monitor import monitor
 
     monitor(root, csv)
     return OK
@@ -91,8 +91,8 @@ def list_command(what: str) -> int:
     Example:
       rocmprobe list settings
     """
-    from rocmprobe.console import Console
-    from rocmprobe.report.tables import TABLES
+    from rocmprobe.report.terminal.tables import TABLES
+    from rocmprobe.text.console import Console
 
     Console().print(TABLES[what]())
     return OK

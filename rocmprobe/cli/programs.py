@@ -9,7 +9,7 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import answering, main
-from rocmprobe.printing import tell
+from rocmprobe.text.printing import tell
 
 _PROGRAM = {"allow_interspersed_args": False}
 
@@ -55,7 +55,7 @@ def shapes_command(output: Path, command: tuple[str, ...]) -> int:
       rocmprobe shapes -o shapes.json -- python train.py
     """
     from rocmprobe.launch.recording import record
-    from rocmprobe.runner.journal import CannotWrite
+    from rocmprobe.run.journal import CannotWrite
 
     try:
         code, found = record(command, output)

@@ -10,8 +10,8 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import FINDINGS, OK, answering, main
-from rocmprobe.model import BadInput, read_results
-from rocmprobe.printing import say, say_json, tell, tell_lines
+from rocmprobe.model.results import BadInput, read_results
+from rocmprobe.text.printing import say, say_json, tell, tell_lines
 
 
 @main.command("explain")
@@ -34,7 +34,7 @@ def explain_command(
       python train.py 2>&1 | rocmprobe explain
       rocmprobe explain log.txt --fact 'gpu=RX 5700 XT' --fact HSA_OVERRIDE_GFX_VERSION=10.3.0
     """
-    from rocmprobe import explain_command as explain
+    from rocmprobe.cli import explain
 
     answer = explain.explained(log, explain.given_facts(facts, told))
     if not no_redact:
@@ -42,9 +42,9 @@ def explain_command(
     if as_json:
         say_json(explain.as_data(answer))
     else:
-        from rocmprobe.console import Console
-        from rocmprobe.github_job import no_commands
-        from rocmprobe.report.explanation import render_explanation
+        from rocmprobe.cli.github_job import no_commands
+        from rocmprobe.report.terminal.explanation import render_explanation
+        from rocmprobe.text.console import Console
 
         with no_commands(os.environ):
             render_explanation(answer, Console())
@@ -72,7 +72,7 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
       rocmprobe report reports/latest/results.json -o report.html
       rocmprobe report reports/latest/results.json --format issue --for pytorch
     """
-    from rocmprobe.github_job import no_commands
+    from rocmprobe.cli.github_job import no_commands
     from rocmprobe.report import finish
 
     if tracker and form != "issue":
@@ -111,7 +111,7 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
     Example:
       rocmprobe compare last/results.json reports/latest/results.json
     """
-    from rocmprobe.compare_command import answer
+    from rocmprobe.cli.compare import answer
 
     return FINDINGS if answer(old, new, as_json, os.environ) else OK
 
@@ -129,7 +129,7 @@ def env_command(results: Path, shell: str) -> int:
     Example:
       eval "$(rocmprobe env)"
     """
-    from rocmprobe.judge.configuration import unusable
+    from rocmprobe.judge.recommendation.configuration import unusable
 
     found = read_results(results)
     if found.recommendation is None or found.recommendation.configuration.setting is None:
@@ -168,7 +168,7 @@ def repro_command(results: Path, case: str) -> int:
     Example:
       rocmprobe repro reports/latest/results.json default/gemm/float32 > repro.py
     """
-    from rocmprobe.report.repro import reproduction
+    from rocmprobe.report.repro.script import reproduction
 
     say(reproduction(read_results(results), case))
     return OK

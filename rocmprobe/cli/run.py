@@ -9,10 +9,10 @@ from typing import Any, Optional
 import click
 
 from rocmprobe.cli.base import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED, answering, main
-from rocmprobe.model import BadInput, Results, read_results
-from rocmprobe.printing import tell
-from rocmprobe.problems import LEVELS
-from rocmprobe.runner.signals import ending_in_order, held
+from rocmprobe.model.problems import LEVELS
+from rocmprobe.model.results import BadInput, Results, read_results
+from rocmprobe.process.signals import ending_in_order, held
+from rocmprobe.text.printing import tell
 
 
 @main.command("run")
@@ -117,13 +117,13 @@ def run_command(
       rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
-    from rocmprobe.console import Console
-    from rocmprobe.github_job import annotate, no_commands
+    from rocmprobe.cli.github_job import annotate, no_commands
+    from rocmprobe.cli.verify import derived, options_of, refuse, verified
+    from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.report.finish import finish
-    from rocmprobe.report.terminal import render_run
-    from rocmprobe.runner import run
-    from rocmprobe.runner.leftovers import remove_leftovers
-    from rocmprobe.verify import derived, options_of, refuse, verified
+    from rocmprobe.report.terminal.ending import render_run
+    from rocmprobe.run import run
+    from rocmprobe.text.console import Console
 
     if os.environ.get("ROCMPROBE_EXEC"):
         raise BadInput("a run asks the machine as it is; start it without `rocmprobe exec`")
@@ -162,8 +162,8 @@ def run_command(
 
 def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:
     """``holds``: what a run to verify a recommendation came to; None of any other run."""
-    from rocmprobe.judge.changes import worse
-    from rocmprobe.judge.diagnose import act_on
+    from rocmprobe.judge.comparison.changes import worse
+    from rocmprobe.judge.findings.diagnose import act_on
 
     if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
         return WEDGED
@@ -186,7 +186,7 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
     """Run the suites for the run begun in ``folder``, out of reach of the user's pytest configuration."""
     import pytest
 
-    from rocmprobe.progress import Progress
+    from rocmprobe.cli.progress import Progress
     from rocmprobe.pytest_plugin import suites_folder
 
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):

@@ -13,7 +13,7 @@ from rocmprobe.detect.host import access, container, dmesg, limits, packages, sy
 from rocmprobe.detect.programs import tools
 from rocmprobe.detect.stack import code_objects, databases, libraries, miopen, rocm, torch_build
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact, Gpu, Machine
+from rocmprobe.model.results import Fact, Gpu, Machine
 
 T = TypeVar("T")
 

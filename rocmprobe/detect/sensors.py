@@ -9,7 +9,7 @@ from typing import Optional
 
 from rocmprobe.detect.gpus import amdgpu, pci
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Gpu
+from rocmprobe.model.results import Gpu
 
 #: Seconds that a reading may take: the controller of a GPU that hangs lets a read wait for ever.
 _PATIENCE = 1.0

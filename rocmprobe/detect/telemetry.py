@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
-from rocmprobe import gpus
 from rocmprobe.detect import sensors
 from rocmprobe.detect.gpus import amdgpu, kfd, pci
 from rocmprobe.detect.tree import ReadError, Tree, number
-from rocmprobe.model import Fact
-from rocmprobe.tables import table
-from rocmprobe.telemetry import Limit
+from rocmprobe.knowledge import gpus
+from rocmprobe.model.results import Fact
+from rocmprobe.model.telemetry import Limit
+from rocmprobe.text.tables import table
 
 #: Labels of hwmon's temperatures and clocks, and the quantity that each is. The radeon driver gives none;
 #: its first sensor is the GPU's own.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 #: Bytes read of a file at most; the largest file that matters is /proc/cpuinfo of a big server.
 LIMIT = 1 << 20

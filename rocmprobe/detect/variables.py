@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocmprobe import variables
-from rocmprobe.model import Fact, Machine
+from rocmprobe.knowledge import variables
+from rocmprobe.model.results import Fact, Machine
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
@@ -20,6 +20,7 @@ def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
 def read_labels(found: Mapping[str, Fact], facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """``variables.<NAME>`` for each variable ``found``: its label, under the releases that ``facts`` tell.
 
-    The words are those of ``rocmprobe.variables.LABELS``, the source says why and where that was read.
+    The words are those of ``rocmprobe.knowledge.variables.LABELS``; the source says why and where that was
+    read.
     """
     return variables.label_facts(Machine(facts=facts, variables=found))

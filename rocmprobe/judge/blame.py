@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
-from rocmprobe import causes
+from rocmprobe.explain.explain import Weighed, ruled_out, scores, weigh
+from rocmprobe.explain.log_facts import Facts
+from rocmprobe.explain.signatures import calibration
 from rocmprobe.judge.evidence import driver_of, failed
-from rocmprobe.judge.explain import Weighed, ruled_out, scores, weigh
-from rocmprobe.judge.log_facts import Facts
-from rocmprobe.judge.signatures import calibration
-from rocmprobe.log import of_text
-from rocmprobe.model import Outcome, Results
+from rocmprobe.knowledge import causes
+from rocmprobe.model.results import Outcome, Results
+from rocmprobe.text.log import of_text
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
 #: (cause, layer) by the cause of an outcome, where nothing in the evidence says more. What the kernel ends

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePosixPath
 
-from rocmprobe.model import Results
+from rocmprobe.model.results import Results
 
 
 def verify(results: Results) -> str:

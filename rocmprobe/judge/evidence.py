@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any, Optional
 
-from rocmprobe.checks import CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
-from rocmprobe.judge.comparison import time_of
-from rocmprobe.model import (
+from rocmprobe.judge.noise import time_of
+from rocmprobe.knowledge.settings import drivers_of
+from rocmprobe.model.checks import CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
+from rocmprobe.model.results import (
     DIRECTIONS,
     FAILING_STATES,
     NATIVE,
@@ -20,7 +21,6 @@ from rocmprobe.model import (
     Results,
     Setting,
 )  # fmt: skip
-from rocmprobe.settings import drivers_of
 
 #: Checks that tell whether a network trains: without PyTorch there is only the second.
 _TRAINS = ("training-step", "batch-norm")

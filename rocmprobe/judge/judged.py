@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
-from rocmprobe.baseline import Baseline
-from rocmprobe.expectations import Expectations, observed
-from rocmprobe.judge.changes import changes_since, expectation_findings
-from rocmprobe.judge.diagnose import diagnose
-from rocmprobe.judge.estimate import estimate
+from rocmprobe.judge.comparison.changes import changes_since, expectation_findings
 from rocmprobe.judge.evidence import by_severity
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.judge.step_time import step_times
-from rocmprobe.model import Results
+from rocmprobe.judge.findings.diagnose import diagnose
+from rocmprobe.judge.recommendation.estimate import estimate
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.judge.recommendation.step_time import step_times
+from rocmprobe.knowledge.expectations import Expectations, observed
+from rocmprobe.model.baseline import Baseline
+from rocmprobe.model.results import Results
 
 
 def judged(results: Results, baseline: Optional[Baseline] = None) -> Results:

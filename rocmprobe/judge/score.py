@@ -17,12 +17,12 @@ from pathlib import Path
 
 import click
 
-from rocmprobe import printing, reading
-from rocmprobe.judge.explain import scores, weigh
-from rocmprobe.judge.log_facts import facts_in, facts_of, together
-from rocmprobe.judge.signatures import Calibration, calibration
-from rocmprobe.log import of_text
-from rocmprobe.model import BadInput
+from rocmprobe.explain.explain import scores, weigh
+from rocmprobe.explain.log_facts import facts_in, facts_of, together
+from rocmprobe.explain.signatures import Calibration, calibration
+from rocmprobe.model.results import BadInput
+from rocmprobe.text import printing, reading
+from rocmprobe.text.log import of_text
 
 TIERS = ("decisive", "needs-facts", "partial", "indirect")
 #: Where the reliability table parts scores.

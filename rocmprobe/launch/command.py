@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rocmprobe.model import BadInput
+from rocmprobe.model.results import BadInput
 
 #: What tells the programs below what to do; read by ``site/sitecustomize.py`` and ``inside``.
 CONDITIONS = "ROCMPROBE_EXEC"
@@ -21,7 +21,7 @@ STATUS = "ROCMPROBE_BYPASS_STATUS"
 #: Inductor hands frozen convolutions to operators of oneDNN's own when it packs their weights.
 NO_PACKING = {"TORCHINDUCTOR_CPP_WEIGHT_PREPACK": "0"}
 
-_SITE = Path(__file__).with_name("site")
+_SITE = Path(__file__).parents[1] / "inject" / "site"
 _PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?")
 #: Programs that run another one, whose words follow options of their own.
 _WRAPPERS = frozenset(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.gpus import OVERRIDE
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.launch.command import CONDITIONS, NO_PACKING
-from rocmprobe.layers import OPTIONS, is_variable, refuse_foreign
-from rocmprobe.model import BadInput, Recommendation, Results, Setting, read_results
+from rocmprobe.model.results import BadInput, Recommendation, Results, Setting, read_results
 
 DEFAULT_PROFILE = Path("reports/latest/results.json")
 #: PyTorch's device types that a convolution may be kept from its vendor library on.
@@ -39,7 +39,7 @@ class Conditions:
     pytorch_layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def as_variables(self) -> dict[str, str]:
-        """All of it, for the environment of the program: ``rocmprobe.launch.inside`` reads the last."""
+        """All of it, for the environment of the program: ``rocmprobe.inject`` reads the last."""
         inside = {
             "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
             "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe import shapes
 from rocmprobe.launch import command as launch
-from rocmprobe.model import DIRECTIONS
-from rocmprobe.reading import json_line, lines_of
-from rocmprobe.redact import redacted
+from rocmprobe.model import shapes
+from rocmprobe.model.results import DIRECTIONS
+from rocmprobe.text.reading import json_line, lines_of
+from rocmprobe.text.redact import redacted
 
 #: What a terminal sends to all that runs in it; and what is sent to one process.
 _OF_A_TERMINAL = ("SIGINT", "SIGQUIT")

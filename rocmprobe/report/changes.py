@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Optional
 
-from rocmprobe.changes import CHANGED, LOST, MENDED, MISSING, NEW, REGRESSION, Changes
+from rocmprobe.model.changes import CHANGED, LOST, MENDED, MISSING, NEW, REGRESSION, Changes
 from rocmprobe.report import text
-from rocmprobe.report.measures import Table
+from rocmprobe.report.page.measures import Table
 
 #: What each kind of change is called.
 WORDS = {

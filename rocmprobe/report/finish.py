@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.judge.judged import judged
-from rocmprobe.model import (
+from rocmprobe.model.results import (
     Results,
     as_stored,
     check_results,
@@ -17,13 +17,14 @@ from rocmprobe.model import (
     to_json,
     write_results,
 )
-from rocmprobe.redact import census
-from rocmprobe.report import html, junit
-from rocmprobe.report.issue import issue_block
-from rocmprobe.report.markdown import markdown
+from rocmprobe.report import junit
+from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.page import html
 from rocmprobe.report.reported import reported
-from rocmprobe.runner import run
-from rocmprobe.runner.journal import NAME
+from rocmprobe.report.terminal.markdown import markdown
+from rocmprobe.run import run
+from rocmprobe.run.journal import NAME
+from rocmprobe.text.redact import census
 
 _NAMES = {"html": "report.html", "json": "results.json", "junit": "junit.xml"}
 _FORMS: Mapping[str, Callable[[Results], bytes]] = {

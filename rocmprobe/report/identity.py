@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rocmprobe.model import Gpu, Machine, Results
+from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import text
 
 #: docs/how-it-was-tested.md has the whole of it.

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Sequence
 
-from rocmprobe.model import Results
-from rocmprobe.report import text, view
-from rocmprobe.report.identity import run_seconds
+from rocmprobe.model.results import Results
+from rocmprobe.report import text
+from rocmprobe.report.identity import identity, run_seconds
 from rocmprobe.report.inert import cut
 from rocmprobe.report.reported import Reported
 
@@ -65,7 +65,7 @@ def _properties(results: Results) -> ET.Element:
         "rocmprobe": results.rocmprobe,
         "simulated": results.simulated or "no",
         "verdict": recommendation.verdict if recommendation else "unknown",
-        **dict(view.identity(results)),
+        **dict(identity(results)),
     }
     properties = ET.Element("properties")
     for name, value in facts.items():

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocmprobe.model import Outcome, Results
-from rocmprobe.report import evidence, text
-from rocmprobe.report.size import clipped
+from rocmprobe.model.results import Outcome, Results
+from rocmprobe.report import text
+from rocmprobe.report.page import evidence
+from rocmprobe.report.page.size import clipped
 from rocmprobe.report.states import LOOKS, reason
 
 #: Characters of evidence in JUnit, whose readers load all of it.

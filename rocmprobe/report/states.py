@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rocmprobe.layers import OPTIONS
-from rocmprobe.model import Outcome, Results
+from rocmprobe.knowledge.layers import OPTIONS
+from rocmprobe.model.results import Outcome, Results
 
 
 @dataclass(frozen=True)

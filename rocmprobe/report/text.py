@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from markupsafe import Markup
 
-from rocmprobe import plain_text
+from rocmprobe.text import plain_text
 
 one_line = plain_text.one_line
 

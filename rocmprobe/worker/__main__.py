@@ -2,7 +2,8 @@
 
 import sys
 
-from rocmprobe.worker.main import die_with_parent, serve
+from rocmprobe.process.processes import die_with_parent
+from rocmprobe.worker.main import serve
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[3]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rocmprobe.backends import Backend
-from rocmprobe.problems import Problem
+from rocmprobe.model.problems import Problem
 
 
 class DeviceFailure(Exception):

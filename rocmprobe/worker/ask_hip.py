@@ -21,7 +21,7 @@ from rocmprobe.backends.capi import (
     Rocblas,
     mapped,
 )
-from rocmprobe.worker.main import die_with_parent
+from rocmprobe.process.processes import die_with_parent
 
 
 def _tell(*line: Any) -> None:

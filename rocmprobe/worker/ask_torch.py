@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rocmprobe.worker.main import die_with_parent, import_torch
+from rocmprobe.process.processes import die_with_parent
+from rocmprobe.worker.main import import_torch
 
 #: Properties of a device that some or all versions of torch have; no identifiers.
 PROPERTIES = (

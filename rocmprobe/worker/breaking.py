@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe.cases import Case
-from rocmprobe.machines import Fault, SimulatedMachine
+from rocmprobe.model.cases import Case
+from rocmprobe.simulate.machines import Fault, SimulatedMachine
 
 _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16

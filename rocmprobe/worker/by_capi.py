@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.backends.capi import Call, Place
 from rocmprobe.backends.capi.ladder import Ladder
-from rocmprobe.cases import Case
-from rocmprobe.problems import parse_problem
-from rocmprobe.settings import Versions, meaningless
+from rocmprobe.knowledge.settings import Versions, meaningless
+from rocmprobe.model.cases import Case
+from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.ask import Answer, NotApplicable
 
 if TYPE_CHECKING:

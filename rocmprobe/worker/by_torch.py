@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
-from rocmprobe.cases import Case
-from rocmprobe.problems import parse_problem
-from rocmprobe.settings import Versions
+from rocmprobe.knowledge.settings import Versions
+from rocmprobe.model.cases import Case
+from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.breaking import Breaking
 

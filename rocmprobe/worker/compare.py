@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Optional
 
-from rocmprobe.numerics import Errors, ulp
+from rocmprobe.model.numerics import Errors, ulp
 
 #: Rows and columns of an error map at most.
 _MAP_ROWS, _MAP_COLUMNS = 16, 64

@@ -6,7 +6,6 @@ own, since ROCm libraries print on stdout and stderr from C++.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -22,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Optional, Protocol, TextIO
 
 from rocmprobe.backends.capi import Place, mapped
-from rocmprobe.cases import Case
-from rocmprobe.machines import SimulatedMachine
-from rocmprobe.model import Setting, from_json
+from rocmprobe.model.cases import Case
+from rocmprobe.model.results import Setting, from_json
+from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.worker.ask import Answer
 from rocmprobe.worker.breaking import Breaking
 
@@ -32,7 +31,6 @@ from rocmprobe.worker.breaking import Breaking
 ATTEMPTS = 3
 #: After one of these the device context may be poisoned: the process answers nothing further.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
-_PR_SET_PDEATHSIG = 1
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -117,14 +115,6 @@ def answer(driver: Driver, case: Case, alone: Alone) -> dict[str, Any]:
             break
         poisoned = any(mark in attempts[-1].message for mark in POISONED) or not driver.device_answers()
     return {"event": "answer", "attempts": [asdict(attempt) for attempt in attempts], "poisoned": poisoned}
-
-
-def die_with_parent(parent: Optional[int] = None) -> None:
-    """Have the kernel kill this process when its parent thread ends; end it if ``parent`` is gone already."""
-    parent = parent or os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def import_torch() -> None:

@@ -1,4 +1,4 @@
-"""What the bugs of ``rocmprobe/planted_bugs.py`` compute: each a faulty kernel in place of a right one.
+"""What the bugs of ``simulate/planted_bugs.py`` compute: each a faulty kernel in place of a right one.
 
 A bug works on one direction of one call: from the call and what computes it rightly it makes the faulty
 result (the output, the gradient of the input, or that of the weights). Of the two tensors on either side of
@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-from rocmprobe.model import DIRECTIONS
-from rocmprobe.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
-from rocmprobe.problems import Problem
+from rocmprobe.model.problems import Problem
+from rocmprobe.model.results import DIRECTIONS
+from rocmprobe.simulate.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
 from rocmprobe.worker import wide
 from rocmprobe.worker.accumulation import accumulated, at
 from rocmprobe.worker.compare import index_of
@@ -103,7 +103,7 @@ class Planted:
         if self._name == "doubled-channel":
             return _doubled_channel(right.clone(), "bwd-weights")
         if self._name == "bias-gradient":
-            grad = wide.widened(call.grad_output).clone()
+            grad: torch.Tensor = wide.widened(call.grad_output).clone()
             grad[-1][at([-1] * (grad.dim() - 2))] = 0
             return grad.sum([0, *range(2, grad.dim())]).to(right.dtype)
         return right

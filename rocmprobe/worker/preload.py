@@ -4,7 +4,8 @@ import contextlib
 import importlib
 import signal
 
-from rocmprobe.worker.main import die_with_parent, import_torch
+from rocmprobe.process.processes import die_with_parent
+from rocmprobe.worker.main import import_torch
 
 # The server watches neither its parent nor Ctrl-C before its imports are done, and those may hang.
 die_with_parent()

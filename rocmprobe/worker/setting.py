@@ -7,15 +7,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from rocmprobe.backends import Backend
-from rocmprobe.model import Setting
-from rocmprobe.settings import Versions, meaningless
+from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
+from rocmprobe.model.results import Setting
 from rocmprobe.worker.ask import NotApplicable
-
-FLAGS = {
-    "cudnn.benchmark": ("cudnn", "benchmark"),
-    "cudnn.deterministic": ("cudnn", "deterministic"),
-    "miopen.immediate": ("miopen", "immediate"),
-}
 
 
 @contextmanager

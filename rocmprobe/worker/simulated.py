@@ -17,7 +17,7 @@ from typing import Any, Optional
 from rocmprobe.backends import BACKENDS, Meter, Miopen
 from rocmprobe.bypass import other_layers, shim
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-from rocmprobe.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
+from rocmprobe.simulate.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
 from rocmprobe.worker import wide
 from rocmprobe.worker.breaking import Breaking
 from rocmprobe.worker.planted import Planted, problem_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.numerics import CancellingFill, ExactFill
-from rocmprobe.problems import Problem
+from rocmprobe.model.numerics import CancellingFill, ExactFill
+from rocmprobe.model.problems import Problem
 
 #: Multiplications and additions of a reference that more than one thread computes.
 _WORTH_THREADS = 500_000_000

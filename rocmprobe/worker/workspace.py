@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Optional
 
-from rocmprobe.problems import Problem
+from rocmprobe.model.problems import Problem
 from rocmprobe.worker.ask import Ask
 
 #: PyTorch's own kernels that have the columns of the whole batch at once on a CPU: in forward, in backward.

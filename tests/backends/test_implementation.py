@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocmprobe.backends import BACKENDS, Cudnn, Miopen, Onednn, backend_for
-from rocmprobe.backends.base import Reading
+from rocmprobe.knowledge.miopen_log import Reading
 
 V1 = (
     "onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa71049cd69a3df32adcccb623b12cd7baa22)\n"

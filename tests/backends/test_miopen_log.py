@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocmprobe.backends import Miopen
-from rocmprobe.backends.miopen_log import (
+from rocmprobe.knowledge.miopen_log import (
     STATUSES,
     Choice,
     Status,

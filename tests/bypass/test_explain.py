@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rocmprobe import bypass
-from rocmprobe.problems import parse_problem
+from rocmprobe.model.problems import parse_problem
 
 PROBLEM = "conv2d-fp32-n4-c64-i56x56-k64-f3x3-p1"
 

@@ -9,10 +9,10 @@ import pytest
 import sample
 from runs import SMALL, Run, environment, machine_file, rocmprobe
 
-from rocmprobe.model import read_results, write_results
-from rocmprobe.report.github import summary, workflow_commands
-from rocmprobe.report.issue import issue_block
-from rocmprobe.report.markdown import markdown
+from rocmprobe.model.results import read_results, write_results
+from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.terminal.github import summary, workflow_commands
+from rocmprobe.report.terminal.markdown import markdown
 
 
 @pytest.fixture

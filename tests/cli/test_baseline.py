@@ -12,8 +12,8 @@ import pytest
 from runs import PROBLEM, SMALL, Run, machine_file, resume, run
 
 from rocmprobe import pytest_plugin
-from rocmprobe.machines import load_machine
-from rocmprobe.model import Outcome, Results, write_results
+from rocmprobe.model.results import Outcome, Results, write_results
+from rocmprobe.simulate.machines import load_machine
 
 DEFAULT, OFF, GONE = (
     f"cuda:0/torch/{setting}/convolution/{PROBLEM}/fwd" for setting in ("default", "vendor-off", "bypass")

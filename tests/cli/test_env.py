@@ -9,7 +9,7 @@ import pytest
 import sample
 from runs import rocmprobe
 
-from rocmprobe.model import Configuration, write_results
+from rocmprobe.model.results import Configuration, write_results
 
 
 def written(folder: Path, **changes: object) -> Path:

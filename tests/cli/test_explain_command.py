@@ -17,7 +17,7 @@ from runs import environment
 from sample_logs import COLLECT_ENV, LINES
 
 from rocmprobe.cli import main
-from rocmprobe.model import Attempt, Fact, Gpu, Machine, Outcome, Results, Trial, write_results
+from rocmprobe.model.results import Attempt, Fact, Gpu, Machine, Outcome, Results, Trial, write_results
 
 FATAL = (
     "rocBLAS error: Cannot read /home/joe/env/lib/python3.8/site-packages/torch/lib/rocblas/library/"
@@ -252,5 +252,5 @@ def test_it_imports_neither_torch_nor_what_only_results_need(tmp_path: Path) -> 
         [sys.executable, "-c", script, path], env=environment(), capture_output=True, text=True, check=True
     )
     loaded = done.stdout.rpartition("loaded ")[2].split()
-    assert "rocmprobe.judge.explain" in loaded
+    assert "rocmprobe.explain.explain" in loaded
     assert not {"torch", "jsonschema", "jinja2", "pytest"} & set(loaded)

@@ -24,9 +24,9 @@ from runs import (
     wait_until,
 )
 
-from rocmprobe.model import read_results
-from rocmprobe.runner.locks import DeviceLock
-from rocmprobe.runner.turns import SIMULATED
+from rocmprobe.model.results import read_results
+from rocmprobe.run.locks import DeviceLock
+from rocmprobe.run.turns import SIMULATED
 
 
 @pytest.mark.parametrize("way", [Background.interrupt, Background.terminate], ids=["ctrl-c", "sigterm"])
@@ -102,7 +102,7 @@ exec sleep 600
 #: Loaded as Python starts: a page that takes its time.
 SLOW_PAGE = """
 import pathlib, time
-from rocmprobe.report import html
+from rocmprobe.report.page import html
 page = html.page
 def slow_page(*arguments):
     pathlib.Path({mark!r}).touch()

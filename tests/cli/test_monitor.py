@@ -15,11 +15,11 @@ from click.testing import CliRunner
 from runs import environment, rocmprobe, wait_until
 
 from rocmprobe.cli import main
+from rocmprobe.cli.monitor import monitor
 from rocmprobe.detect import telemetry as sensing
-from rocmprobe.model import BadInput
-from rocmprobe.monitor import monitor
-from rocmprobe.plain_text import is_plain
-from rocmprobe.runner.locks import DeviceLock
+from rocmprobe.model.results import BadInput
+from rocmprobe.run.locks import DeviceLock
+from rocmprobe.text.plain_text import is_plain
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"
 HWMON = f"{DEVICE}/hwmon/hwmon3"
@@ -122,7 +122,7 @@ def test_a_gpu_that_does_not_answer_is_said_to_not(
 ) -> None:
     reading, writing = os.pipe()
     monkeypatch.setattr(sensing, "read", lambda tree, device: {"power_w": float(len(os.read(reading, 1)))})
-    monkeypatch.setattr("rocmprobe.monitor._PATIENCE", 0.02)
+    monkeypatch.setattr("rocmprobe.cli.monitor._PATIENCE", 0.02)
     assert "ALARM: no answer for 0 s" in lines(root, 5, capsys)[-1]
     os.close(writing)
 

@@ -16,16 +16,17 @@ import pytest
 from rich.console import Console
 from runs import PROBLEM, SMALL, environment, machine_file, run, wait_until
 
-from rocmprobe.cases import Case
-from rocmprobe.progress import Progress
-from rocmprobe.runner.journal import NAME, Journal, records
-from rocmprobe.runner.locks import DeviceLock
-from rocmprobe.time_left import TimeLeft
+from rocmprobe.cli.progress import Progress
+from rocmprobe.cli.time_left import TimeLeft
+from rocmprobe.model.cases import Case
+from rocmprobe.run.journal import NAME, Journal, records
+from rocmprobe.run.locks import DeviceLock
 
 #: The command line with little patience for silence.
 _IMPATIENT = """\
 import functools
-from rocmprobe import cli, progress
+from rocmprobe import cli
+from rocmprobe.cli import progress
 progress.Progress = functools.partial(progress.Progress, silence=0.5)
 cli.main()
 """

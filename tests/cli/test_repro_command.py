@@ -8,7 +8,7 @@ import pytest
 import sample
 from runs import rocmprobe
 
-from rocmprobe.model import write_results
+from rocmprobe.model.results import write_results
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from runs import rocmprobe, run
 
-from rocmprobe.model import Configuration, Recommendation, from_json
-from rocmprobe.shapes import Shapes
-from rocmprobe.verify import options_of
+from rocmprobe.cli.verify import options_of
+from rocmprobe.model.results import Configuration, Recommendation, from_json
+from rocmprobe.model.shapes import Shapes
 
 MODEL = """
 import multiprocessing, torch

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, environment, kinds, machine_file, wait_until
 
-from rocmprobe.model import read_results
+from rocmprobe.model.results import read_results
 
 
 def suites(folder: Path, *arguments: object) -> Run:

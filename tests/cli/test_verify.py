@@ -10,7 +10,7 @@ from runs import SMALL, machine_file, rocmprobe, run
 
 from rocmprobe.cli import base
 from rocmprobe.cli.run import _exit_code
-from rocmprobe.model import Machine, Outcome, Results
+from rocmprobe.model.results import Machine, Outcome, Results
 
 MIOPEN_DEAD = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from runs import machine_file, rocmprobe
 
-from rocmprobe.model import Machine, Results, write_results
-from rocmprobe.problems import parse_problem
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.results import Machine, Results, write_results
 
 RESULTS = Results(1, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), ())
 Make = Callable[[Path], list[object]]

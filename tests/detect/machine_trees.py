@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from rocmprobe.detect import detect
-from rocmprobe.model import Machine
+from rocmprobe.model.results import Machine
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
 RX_5600_XT = {

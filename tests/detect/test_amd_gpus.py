@@ -13,7 +13,7 @@ from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
 from rocmprobe.detect.gpus import amd, amdgpu
 from rocmprobe.detect.gpus.override import effective_isa
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 PROPERTIES = "/sys/class/kfd/kfd/topology/nodes/1/properties"
 

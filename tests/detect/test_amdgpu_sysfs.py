@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocmprobe.detect.gpus import amd, amdgpu, libdrm, pci
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Gpu
+from rocmprobe.model.results import Gpu
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rocmprobe.detect.disagreements import disagreements
-from rocmprobe.model import Fact, Gpu, Machine
+from rocmprobe.judge.findings.disagreements import disagreements
+from rocmprobe.model.results import Fact, Gpu, Machine
 
 
 def machine(native="gfx1010", effective="gfx1030", **facts):

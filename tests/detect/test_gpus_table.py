@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocmprobe import gpus
+from rocmprobe.knowledge import gpus
 
 
 @pytest.mark.parametrize(

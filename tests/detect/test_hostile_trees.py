@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocmprobe.detect import detect
-from rocmprobe.judge.machine import machine_findings
-from rocmprobe.model import Machine
+from rocmprobe.judge.findings.machine import machine_findings
+from rocmprobe.model.results import Machine
 
 NODE = "sys/class/kfd/kfd/topology/nodes/1"
 CARD = "sys/bus/pci/devices/0000:03:00.0"

@@ -14,7 +14,7 @@ from machine_trees import NODES, Build
 from rocmprobe.detect import detect, machine
 from rocmprobe.detect.stack import torch_build
 from rocmprobe.detect.tree import LIMIT, Tree
-from rocmprobe.model import Fact, from_json, to_json
+from rocmprobe.model.results import Fact, from_json, to_json
 
 DIST = "usr/lib/python3/dist-packages/torch"
 WHEEL = """from typing import Optional

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocmprobe import gpus
+from rocmprobe.knowledge import gpus
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 KFD = "sys/class/kfd/kfd"

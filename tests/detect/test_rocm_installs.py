@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from stack_trees import wheel
 
-from rocmprobe.detect.programs import children
 from rocmprobe.detect.stack import miopen
 from rocmprobe.detect.stack.libraries import Libraries, Library
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
+from rocmprobe.process import children
 
 DEBIAN = "usr/lib/x86_64-linux-gnu"
 

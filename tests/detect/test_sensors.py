@@ -10,7 +10,7 @@ import pytest
 from rocmprobe.detect import sensors
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact, Gpu
+from rocmprobe.model.results import Fact, Gpu
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"
 CARD = Gpu(vendor=Fact("amd"), address=Fact("0000:0b:00.0"))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rocmprobe.detect import detect
-from rocmprobe.detect.programs import children, tools
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
+from rocmprobe.process import children, tools
 
 OWN = Tree(Path("/"))
 LOADED = """ROCk module is loaded

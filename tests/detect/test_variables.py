@@ -7,7 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from rocmprobe import cli, variables
+from rocmprobe import cli
+from rocmprobe.knowledge import variables
 
 
 def test_every_variable_of_the_gpu_stack_is_read_and_no_other(build):

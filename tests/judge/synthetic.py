@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Optional, Union
 
-from rocmprobe.cases import Case
-from rocmprobe.checks import CHECKS
-from rocmprobe.model import DIRECTIONS, SCHEMA_VERSION, Fact, Gpu, Machine, Outcome, Results, Setting
-from rocmprobe.problems import parse_problem
-from rocmprobe.settings import settings_for
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.cases import Case
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.results import DIRECTIONS, SCHEMA_VERSION, Fact, Gpu, Machine, Outcome, Results, Setting
 
 FP32 = "conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias"
 FP16 = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"

@@ -7,8 +7,8 @@ import dataclasses
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.judge.judged import judged
-from rocmprobe.model import Fact, from_json, to_json
-from rocmprobe.model import Recommendation as Told
+from rocmprobe.model.results import Fact, from_json, to_json
+from rocmprobe.model.results import Recommendation as Told
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import FP16, FP32, STATUS, run
 
-from rocmprobe.baseline import Baseline, states
-from rocmprobe.changes import KINDS
-from rocmprobe.expectations import observed
-from rocmprobe.judge.changes import changes, regressions, worse
-from rocmprobe.judge.diagnose import diagnose
+from rocmprobe.judge.comparison.changes import changes, regressions, worse
+from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.judged import judged
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.model import STATES, Fact, Results
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.knowledge.expectations import observed
+from rocmprobe.model.baseline import Baseline, states
+from rocmprobe.model.changes import KINDS
+from rocmprobe.model.results import STATES, Fact, Results
 
 BROKEN = {"default/convolution/*": STATUS, "as-found/convolution/*": STATUS}
 #: A machine of which the table knows that convolution may crash on it.

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import STATUS, card, run
 
-from rocmprobe.judge.compare import as_data, compare, verdict, worse
-from rocmprobe.judge.environment_changes import ABSENT
-from rocmprobe.model import BadInput, Fact, Outcome, Results, Setting, Trial
+from rocmprobe.judge.comparison.compare import as_data, compare, verdict, worse
+from rocmprobe.judge.comparison.environment_changes import ABSENT
+from rocmprobe.model.results import BadInput, Fact, Outcome, Results, Setting, Trial
 
 CPU = run(backend="onednn")
 SETTINGS = ("default", "gemm-only", "vendor-off", "bypass")

@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from synthetic import blocked_by_convolution, natively, run
 
-from rocmprobe.judge.comparison import SAME_TIME, Seconds, drift, ratio, seconds
-from rocmprobe.judge.recommend import recommend
+from rocmprobe.judge.noise import SAME_TIME, Seconds, drift, ratio, seconds
+from rocmprobe.judge.recommendation.recommend import recommend
 
 OPPOSITE = {"shorter": "longer", "longer": "shorter", "same": "same", "too noisy": "too noisy"}
 GEMM = {"gemm": 1.0, "gemm_flops": 1e9, "copy": 1.0, "copy_bytes": 1e9}

@@ -8,7 +8,7 @@ import re
 import pytest
 from synthetic import STATUS, natively, run
 
-from rocmprobe.judge.recommend import recommend
+from rocmprobe.judge.recommendation.recommend import recommend
 
 
 def options(results, **more):

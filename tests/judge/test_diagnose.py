@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 from synthetic import FP16, FP32, KINDS, STATUS, blocked_by_convolution, card, natively, run
 
-from rocmprobe.causes import causes, layers
 from rocmprobe.judge.blame import blamed, signature
-from rocmprobe.judge.diagnose import act_on, diagnose
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.model import Fact, Gpu, Machine, Trial
+from rocmprobe.judge.findings.diagnose import act_on, diagnose
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.knowledge.causes import causes, layers
+from rocmprobe.model.results import Fact, Gpu, Machine, Trial
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 LIBRARIES = ("miopen", "cudnn", "onednn")

@@ -6,10 +6,10 @@ import dataclasses
 
 from synthetic import FP32, STATUS, card, everywhere, natively, run
 
-from rocmprobe.judge.diagnose import diagnose
 from rocmprobe.judge.evidence import driver_of
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.model import Fact, Trial
+from rocmprobe.judge.findings.diagnose import diagnose
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.model.results import Fact, Trial
 
 ASKED = ("copy", "elementwise", "gemm", "convolution", "batch-norm")
 

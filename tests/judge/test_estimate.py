@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import run
 
-from rocmprobe.judge.estimate import TimedStep, estimate, training_time
 from rocmprobe.judge.judged import judged
-from rocmprobe.model import Estimate, Outcome, Results
-from rocmprobe.workload import Workload
+from rocmprobe.judge.recommendation.estimate import TimedStep, estimate, training_time
+from rocmprobe.model.results import Estimate, Outcome, Results
+from rocmprobe.model.workload import Workload
 
 TIMED = {"timings": {"step": 0.02, "step_p10": 0.01, "step_p90": 0.04},
          "numerics": {"batch": 4, "input": "3x32x32"}}  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from synthetic import STATUS, run
 
-from rocmprobe.baseline import Baseline, states
 from rocmprobe.cli.base import FINDINGS, OK, WEDGED
 from rocmprobe.cli.run import _exit_code
 from rocmprobe.judge.judged import judged
-from rocmprobe.model import Results
+from rocmprobe.model.baseline import Baseline, states
+from rocmprobe.model.results import Results
 
 #: The card that works owes it to an override, which is a finding: a processor has none.
 WORKS, BROKEN = judged(run(backend="onednn")), run({"default/convolution/*": STATUS})

@@ -8,8 +8,8 @@ import pytest
 from synthetic import FP16, FP32, run
 
 from rocmprobe.judge.judged import judged
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.model import Results
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.model.results import Results
 
 
 def with_outcome(check: str, state: str, problem: str = FP32, dtype: str = "float32") -> Results:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rocmprobe.judge.explain import explain
-from rocmprobe.judge.log_facts import Facts, facts_in, together
-from rocmprobe.log import of_text
+from rocmprobe.explain.explain import explain
+from rocmprobe.explain.log_facts import Facts, facts_in, together
+from rocmprobe.text.log import of_text
 
 NOTHING = Facts()
 OVERRIDDEN = Facts(

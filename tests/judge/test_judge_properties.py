@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import STATUS, blocked_by_convolution, card, everywhere, natively, run
 
-from rocmprobe.causes import causes, layers
 from rocmprobe.judge.evidence import standing
 from rocmprobe.judge.judged import judged
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.model import SEVERITIES, STATES, VERDICTS, from_json, to_json
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.knowledge.causes import causes, layers
+from rocmprobe.model.results import SEVERITIES, STATES, VERDICTS, from_json, to_json
 
 BASES = {
     "healthy": run(),

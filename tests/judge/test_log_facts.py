@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sample_logs import COLLECT_ENV, ROCMINFO
 
-from rocmprobe.judge.cards import gfx_of_card
-from rocmprobe.judge.log_facts import Facts, facts_in, facts_of, known, together
-from rocmprobe.log import of_text
-from rocmprobe.model import BadInput
+from rocmprobe.explain.cards import gfx_of_card
+from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, known, together
+from rocmprobe.model.results import BadInput
+from rocmprobe.text.log import of_text
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from rocmprobe.judge.machine import machine_findings
-from rocmprobe.model import Fact, Gpu, Machine
+from rocmprobe.judge.findings.machine import machine_findings
+from rocmprobe.model.results import Fact, Gpu, Machine
 
 CARD = Gpu(
     native_isa=Fact("gfx1010", "KFD"), effective_isa=Fact("gfx1010", "KFD"), vendor=Fact("amd", "PCI"),

@@ -11,7 +11,7 @@ import sample
 from synthetic import STATUS, blocked_by_convolution, everywhere, natively, run
 
 from rocmprobe.judge.judged import judged
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 FEW = {"wanted": "no-winograd,gemm-only,vendor-off,bypass,bypass+vendor-off,cpu"}

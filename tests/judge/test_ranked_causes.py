@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.causes import SITUATIONS, causes, layers
-from rocmprobe.judge.explain import Explanation, explain
-from rocmprobe.judge.log_facts import Facts, facts_in, together
-from rocmprobe.judge.signatures import KINDS, calibration, excluded, rules, signatures
-from rocmprobe.judge.situations import KNOWN_WORDS
-from rocmprobe.log import of_text
+from rocmprobe.explain.explain import Explanation, explain
+from rocmprobe.explain.log_facts import Facts, facts_in, together
+from rocmprobe.explain.signatures import KINDS, calibration, excluded, rules, signatures
+from rocmprobe.explain.situations import KNOWN_WORDS
+from rocmprobe.knowledge.causes import SITUATIONS, causes, layers
+from rocmprobe.text.log import of_text
 
 try:
     from re import _parser as sre_parse

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, run
 
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.model import Outcome
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.model.results import Outcome
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 UNSTABLE = {"state": "pass", "numerics": {"repeatable": False}}

@@ -10,12 +10,12 @@ import synthetic
 from rich.console import Console
 from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
 
+from rocmprobe.cli.verify import verified
 from rocmprobe.judge.judged import judged
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.layers import by_layer as by_layer_of
-from rocmprobe.model import DIRECTIONS, VERDICTS, Attempt, Fact, Machine
-from rocmprobe.settings import settings_for
-from rocmprobe.verify import verified
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.knowledge.layers import by_layer as by_layer_of
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.results import DIRECTIONS, VERDICTS, Attempt, Fact, Machine
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 ONLY_CPU = {**everywhere("error"), **everywhere("blocked", "training-step/*")}

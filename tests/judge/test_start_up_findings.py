@@ -9,9 +9,9 @@ import pytest
 import synthetic
 from synthetic import TIMED
 
-from rocmprobe.judge.diagnose import diagnose
-from rocmprobe.judge.start_up import start_ups
-from rocmprobe.model import Outcome, Results
+from rocmprobe.judge.findings.diagnose import diagnose
+from rocmprobe.judge.findings.start_up import start_ups
+from rocmprobe.model.results import Outcome, Results
 
 
 def first_calls(

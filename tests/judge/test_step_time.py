@@ -11,11 +11,11 @@ import synthetic
 
 from rocmprobe.judge import evidence
 from rocmprobe.judge.judged import judged
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.judge.step_time import step_times
-from rocmprobe.model import Outcome, Results, Setting, StepTime, to_json
-from rocmprobe.report.shapes_table import program, sentence
-from rocmprobe.shapes import Recorded, Shapes, Steps
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.judge.recommendation.step_time import step_times
+from rocmprobe.model.results import Outcome, Results, Setting, StepTime, to_json
+from rocmprobe.model.shapes import Recorded, Shapes, Steps
+from rocmprobe.report.page.shapes_table import program, sentence
 
 FIRST = synthetic.TIMED
 SECOND = "conv2d-fp32-n4-c128-i28x28-k128-f1x1"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from synthetic import FP32, run
 
-from rocmprobe.judge.diagnose import diagnose
-from rocmprobe.judge.recommend import recommend
-from rocmprobe.judge.sweep import solver_class, summary
-from rocmprobe.model import Finding, Outcome, Results, Setting
+from rocmprobe.judge.findings.diagnose import diagnose
+from rocmprobe.judge.findings.sweep import solver_class, summary
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 SOURCE = "MIOpen Error: /MIOpen/src/hipoc/hipoc_program.cpp:304: Code object build failed. Source: a.cpp"
 DEFAULT_WRONG = {"default/convolution/*": "wrong"}

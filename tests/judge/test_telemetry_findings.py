@@ -10,10 +10,10 @@ import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe import telemetry
-from rocmprobe.judge.telemetry import FINDINGS, alarms, telemetry_findings
-from rocmprobe.model import from_json, to_json
-from rocmprobe.telemetry import DeviceTelemetry, Limit, summary
+from rocmprobe.judge.findings.telemetry import FINDINGS, alarms, telemetry_findings
+from rocmprobe.model import telemetry
+from rocmprobe.model.results import from_json, to_json
+from rocmprobe.model.telemetry import DeviceTelemetry, Limit, summary
 
 RUN = synthetic.run()
 LIMITS = {

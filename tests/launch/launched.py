@@ -12,7 +12,7 @@ from typing import Any
 import sample
 from runs import rocmprobe
 
-from rocmprobe.model import Configuration, Results, Setting, write_results
+from rocmprobe.model.results import Configuration, Results, Setting, write_results
 
 #: A convolution and its gradients, with what a program can see of the conditions it runs under.
 CONVOLVES = """

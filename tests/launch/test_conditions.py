@@ -12,7 +12,7 @@ import sample
 from launched import CONVOLVES, executed, profile, program, recommending, told
 
 from rocmprobe.launch.conditions import conditions
-from rocmprobe.model import BadInput, Configuration, Results, Setting
+from rocmprobe.model.results import BadInput, Configuration, Results, Setting
 
 BYPASS = Setting("bypass", "", "bypass", bypass=True)
 VENDOR_OFF = Setting("vendor-off", "", "vendor-off", vendor_library=False)

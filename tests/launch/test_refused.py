@@ -10,7 +10,7 @@ import pytest
 from launched import executed, program
 
 from rocmprobe.launch.command import checked, environment
-from rocmprobe.model import BadInput
+from rocmprobe.model.results import BadInput
 
 LONG = "#!/bin/sh\n'''exec' /a/long/way/to/python -I \"$0\" \"$@\"\n' '''\nprint(1)\n"
 SCRIPTS = {

@@ -15,8 +15,8 @@ import pytest
 from launched import program, told
 from runs import environment, rocmprobe, wait_until
 
-from rocmprobe.problems import parse_problem
-from rocmprobe.shapes import counts_of, read_problems
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.shapes import counts_of, read_problems
 
 CONVOLVES = """
 import multiprocessing, os, sys, torch

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rocmprobe.launch.inside import steps as module  # noqa: E402
-from rocmprobe.launch.inside.steps import Steps, after_each_step  # noqa: E402
+from rocmprobe.inject import steps as module  # noqa: E402
+from rocmprobe.inject.steps import Steps, after_each_step  # noqa: E402
 
 FWD, DATA, WEIGHTS = range(3)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmprobe.model import Results, read_results, to_json
-from rocmprobe.report import html
+from rocmprobe.model.results import Results, read_results, to_json
+from rocmprobe.report.page import html
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from rocmprobe.cli import main
-from rocmprobe.model import read_results, to_json
-from rocmprobe.redact import census, redacted_text
+from rocmprobe.model.results import read_results, to_json
+from rocmprobe.text.redact import census, redacted_text
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "reports" / "examples"

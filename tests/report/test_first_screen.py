@@ -9,11 +9,11 @@ import sample
 from rendering import render
 from runs import SMALL, machine_file, run
 
-from rocmprobe.console import Console
-from rocmprobe.model import Results
+from rocmprobe.model.results import Results
 from rocmprobe.report.identity import TRIED_ON
-from rocmprobe.report.markdown import markdown
-from rocmprobe.report.terminal import render_run
+from rocmprobe.report.terminal.ending import render_run
+from rocmprobe.report.terminal.markdown import markdown
+from rocmprobe.text.console import Console
 
 NOTE = "an emulated gfx1010, so no time means anything"
 

@@ -11,10 +11,10 @@ import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocmprobe.changes import Change, Changes
-from rocmprobe.github_job import annotate, no_commands
-from rocmprobe.model import Finding
-from rocmprobe.report.github import MOST, summary, workflow_commands
+from rocmprobe.cli.github_job import annotate, no_commands
+from rocmprobe.model.changes import Change, Changes
+from rocmprobe.model.results import Finding
+from rocmprobe.report.terminal.github import MOST, summary, workflow_commands
 
 ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 

@@ -18,8 +18,8 @@ from runs import PROBLEM, machine_file, run
 
 from rocmprobe.cli import main
 from rocmprobe.launch import command
-from rocmprobe.model import read_results
-from rocmprobe.plain_text import is_plain
+from rocmprobe.model.results import read_results
+from rocmprobe.text.plain_text import is_plain
 
 HOSTILE = (
     "<script>alert(1)</script></script></style></textarea>--><img src=x onerror=alert(2)>'\"`{{7*7}}${7*7} "

@@ -8,9 +8,9 @@ import pytest
 import sample
 from markdown_reading import fences, headings, sections
 
-from rocmprobe.model import Fact, Machine, Results
-from rocmprobe.report.failure import TRACKERS, gravest
-from rocmprobe.report.issue import issue_block
+from rocmprobe.model.results import Fact, Machine, Results
+from rocmprobe.report.issue.failure import TRACKERS, gravest
+from rocmprobe.report.issue.issue import issue_block
 
 ROCM_FIELDS = [
     "Problem Description", "Operating System", "CPU", "GPU", "ROCm Version", "ROCm Component",

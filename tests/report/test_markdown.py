@@ -10,12 +10,13 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from markdown_reading import faults, fences, headings, lists
 
-from rocmprobe.model import Results, from_json
-from rocmprobe.report import inert, markdown
-from rocmprobe.report.failure import TRACKERS
-from rocmprobe.report.github import summary
-from rocmprobe.report.issue import LIMIT, issue_block
-from rocmprobe.report.markdown import markdown as report
+from rocmprobe.model.results import Results, from_json
+from rocmprobe.report import inert
+from rocmprobe.report.issue.failure import TRACKERS
+from rocmprobe.report.issue.issue import LIMIT, issue_block
+from rocmprobe.report.terminal import markdown
+from rocmprobe.report.terminal.github import summary
+from rocmprobe.report.terminal.markdown import markdown as report
 
 #: Beside what attacks a page, what Markdown and GitHub act upon.
 HOSTILE = (

@@ -10,8 +10,8 @@ import pytest
 import sample
 from rendering import render
 
-from rocmprobe.model import Results
-from rocmprobe.report.memory import memory
+from rocmprobe.model.results import Results
+from rocmprobe.report.page.memory import memory
 
 PROBLEM = sample.PROBLEMS[0]
 MIB = 1 << 20

@@ -12,14 +12,14 @@ import sample
 from rendering import pytest_html_data, render, unpacked
 from rich.console import Console
 
-from rocmprobe.model import (
+from rocmprobe.model.results import (
     Estimate,
     StepTime,
     TrainingTime,
     read_results,
 )  # fmt: skip
-from rocmprobe.report import html
-from rocmprobe.report.terminal import render_run
+from rocmprobe.report.page import html
+from rocmprobe.report.terminal.ending import render_run
 
 STARTS = (
     "steady", "cold_starts", "warm_starts",

@@ -10,9 +10,9 @@ import pytest
 import sample
 from rich.console import Console
 
-from rocmprobe.model import Estimate, Outcome, Results, TrainingTime
-from rocmprobe.report import html, models
-from rocmprobe.report.terminal import render_run
+from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
+from rocmprobe.report.page import html, models
+from rocmprobe.report.terminal.ending import render_run
 
 STEP = (0.02, 0.01, 0.04)
 

@@ -17,8 +17,8 @@ import sample
 from markupsafe import Markup
 from rendering import Rendered, pytest_html_data, render, unpacked
 
-from rocmprobe.causes import cause
-from rocmprobe.model import (
+from rocmprobe.knowledge.causes import cause
+from rocmprobe.model.results import (
     Fact,
     Machine,
     Outcome,
@@ -27,10 +27,11 @@ from rocmprobe.model import (
     read_results,
     write_results,
 )  # fmt: skip
-from rocmprobe.report import html, junit, view
-from rocmprobe.report.markdown import markdown
+from rocmprobe.report import junit
+from rocmprobe.report.page import html, view
 from rocmprobe.report.reported import reported
 from rocmprobe.report.states import LOOKS
+from rocmprobe.report.terminal.markdown import markdown
 
 
 class Outline(HTMLParser):
@@ -254,7 +255,7 @@ def test_the_end_of_a_run_and_its_results_give_the_same_page(tmp_path: Path) -> 
 
 def test_report_needs_no_torch() -> None:
     program = (
-        "import sys, rocmprobe.report.html, rocmprobe.report.terminal\n"
+        "import sys, rocmprobe.report.page.html, rocmprobe.report.terminal.ending\n"
         "assert not {'torch', 'numpy'} & set(sys.modules)"
     )
     root = Path(html.__file__).parents[2]

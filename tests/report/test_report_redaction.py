@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from rendering import render
 from rich.console import Console
 
-from rocmprobe import redact
-from rocmprobe.judge.machine import machine_findings
-from rocmprobe.model import Fact, Machine, Results, from_json, to_json
-from rocmprobe.report.failure import TRACKERS
-from rocmprobe.report.github import summary, workflow_commands
-from rocmprobe.report.glance import render_machine
-from rocmprobe.report.issue import issue_block
-from rocmprobe.report.markdown import markdown
-from rocmprobe.report.terminal import render_run
+from rocmprobe.judge.findings.machine import machine_findings
+from rocmprobe.model.results import Fact, Machine, Results, from_json, to_json
+from rocmprobe.report.issue.failure import TRACKERS
+from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.terminal.ending import render_run
+from rocmprobe.report.terminal.github import summary, workflow_commands
+from rocmprobe.report.terminal.glance import render_machine
+from rocmprobe.report.terminal.markdown import markdown
+from rocmprobe.text import redact
 
 hexadecimal = st.text("0123456789abcdef", min_size=12, max_size=12)
 #: An identifier, and how a program would write it.

@@ -11,10 +11,11 @@ import sample
 from rendering import Rendered
 from rich.console import Console
 
-from rocmprobe.judge.machine import machine_findings
-from rocmprobe.model import Machine, Results, from_json, read_results
-from rocmprobe.report import glance, terminal
-from rocmprobe.report.markdown import markdown
+from rocmprobe.judge.findings.machine import machine_findings
+from rocmprobe.model.results import Machine, Results, from_json, read_results
+from rocmprobe.report.terminal import ending as terminal
+from rocmprobe.report.terminal import glance
+from rocmprobe.report.terminal.markdown import markdown
 
 
 def run_text(results: Results, width: int = 200) -> str:

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from runs import Run, environment, machine_file, run
 from test_problems import any_problem
 
-from rocmprobe.model import DIRECTIONS, Attempt, BadInput, Fact, Machine, Outcome, Results, Setting
-from rocmprobe.problems import Problem, parse_problem
-from rocmprobe.report.miopen_driver import batch_norm_line, convolution_line
-from rocmprobe.report.repro import MAX_LINES, MAX_WIDTH, find_outcome, reproduction, script
-from rocmprobe.settings import all_settings
+from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS, Attempt, BadInput, Fact, Machine, Outcome, Results, Setting
+from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
+from rocmprobe.report.repro.script import MAX_LINES, MAX_WIDTH, find_outcome, reproduction, script
 
 SETTINGS = {setting.name: setting for setting, _, _ in all_settings()}
 NATIVE = sorted(name for name, setting in SETTINGS.items() if not setting.bypass)
@@ -55,7 +55,7 @@ def run(path):
     return out.getvalue(), end
 with contextlib.ExitStack() as stack:
     if machine:
-        from rocmprobe.machines import load_machine
+        from rocmprobe.simulate.machines import load_machine
         from rocmprobe.worker.breaking import Breaking
         from rocmprobe.worker.simulated import faults
         breaking = Breaking(load_machine(machine), setting, 2)

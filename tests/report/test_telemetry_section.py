@@ -11,13 +11,13 @@ import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocmprobe.judge.telemetry import telemetry_findings
-from rocmprobe.machines import load_machine
-from rocmprobe.model import Results, from_json
-from rocmprobe.report import html
-from rocmprobe.report.lines import Line, lines
-from rocmprobe.report.telemetry import telemetry
-from rocmprobe.telemetry import DeviceTelemetry, Series, summary
+from rocmprobe.judge.findings.telemetry import telemetry_findings
+from rocmprobe.model.results import Results, from_json
+from rocmprobe.model.telemetry import DeviceTelemetry, Series, summary
+from rocmprobe.report.page import html
+from rocmprobe.report.page.lines import Line, lines
+from rocmprobe.report.page.telemetry import telemetry
+from rocmprobe.simulate.machines import load_machine
 
 FRAME = "<html><head><title>x</title></head><body></body></html>"
 HOT = load_machine("hot-weak-fan").telemetry

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import sample
 
-from rocmprobe.model import Setting
-from rocmprobe.report.throughput import throughput
+from rocmprobe.model.results import Setting
+from rocmprobe.report.page.throughput import throughput
 
 SETTINGS = (
     sample.DEFAULT,

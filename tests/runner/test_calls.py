@@ -9,15 +9,15 @@ import pytest
 from stand_in_libraries import build
 
 from rocmprobe.backends.capi import places
-from rocmprobe.cases import Case
-from rocmprobe.model import NothingToTest
-from rocmprobe.runner import libraries
-from rocmprobe.runner.budgets import Budgets
-from rocmprobe.runner.calls import Calls
-from rocmprobe.runner.journal import Journal
-from rocmprobe.runner.targets import Target
-from rocmprobe.runner.trial import Trials
-from rocmprobe.settings import settings_for
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.cases import Case
+from rocmprobe.model.results import NothingToTest
+from rocmprobe.run import libraries
+from rocmprobe.run.budgets import Budgets
+from rocmprobe.run.calls import Calls
+from rocmprobe.run.journal import Journal
+from rocmprobe.run.targets import Target
+from rocmprobe.run.trial import Trials
 
 
 def told(*events):

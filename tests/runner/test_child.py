@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from runs import wait_until
 
-from rocmprobe.model import to_json
-from rocmprobe.runner.child import Child
-from rocmprobe.settings import settings_for
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.results import to_json
+from rocmprobe.run.child import Child
 
 Start = Callable[[str], Child]
 
@@ -152,7 +152,7 @@ def test_a_fork_server_that_died_is_replaced(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, sys\nfrom multiprocessing import forkserver\nfrom pathlib import Path\n"
-        "from rocmprobe.runner.child import Child\n"
+        "from rocmprobe.run.child import Child\n"
         "os.environ['MIOPEN_JUNK'] = '1'\n"
         "for _ in range(2):\n"
         "    child = Child({}, Path(sys.argv[1]), spawn=False)\n"

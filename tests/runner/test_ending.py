@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from runs import CHECKOUT
 
-from rocmprobe.model import CAUSES, CRASH_CAUSES
-from rocmprobe.runner import ending
+from rocmprobe.model.results import CAUSES, CRASH_CAUSES
+from rocmprobe.run import ending
 
 
 @pytest.mark.parametrize(

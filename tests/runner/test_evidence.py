@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocmprobe.backends.miopen import Miopen
-from rocmprobe.runner.evidence import evidence_of
+from rocmprobe.run.evidence import evidence_of
 
 #: What MIOpen prints in one try of a kernel that the compiler refuses, with the names of that try.
 TRY = """\

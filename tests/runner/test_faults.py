@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runs import Run, machine_file, run
 
-from rocmprobe.model import Outcome
+from rocmprobe.model.results import Outcome
 
 FLAKY = tuple(f"conv1d-fp32-n1-c{channels}-i9-k4-f3" for channels in range(1, 21))
 CHOSEN = (

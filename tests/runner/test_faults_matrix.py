@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pytest
 from runs import Background, wait_until
 
-from rocmprobe.fault_machines import ALL, FINE, KINDS, PHASES, problem, single
-from rocmprobe.machines import load_machine
-from rocmprobe.model import CAUSES, Outcome, Trial, read_results
-from rocmprobe.report.tables import TABLES
+from rocmprobe.model.results import CAUSES, Outcome, Trial, read_results
+from rocmprobe.report.terminal.tables import TABLES
+from rocmprobe.simulate.fault_machines import ALL, FINE, KINDS, PHASES, problem, single
+from rocmprobe.simulate.machines import load_machine
 
 #: Each row is a run of its own, at the same time as the others: mostly they wait for hangs.
 TOGETHER = (("import", "teardown"), ("prepare",), ("first-call",), ("steady",))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from runs import environment, wait_until
 
-from rocmprobe.runner.guardian import Guardian
+from rocmprobe.process.guardian import Guardian
 
 #: Stands in for torch: starts what a library that compiles would, and stays.
 TORCH = """
@@ -24,12 +24,12 @@ time.sleep(600)
 CONTROLLER = """
 import sys
 from pathlib import Path
-from rocmprobe.cases import Case
-from rocmprobe.runner.budgets import BUDGETS
-from rocmprobe.runner.journal import Journal
-from rocmprobe.runner.targets import Target
-from rocmprobe.runner.trial import Trials
-from rocmprobe.settings import settings_for
+from rocmprobe.model.cases import Case
+from rocmprobe.run.budgets import BUDGETS
+from rocmprobe.run.journal import Journal
+from rocmprobe.run.targets import Target
+from rocmprobe.run.trial import Trials
+from rocmprobe.knowledge.settings import settings_for
 
 settings = {setting.name: setting for setting in settings_for("miopen", "all")}
 journal = Journal(Path(sys.argv[1]), redact=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from runs import rocmprobe
 
-from rocmprobe.runner import leftovers
+from rocmprobe.process import leftovers
 
 MAKE = "from rocmprobe.runner import leftovers; print(leftovers.own_folder())"
 
@@ -84,7 +84,7 @@ def test_the_fork_server_works_however_deep_the_temporary_folder_is(folders: Pat
     deep = folders / ("x" * 100)
     deep.mkdir()
     program = (
-        "import sys\nfrom pathlib import Path\nfrom rocmprobe.runner.child import Child\n"
+        "import sys\nfrom pathlib import Path\nfrom rocmprobe.run.child import Child\n"
         "child = Child({}, Path(sys.argv[1]), spawn=False)\nprint(child.start_method)\nchild.kill()"
     )
     done = subprocess.run(

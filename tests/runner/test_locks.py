@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from runs import wait_until
 
-from rocmprobe.model import Fact, Gpu
-from rocmprobe.runner.locks import DeviceLock, holders
-from rocmprobe.runner.targets import Target
-from rocmprobe.runner.turns import lock_name
-from rocmprobe.settings import settings_for
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.results import Fact, Gpu
+from rocmprobe.run.locks import DeviceLock, holders
+from rocmprobe.run.targets import Target
+from rocmprobe.run.turns import lock_name
 
 #: Says that it asks, holds the lock until it is told to go on, and says that it has it.
 HOLDER = """
 import sys, time
 from pathlib import Path
-from rocmprobe.runner.locks import DeviceLock
+from rocmprobe.run.locks import DeviceLock
 folder, name, exclusive = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "exclusive"
 lock = DeviceLock("cuda:0", Path("/runs") / name, (folder / f"{name}.waits").touch)
 (folder / f"{name}.asks").touch()

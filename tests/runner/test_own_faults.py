@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runs import PROBLEM, Background, kinds
 
-from rocmprobe.model import read_results
+from rocmprobe.model.results import read_results
 
 
 def test_a_folder_taken_away_in_mid_run_is_a_probe_error_of_each_question_that_needs_it(

@@ -12,10 +12,10 @@ import pytest
 
 from rocmprobe.detect import telemetry as sensing
 from rocmprobe.detect.tree import Tree
-from rocmprobe.machines import load_machine
-from rocmprobe.model import BadInput
-from rocmprobe.runner.sampling import NAME, Sampler, sampled
-from rocmprobe.telemetry import POINTS, summary
+from rocmprobe.model.results import BadInput
+from rocmprobe.model.telemetry import POINTS, summary
+from rocmprobe.run.sampling import NAME, Sampler, sampled
+from rocmprobe.simulate.machines import load_machine
 
 DEVICES = (sensing.Device("0000:0b:00.0", "A", folder="/a"), sensing.Device("0000:0c:00.0", "B", folder="/b"))
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from runs import PROBLEM, Background, Run, journal, machine_file, resume, rocmprobe, run
 
-from rocmprobe.judge.sweep import of_sweep, solver_class
-from rocmprobe.model import Outcome
-from rocmprobe.solvers import solver_of
+from rocmprobe.judge.findings.sweep import of_sweep, solver_class
+from rocmprobe.knowledge.solvers import solver_of
+from rocmprobe.model.results import Outcome
 
 pytest.importorskip("torch")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 
-from rocmprobe.cases import Case
-from rocmprobe.judge.start_up import start_ups
-from rocmprobe.model import Attempt, Outcome
-from rocmprobe.runner import starts
+from rocmprobe.judge.findings.start_up import start_ups
+from rocmprobe.model.cases import Case
+from rocmprobe.model.results import Attempt, Outcome
+from rocmprobe.run import starts
 
 pytest.importorskip("torch")
 

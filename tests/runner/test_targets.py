@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from stand_in_libraries import build
 
-from rocmprobe.model import BadInput, Fact, Gpu, Machine, NothingToTest
-from rocmprobe.runner.targets import targets_of
+from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, NothingToTest
+from rocmprobe.run.targets import targets_of
 
 CARD = Gpu(
     native_isa=Fact("gfx1010", "kernel driver"),
@@ -78,7 +78,7 @@ def test_facts_of_the_kernel_are_kept_and_hip_fills_in_where_there_are_none(stan
 
 def test_auto_without_libraries_is_torch_alone_and_says_why(monkeypatch):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    monkeypatch.setattr("rocmprobe.runner.libraries.places", lambda environ: [])
+    monkeypatch.setattr("rocmprobe.run.libraries.places", lambda environ: [])
     [target], known = targets_of("auto", "auto", "", machine("rocm", CARD))
     assert target.drivers == ("torch",)
     assert known.value("capi.place") is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runs import PROBLEM, Run, machine_file, run, spans
 
-from rocmprobe.runner.run import workers
+from rocmprobe.run.run import workers
 
 GPU = """
 [[gpus]]

@@ -15,8 +15,8 @@ from runs import PROBLEM, SMALL, Background, journal, machine_file, run
 
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import read_results
-from rocmprobe.runner.turns import SIMULATED
+from rocmprobe.model.results import read_results
+from rocmprobe.run.turns import SIMULATED
 
 THROUGHPUT = ("--only", "throughput", "--settings", "vendor-off", "--problem", PROBLEM)
 #: Has a device for itself until it is told to end.
@@ -25,7 +25,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from rocmprobe.runner.locks import DeviceLock
+from rocmprobe.run.locks import DeviceLock
 lock = DeviceLock(sys.argv[1], Path("/runs/another"))
 lock.take(alone=True)
 print(flush=True)

@@ -10,8 +10,8 @@ import torch
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import shim
-from rocmprobe.problems import parse_problem
-from rocmprobe.settings import Versions, settings_for
+from rocmprobe.knowledge.settings import Versions, settings_for
+from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.ask import Ask
 from rocmprobe.worker.setting import holding
 

@@ -9,8 +9,8 @@ import pytest
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import shim
-from rocmprobe.numerics import PARTS, SUMS, TRANSFORMS
-from rocmprobe.problems import parse_problem
+from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
+from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.convolution import convolution
 from rocmprobe.worker.wide import in_place

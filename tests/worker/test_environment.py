@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from runs import SMALL, Run, run
 
-from rocmprobe.cases import Case
-from rocmprobe.model import Setting, to_json
-from rocmprobe.runner import starts
-from rocmprobe.runner.child import Child
-from rocmprobe.runner.environment import environment, must_spawn
-from rocmprobe.settings import settings_for
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.cases import Case
+from rocmprobe.model.results import Setting, to_json
+from rocmprobe.run import starts
+from rocmprobe.run.child import Child
+from rocmprobe.run.environment import environment, must_spawn
 
 JUNK = {
     "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_NO_SCRATCH_RECLAIM": "0",

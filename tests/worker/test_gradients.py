@@ -8,7 +8,7 @@ import pytest
 from asking import ask, planted
 
 from rocmprobe.bypass import shim
-from rocmprobe.problems import KINDS, problems
+from rocmprobe.model.problems import KINDS, problems
 from rocmprobe.worker.ask import Answer, NotApplicable
 from rocmprobe.worker.checks import ANSWERED_BY
 from rocmprobe.worker.checks.gradient_flow import WAYS

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 
-from rocmprobe.checks import CHECKS
-from rocmprobe.model import Outcome
-from rocmprobe.numerics import LAYER_LIMITS
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.numerics import LAYER_LIMITS
+from rocmprobe.model.results import Outcome
 from rocmprobe.worker.checks.gradient_flow import GRADIENT_LIMITS
 from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
 

@@ -14,7 +14,7 @@ import torch
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import shim
-from rocmprobe.checks import MODELS
+from rocmprobe.model.checks import MODELS
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks import ANSWERED_BY, models
 from rocmprobe.worker.models import training

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rocmprobe.backends import BACKENDS  # noqa: E402
-from rocmprobe.model import DIRECTIONS  # noqa: E402
-from rocmprobe.problems import parse_problem  # noqa: E402
+from rocmprobe.model.problems import parse_problem  # noqa: E402
+from rocmprobe.model.results import DIRECTIONS  # noqa: E402
 from rocmprobe.worker.ask import Ask  # noqa: E402
 from rocmprobe.worker.checks import timing, yardsticks  # noqa: E402
 from rocmprobe.worker.checks.naive import run_naive  # noqa: E402

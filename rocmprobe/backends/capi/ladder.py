@@ -14,7 +14,6 @@ from functools import partial
 from math import prod
 from typing import Any, Optional
 
-from rocmprobe.backends import miopen_log
 from rocmprobe.backends.capi import reference
 from rocmprobe.backends.capi.batch_norm import EPSILON, BatchNorm, batch_norm
 from rocmprobe.backends.capi.calls import CallFailed, LoadFailed, NotAvailable, Observer, load
@@ -23,8 +22,9 @@ from rocmprobe.backends.capi.hip import Hip
 from rocmprobe.backends.capi.libraries import Place
 from rocmprobe.backends.capi.miopen import MiopenLibrary
 from rocmprobe.backends.capi.rocblas import Rocblas
-from rocmprobe.numerics import SUMS, TRANSFORMS, exact_fill, judge_float, miopen_rule
-from rocmprobe.problems import Problem
+from rocmprobe.knowledge import miopen_log
+from rocmprobe.model.numerics import SUMS, TRANSFORMS, exact_fill, judge_float, miopen_rule
+from rocmprobe.model.problems import Problem
 
 INTERFACES = ("find", "immediate", "find-2.0")
 #: Products that the plain-Python reference does in some seconds.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe.library_files import newest, pattern, search_path
+from rocmprobe.knowledge.library_files import newest, pattern, search_path
 
 LIBRARIES = ("libamdhip64", "librocblas", "libMIOpen")
 ORIGINS = ("environment", "rocm", "distribution", "torch")

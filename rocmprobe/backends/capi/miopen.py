@@ -24,7 +24,7 @@ from rocmprobe.backends.capi.calls import (
     SharedLibrary,
 )
 from rocmprobe.backends.capi.hip import Buffer
-from rocmprobe.backends.miopen_log import STATUSES
+from rocmprobe.knowledge.miopen_log import STATUSES
 
 DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
 _FIND = (

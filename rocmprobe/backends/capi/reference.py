@@ -15,8 +15,8 @@ from itertools import product
 from math import prod
 from operator import mul
 
-from rocmprobe.numerics import Errors, ExactFill
-from rocmprobe.problems import Problem
+from rocmprobe.model.numerics import Errors, ExactFill
+from rocmprobe.model.problems import Problem
 
 _ARRAY_CODES = {"float32": "f", "float64": "d"}
 

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
-from rocmprobe import gpus
 from rocmprobe.detect.gpus import amdgpu, kfd, libdrm, pci
 from rocmprobe.detect.gpus.override import effective_isa
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact, Gpu
+from rocmprobe.knowledge import gpus
+from rocmprobe.model.results import Fact, Gpu
 
 _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"

@@ -10,7 +10,7 @@ import re
 
 from rocmprobe.detect.gpus import pci
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 #: The row in use of a pp_dpm_* table, "1: 900Mhz *"; where several have a star, the last one counts.
 _CLOCK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9]{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)

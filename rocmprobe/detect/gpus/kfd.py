@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe import gpus
 from rocmprobe.detect.tree import ReadError, Tree, number
-from rocmprobe.model import Fact
+from rocmprobe.knowledge import gpus
+from rocmprobe.model.results import Fact
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 AMD = 0x1002

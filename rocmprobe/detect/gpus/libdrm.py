@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 #: The distribution's copy, that of AMD's driver packages, and that of ROCm since 7.14.
 TABLES = (

@@ -8,7 +8,7 @@ from typing import Optional
 
 from rocmprobe.detect.gpus import amdgpu, pci
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact, Gpu
+from rocmprobe.model.results import Fact, Gpu
 
 NVIDIA = 0x10DE
 PROC = "/proc/driver/nvidia/gpus"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Optional
 
-from rocmprobe import gpus
-from rocmprobe.gpus import OVERRIDE
-from rocmprobe.model import Fact
-from rocmprobe.variables import release
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.variables import release
+from rocmprobe.model.results import Fact
 
 
 def effective_isa(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.detect.tree import Tree, number
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 DEVICES = "/sys/bus/pci/devices"
 DRM = "/sys/class/drm"

@@ -11,7 +11,7 @@ import stat
 from typing import Any, Optional
 
 from rocmprobe.detect.tree import Tree, number
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 KFD = "/dev/kfd"
 DRI = "/dev/dri"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rocmprobe.detect.host.access import DXG
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 #: What leaves a file of its own. Kubernetes first: its containers have those of the engine below it, too.
 _MARKS = (

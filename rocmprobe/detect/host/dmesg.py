@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rocmprobe.detect.tree import ReadError, Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 KMSG = "/dev/kmsg"
 #: Files with the log as text, by how much they hold; /dmesg.txt is what people save beside a recorded tree.

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Optional
 
 from rocmprobe.detect.tree import Tree, number
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 _CGROUP = "/proc/self/cgroup"
 _ROOT = "/sys/fs/cgroup"

@@ -6,7 +6,7 @@ import re
 from typing import Optional
 
 from rocmprobe.detect.tree import ReadError, Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 DPKG = "/var/lib/dpkg/status"
 PACMAN = "/var/lib/pacman/local"

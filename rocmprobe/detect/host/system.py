@@ -7,7 +7,7 @@ import shlex
 from typing import Optional
 
 from rocmprobe.detect.tree import ReadError, Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 _OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 _CPUINFO = "/proc/cpuinfo"

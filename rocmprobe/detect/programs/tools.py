@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from rocmprobe.detect.programs import children, rocminfo, smi
+from rocmprobe.detect.programs import rocminfo, smi
 from rocmprobe.detect.programs.tool_failures import Failure, first_lines
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
+from rocmprobe.process import children
 
 #: Seconds that a tool may take; amd-smi takes over a second on a server with eight GPUs.
 SECONDS = 5.0

@@ -16,7 +16,7 @@ from rocmprobe.detect.stack import elf, loader
 from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import ReadError, Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 SECTION = ".hip_fatbin"
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -182,13 +182,3 @@ def tensile_targets(names: Iterable[str]) -> list[str]:
 def target_order(target: str) -> tuple[int, str]:
     """gfx90a before gfx1030: a longer name is a later chip."""
     return len(target.partition(":")[0]), target
-
-
-def serves(targets: Fact, isa: str) -> bool:
-    """Whether a fact like ``torch.targets`` has code for an ISA, by its own name or a family's.
-
-    A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in a wheel's name.
-    """
-    family = {f"{isa[:-2]}-{isa[-2]}-generic", f"{isa[:-2]}-generic", f"{isa[:-1]}x"}
-    bases = {target.partition(":")[0] for target in targets.value or ()}
-    return isa in bases or bool(family & bases)

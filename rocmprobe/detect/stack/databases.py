@@ -15,7 +15,7 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact, Gpu
+from rocmprobe.model.results import Fact, Gpu
 
 MOUNTS = "/proc/mounts"
 _NAME = r"(gfx(?:1[0-9][0-9a-f]{2}|[0-9]{2}[0-9a-f]))(_[0-9]+|[0-9a-f]+)?"

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Optional
 
-from rocmprobe.detect.programs import children
-from rocmprobe.model import Fact
-from rocmprobe.reading import json_line
+from rocmprobe.model.results import Fact
+from rocmprobe.process import children
+from rocmprobe.text.reading import json_line
 
 #: Importing torch from a cold disk and starting a device takes a minute on a slow machine.
 ASK_SECONDS = 120.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from rocmprobe.detect.stack import elf, loader
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import ReadError, Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 OPT = "/opt"
 #: Below a ROCm folder; before 5.2 each component had a folder of its own.

@@ -9,14 +9,14 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Optional
 
-from rocmprobe.builds import rocm_of
-from rocmprobe.detect.programs import children
 from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.rocm import ROCM, header_version
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
-from rocmprobe.tables import table
+from rocmprobe.knowledge.builds import rocm_of
+from rocmprobe.model.results import Fact
+from rocmprobe.process import children
+from rocmprobe.text.tables import table
 
 _TABLE = "data/rocm_releases.toml"
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+")

@@ -9,7 +9,7 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.stack.libraries import OPT, Libraries
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 ROCM = "/opt/rocm"
 #: Headers since ROCm 5.2, and before, when each component had a folder of its own.

@@ -12,7 +12,7 @@ from typing import Optional
 
 from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model import Fact
+from rocmprobe.model.results import Fact
 
 _NOT_LOOKED_UP = "not looked up: --root"
 #: Where a recorded tree may hold an installed torch, as patterns below the root.

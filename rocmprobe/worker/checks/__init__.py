@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import cast
 
-from rocmprobe.checks import CHECKS
+from rocmprobe.model.checks import CHECKS
 from rocmprobe.worker.ask import Answer, Ask
 
 

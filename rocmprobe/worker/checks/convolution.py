@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, Optional
 
-from rocmprobe.numerics import (
+from rocmprobe.model.numerics import (
     CANCELLING,
     ON_INTEGERS,
     PARTS,

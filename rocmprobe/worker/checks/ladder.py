@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmprobe.numerics import exact_fill, judge_float
+from rocmprobe.model.numerics import exact_fill, judge_float
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure
 from rocmprobe.worker.compare import errors, unequal
 from rocmprobe.worker.tensors import whole_numbers

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
 
-from rocmprobe.numerics import LAYER_LIMITS
+from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.compare import errors
 

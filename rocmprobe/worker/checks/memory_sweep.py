@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Optional, TypeVar
 
-from rocmprobe.model import DIRECTIONS
-from rocmprobe.numerics import LAYER_LIMITS
-from rocmprobe.problems import Problem
+from rocmprobe.model.numerics import LAYER_LIMITS
+from rocmprobe.model.problems import Problem
+from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, out_of_memory
 from rocmprobe.worker.checks.layer import TINY, held
 from rocmprobe.worker.checks.operands import operands_on_device

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rocmprobe.tables import table
+from rocmprobe.text.tables import table
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.precision import autocast, plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmprobe.problems import Problem
+from rocmprobe.model.problems import Problem
 from rocmprobe.worker.tensors import Tensors
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmprobe.numerics import LAYER_LIMITS
+from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.worker.ask import Answer, Ask, NotApplicable
 from rocmprobe.worker.checks.layer import held
 

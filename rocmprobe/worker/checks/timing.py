@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rocmprobe.model import DIRECTIONS
+from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.checks.naive import has_naive, run_naive
 from rocmprobe.worker.checks.operands import operands_on_device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rocmprobe.numerics import LAYER_LIMITS
+from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.layer import held
 from rocmprobe.worker.precision import Precision, autocast, plain

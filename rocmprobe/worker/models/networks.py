@@ -76,7 +76,8 @@ class CrossStage(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         through = self.through(images)
-        return self.join(torch.cat((through + self.bottleneck(through), self.past(images)), 1))
+        joined: Tensor = self.join(torch.cat((through + self.bottleneck(through), self.past(images)), 1))
+        return joined
 
 
 class UNet(nn.Module):
@@ -143,7 +144,7 @@ class InvertedResidual(nn.Module):
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, images: Tensor) -> Tensor:
-        projected = self.project(F.relu6(self.depthwise(F.relu6(self.expand(images)))))
+        projected: Tensor = self.project(F.relu6(self.depthwise(F.relu6(self.expand(images)))))
         return images + projected if self.residual else projected
 
 

@@ -31,8 +31,8 @@ from rocmprobe.backends.capi.reference import (
     moments,
     operands,
 )
-from rocmprobe.numerics import exact_fill
-from rocmprobe.problems import parse_problem
+from rocmprobe.model.numerics import exact_fill
+from rocmprobe.model.problems import parse_problem
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 SPELT = {"fwd": "Forward", "bwd-data": "BackwardData", "bwd-weights": "BackwardWeights"}

@@ -6,7 +6,7 @@ import pytest
 
 from rocmprobe.backends.capi import Place, places
 from rocmprobe.backends.capi.ladder import INTERFACES, MOST_PRODUCTS, Ladder
-from rocmprobe.problems import parse_problem
+from rocmprobe.model.problems import parse_problem
 
 #: The stand-in has a Winograd for the first alone.
 WINOGRAD = parse_problem("conv2d-fp32-n1-c4-i8x8-k4-f3x3-p1")

@@ -21,8 +21,8 @@ from rocmprobe.backends.capi.reference import (
     operands,
     plain,
 )
-from rocmprobe.numerics import exact_fill
-from rocmprobe.problems import parse_problem
+from rocmprobe.model.numerics import exact_fill
+from rocmprobe.model.problems import parse_problem
 
 PROBLEMS = (
     "conv1d-fp64-n2-c3-i9-k4-f3-s2-p1",

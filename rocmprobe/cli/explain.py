@@ -1,0 +1,141 @@
+"""``rocmprobe explain``: what is read, what is known besides, and the answer as data."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Optional
+
+from rocmprobe.explain.explain import Explanation, explain
+from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, known, over, together
+from rocmprobe.explain.recorded import facts_of_machine, facts_of_results, log_of
+from rocmprobe.model.results import BadInput, Machine, from_json, read_results
+from rocmprobe.report.text import count
+from rocmprobe.text import reading
+from rocmprobe.text.log import Log, read_log
+from rocmprobe.text.log_lines import LONGEST
+
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+#: So much of a file tells results from a log.
+_START = 4096
+_NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | rocmprobe explain"
+
+
+def explained(source: Optional[str], given: Facts) -> Explanation:
+    """The answer to a log or to the results of a run: of a file, or of standard input (``-`` or None).
+
+    Raises BadInput for a file that cannot be read.
+    """
+    if source in (None, "-"):
+        log, recorded = _of_standard_input(piped=source is None)
+    else:
+        log, recorded = _of_file(Path(str(source)))
+    facts = together(given, together(recorded, facts_in(log)))
+    explanation = explain(log, facts)
+    return replace(explanation, note=" ".join(filter(None, (explanation.note, *_not_looked_at(log)))))
+
+
+def _not_looked_at(log: Log) -> Iterator[str]:
+    if log.left_out:
+        yield f"{count(log.left_out, 'distinct line')} in the middle of the log did not count."
+    if log.shortened:
+        longer = count(log.shortened, "line")
+        yield f"Of {longer} longer than {LONGEST:,} characters the middle did not count."
+
+
+def without_identifiers(explanation: Explanation) -> Explanation:
+    """The answer as it may leave the house (docs/redaction.md)."""
+    from rocmprobe.text.redact import redacted
+
+    clean: Explanation = from_json(Explanation, redacted(asdict(explanation)))
+    return clean
+
+
+def as_data(explanation: Explanation) -> dict[str, Any]:
+    """The answer as JSON data (docs/explain.md)."""
+    return {**asdict(explanation), "facts": known(explanation.facts)}
+
+
+def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
+    """The facts of a JSON file and of ``NAME=VALUE`` options; the latter win.
+
+    The file has the keys of ``Facts``, or is what ``rocmprobe detect --json`` prints, or holds the results of
+    a run, of which the machine counts. The name of an option is a fact or a variable, the latter with or
+    without ``env.`` before it. Raises BadInput for anything else.
+    """
+    of_file = _facts_file(path) if path else Facts()
+    values: dict[str, Any] = {}
+    env: dict[str, str] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise BadInput(f"--fact {option!r:.80}: write NAME=VALUE, as in --fact torch=2.0.1+rocm5.4.2")
+        variable = name[len("env.") :] if name.startswith("env.") else name
+        if _VARIABLE.fullmatch(variable):
+            env[variable] = value
+        elif name in Facts.__dataclass_fields__ and name != "env":
+            values[name] = value
+        else:
+            facts = ", ".join(field for field in Facts.__dataclass_fields__ if field != "env")
+            raise BadInput(f"--fact {name!r:.80} is no fact; name one of {facts}, or a variable")
+    try:
+        of_options = facts_of({**values, "env": env})
+    except BadInput as error:
+        raise BadInput(f"--fact: {error}") from error
+    return over(of_options, of_file)
+
+
+def _facts_file(path: Path) -> Facts:
+    data = reading.read_json(path, "name a JSON file with facts")
+    if not isinstance(data, dict):
+        raise BadInput(f'{path}: not a JSON object of facts, such as {{"gpu": "RX 5700 XT", "rocm": "5.2"}}')
+    if "schema_version" in data:
+        return facts_of_machine(read_results(path).machine)
+    try:
+        if isinstance(data.get("gpus"), list):
+            parts = {name: data[name] for name in ("gpus", "facts", "variables") if name in data}
+            return facts_of_machine(from_json(Machine, parts))
+        return facts_of(data)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+def _of_standard_input(piped: bool) -> tuple[Log, Facts]:
+    stream = sys.stdin
+    if stream is None or stream.closed or (piped and stream.isatty()):
+        raise BadInput(_NOTHING_NAMED)
+    try:
+        return _of_stream(stream.buffer, Path("standard input"))
+    except OSError as error:
+        raise BadInput(f"standard input: cannot be read ({error.strerror}); {_NOTHING_NAMED}") from error
+
+
+def _of_file(path: Path) -> tuple[Log, Facts]:
+    try:
+        with path.open("rb") as stream:
+            return _of_stream(stream, path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{path}: cannot be read ({reason}); name a file with a log") from error
+
+
+def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
+    """What a stream holds; it is read once, since a pipe cannot be read twice."""
+    start = stream.read(_START)
+    if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
+        return read_log(stream, start), Facts()
+    content = reading.rest_of(stream, start, str(path), "name a results.json of a run")
+    if _of_json_lines(content):
+        return read_log(io.BytesIO(content)), Facts()
+    results = read_results(path, content)
+    return log_of(results), facts_of_results(results)
+
+
+def _of_json_lines(content: bytes) -> bool:
+    """Whether each line is an object of its own, as loggers write them."""
+    first, _, rest = content.strip().partition(b"\n")
+    return bool(rest) and isinstance(reading.json_line(first), dict)

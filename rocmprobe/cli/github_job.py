@@ -1,0 +1,61 @@
+"""A run as a step of a GitHub workflow: its summary, its annotations, and output that commands nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rocmprobe.model.results import Results
+from rocmprobe.text.printing import say, tell
+
+#: What GitHub takes as the summary of one step; it refuses all of a longer one.
+_STEP_BYTES = 2**20
+
+
+@contextmanager
+def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
+    """GitHub takes any line of output that begins with ``::`` for a command, also one from a log that a run
+    shows. In between, it does not. Nothing is printed elsewhere."""
+    if environ.get("GITHUB_ACTIONS") != "true":
+        yield
+        return
+    token = secrets.token_hex(16)
+    say(f"::stop-commands::{token}")
+    try:
+        yield
+    finally:
+        say(f"::{token}::")
+
+
+def annotate(results: Results, environ: Mapping[str, str]) -> None:
+    """Print annotations (GITHUB_ACTIONS) and append to the summary of the job, where there are such."""
+    from rocmprobe.report.terminal import github
+
+    if environ.get("GITHUB_ACTIONS") == "true":
+        for command in github.workflow_commands(results):
+            say(command)
+    if environ.get("GITHUB_STEP_SUMMARY"):
+        summarise(github.summary(results), environ)
+
+
+def summarise(summary: str, environ: Mapping[str, str]) -> None:
+    """Append Markdown to the summary of the job (GITHUB_STEP_SUMMARY), where there is one. A summary that
+    cannot be written is one line on stderr."""
+    path = environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        _append(Path(path), summary)
+    except OSError as error:
+        tell(f"no summary of the job: {path}: {error.strerror or error}")
+
+
+def _append(path: Path, summary: str) -> None:
+    content = f"\n{summary}".encode()
+    taken = path.stat().st_size if path.exists() else 0
+    if taken + len(content) > _STEP_BYTES:
+        raise OSError(f"{taken} bytes are in it, and GitHub takes {_STEP_BYTES} for a step")
+    with path.open("ab") as file:
+        file.write(content)

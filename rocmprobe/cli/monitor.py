@@ -1,0 +1,211 @@
+"""`rocmprobe monitor`: the sensors of every AMD GPU while something else runs on it, live, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Optional
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rocmprobe.detect import telemetry as sensing
+from rocmprobe.detect.tree import Tree
+from rocmprobe.judge.findings.telemetry import alarms
+from rocmprobe.model.results import BadInput, NothingToTest
+from rocmprobe.model.telemetry import QUANTITIES
+from rocmprobe.report.terminal.holders import told
+from rocmprobe.report.text import bytes_
+from rocmprobe.run.journal import CannotWrite
+from rocmprobe.text.console import Console
+
+#: Quantities that are shown, with their words; the rest is told by alarms.
+_WORDS = {
+    "temperature_junction_c": "junction", "temperature_edge_c": "edge", "temperature_memory_c": "memory",
+    "fan_percent": "fan", "fan_rpm": "fan turns", "power_w": "power", "core_clock_mhz": "core clock",
+    "memory_clock_mhz": "memory clock", "vram_used_bytes": "GPU memory", "busy_percent": "busy",
+}  # fmt: skip
+_HEADER = ("time", "device", "name", *QUANTITIES, "alarms")
+#: Seconds without an answer after which a GPU is said to give none.
+_PATIENCE = 5.0
+
+
+class Watched:
+    """One device, read by a thread of its own: a read that never returns must not stop the others."""
+
+    def __init__(self, tree: Tree, device: sensing.Device, interval: float) -> None:
+        self.device = device
+        self.reading: Mapping[str, float] = {}
+        self.limits: Mapping[str, float] = {}
+        self.extremes: dict[str, tuple[float, float]] = {}
+        self._answered = time.monotonic()
+        self._first = threading.Event()
+        threading.Thread(target=self._read, args=(tree, interval), daemon=True).start()
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the last answer, 0 while answers come."""
+        waited = time.monotonic() - self._answered
+        return waited if waited > _PATIENCE else 0.0
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        if self.silent:
+            return (f"no answer for {self.silent:.0f} s",)
+        return alarms(self.reading, self.limits)
+
+    @property
+    def used(self) -> str:
+        """Which runs of rocmprobe have the device at this moment."""
+        return told(f"GPU {self.device.address}")
+
+    def wait(self, seconds: float) -> None:
+        """Until the first answer is there."""
+        self._first.wait(seconds)
+
+    def _read(self, tree: Tree, interval: float) -> None:
+        while True:
+            reading = sensing.read(tree, self.device)
+            if reading and not self.limits:
+                limits = sensing.read_limits(tree, self.device)
+                self.limits = {name: limit.value for name, limit in limits.items()}
+            for name, value in reading.items():
+                least, most = self.extremes.get(name, (value, value))
+                self.extremes[name] = min(least, value), max(most, value)
+            self.reading, self._answered = reading, time.monotonic()
+            self._first.set()
+            time.sleep(interval)
+
+
+def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
+    """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM, or
+    ``times`` times, and append them to ``csv_file``. Where the output is no terminal it gets a plain line a
+    time, and nothing at all where there is a file.
+
+    Raises NothingToTest without an AMD GPU, BadInput for a file that holds something else, CannotWrite where
+    it takes no more.
+    """
+    tree, console = Tree(root), Console()
+    devices = [device for device in sensing.find_devices(tree) if device.folder]
+    if not devices:
+        raise NothingToTest("no AMD GPU whose sensors the kernel shows (looked for hwmon below /sys)")
+    if csv_file:
+        _begin(csv_file)
+    with _ended_by_signals():
+        watched = [Watched(tree, device, interval) for device in devices]
+        for each in watched:
+            each.wait(interval)
+        if not console.is_terminal:
+            for _ in _ticks(interval, times):
+                _append(csv_file, watched) if csv_file else _tell(watched, console)
+            return
+        with Live(_picture(watched), console=console, auto_refresh=False) as live:
+            for _ in _ticks(interval, times):
+                live.update(_picture(watched), refresh=True)
+                if csv_file:
+                    _append(csv_file, watched)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Ctrl-C is how one ends this, and SIGTERM does the same: neither is a failure."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _ticks(interval: float, times: Optional[int]) -> Iterator[int]:
+    began, number = time.monotonic(), 0
+    while times is None or number < times:
+        yield number
+        number += 1
+        time.sleep(max(0.0, began + number * interval - time.monotonic()))
+
+
+def _begin(path: Path) -> None:
+    """A header where the file is new or empty."""
+    header = ",".join(_HEADER)
+    try:
+        with path.open("a+", encoding="utf-8", newline="") as stream:
+            stream.seek(0)
+            first = stream.readline(1000)
+            if not first:
+                stream.write(f"{header}\n")
+            elif first.strip() != header:
+                raise BadInput(f"{path}: is not a file of `rocmprobe monitor`; name another")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not a file of `rocmprobe monitor`; name another") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written ({error.strerror}); name another") from error
+
+
+def _append(path: Path, watched: Sequence[Watched]) -> None:
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        with path.open("a", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            for each in watched:
+                reading = {} if each.silent else each.reading
+                values = [_plain(reading.get(name)) for name in QUANTITIES]
+                row = [now, each.device.address, each.device.name, *values, "; ".join(each.alarms)]
+                writer.writerow(row)
+    except OSError as error:
+        raise CannotWrite(error.errno, error.strerror, str(path)) from error
+
+
+def _plain(value: Optional[float]) -> str:
+    return "" if value is None else f"{value:.1f}".removesuffix(".0")
+
+
+def _shown(name: str, value: Optional[float]) -> str:
+    if value is None:
+        return ""
+    return bytes_(value) if name.endswith("_bytes") else f"{value:.0f} {QUANTITIES[name]}"
+
+
+def _tell(watched: Sequence[Watched], console: Console) -> None:
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for each in watched:
+        words = [f"{word} {_shown(name, each.reading[name])}" for name, word in _WORDS.items()
+                 if name in each.reading and not each.silent]  # fmt: skip
+        said = ", ".join(words) or ("" if each.silent else "asleep, not woken")
+        used = f"  in use: {each.used}" if each.used else ""
+        alarm = f"  ALARM: {'; '.join(each.alarms)}" if each.alarms else ""
+        line = f"{now}  {each.device.address}  {said}{used}{alarm}"
+        console.print(line, soft_wrap=True)
+
+
+def _picture(watched: Sequence[Watched]) -> RenderableType:
+    # On top, where a terminal that is too low does not cut them off.
+    parts: list[Any] = [
+        Text(f"ALARM: {words}" + (f" ({each.device.address})" if len(watched) > 1 else ""), style="bold red")
+        for each in watched
+        for words in each.alarms
+    ]
+    for each in watched:
+        table = Table(title=Text(f"{each.device.name} ({each.device.address})"), title_justify="left")
+        table.add_column("")
+        for column in ("now", "least", "most", "limit"):
+            table.add_column(column, justify="right", min_width=9)
+        for name, word in _WORDS.items():
+            if name in each.extremes:
+                cells = (each.reading.get(name), *each.extremes[name], each.limits.get(name))
+                table.add_row(word, *(_shown(name, value) for value in cells))
+        parts.append(table)
+        if not each.reading and not each.silent:
+            parts.append(Text("asleep, not woken", style="dim"))
+        if each.used:
+            parts.append(Text(f"in use: {each.used}"))
+    return Group(*parts, Text("Ctrl-C ends this", style="dim"))

@@ -1,0 +1,256 @@
+"""What a user sees of a run, in place of pytest's own terminal output.
+
+An estimate at the start, a line for each question as it is settled, one for those that are running
+where nothing was printed for a while, and the time used at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from rich.text import Text
+
+from rocmprobe.cli.time_left import TimeLeft
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.report.terminal.holders import told
+from rocmprobe.run.budgets import BUDGETS
+from rocmprobe.run.journal import NAME, Appended, header
+from rocmprobe.text.console import Console
+
+_STYLES = {
+    "pass": "green", "slow": "yellow", "xpass": "yellow", "flaky": "yellow", "xfail": "red", "running": "dim",
+}  # fmt: skip
+_QUIET = ("blocked", "n/a", "skipped")
+_WIDEST_CHECK = max(map(len, CHECKS))
+#: Seconds that a run takes before more is said of how long it will be, and by what factor it must be longer.
+_WORTH_SAYING, _MUCH_LONGER = 60.0, 2.0
+
+
+class Progress:
+    """A pytest plugin for the run in ``folder``; prints to ``console`` and counts the states.
+
+    After ``silence`` seconds without a line it says what is running. It reads that in the journal, since
+    xdist's workers ask and this process only hears what is settled.
+    """
+
+    def __init__(self, console: Console, folder: Path, silence: float = 10.0) -> None:
+        self._console = _uncaptured(console)
+        self._silence = silence
+        self._states: Counter[str] = Counter()
+        self._skipped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        run = header(folder)
+        self._time_left = TimeLeft(BUDGETS[run["options"]["level"]].measure)
+        self._planned: set[str] = set()
+        self._promised = float("inf")
+        settings = [setting for rows in run["settings"].values() for setting in rows]
+        # Names of solvers are long, and most runs ask none.
+        names = [setting["name"] for setting in settings if not setting.get("solver")]
+        self._every_solver = run["options"]["settings"] == "all"
+        self._widest_setting = max(map(len, names))
+        self._several_devices = len(run["targets"]) > 1
+        self._several_drivers = any(len(target.get("drivers") or ()) > 1 for target in run["targets"])
+        self._workers = 1
+        self._appended = Appended(folder / NAME)
+        self._settled: set[str] = set()
+        self._running: dict[str, _Running] = {}
+        self._lock = threading.RLock()
+        for record in self._new_records():
+            self._take(record)
+        # What was in flight when a run died is not running now.
+        self._running.clear()
+        self._started = self._spoke = time.monotonic()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._workers = getattr(session.config.option, "numprocesses", None) or 1
+        self._watcher.start()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self) -> None:
+        self._follow()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found: dict[str, Any] = dict(report.user_properties).get("rocmprobe", {})  # type: ignore[assignment]
+        if report.when != "setup" or not found:
+            return
+        self._follow()
+        self._states[found["state"]] += 1
+        said = found["evidence"][0] if found["evidence"] and found["state"] != "pass" else ""
+        if found["state"] == "skipped":
+            self._skipped.setdefault((found["check"], said), []).append(found)
+        else:
+            self._say(found["state"], found, said)
+
+    def pytest_sessionfinish(self) -> None:
+        self._over.set()
+        self._say_skipped()
+        if self._states:
+            counts = ", ".join(f"{count} {state}" for state, count in self._states.most_common())
+            self._print(Text(f"{counts}; {time.monotonic() - self._started:.0f} s"))
+
+    def _say_skipped(self) -> None:
+        """What there was no reason to ask, such as each solver alone where nothing fails: one line for all
+        that have one reason."""
+        for (check, said), questions in self._skipped.items():
+            if len(questions) == 1:
+                self._say("skipped", questions[0], said)
+                continue
+            line = Text("[skipped]".ljust(12), style="dim")
+            self._print(line.append(f"{len(questions)} questions of {check}  {said}"[:160], style="dim"))
+
+    def _watch(self) -> None:
+        while not self._over.wait(min(1.0, self._silence / 4)):
+            with self._lock:
+                self._follow()
+                silent = time.monotonic() - self._spoke >= self._silence
+                for running in self._running.values():
+                    if running.queue and (silent or running.queue.untold):
+                        self._print(running.queue.told())
+                    elif silent:
+                        self._say("running", running.question, str(running))
+
+    def _follow(self) -> None:
+        """Take over what the journal says by now; a plan is told."""
+        with self._lock:
+            answered = len(self._settled)
+            for record in self._new_records():
+                self._take(record)
+                if record["record"] == "plan":
+                    self._tell(set(record["cases"]))
+            if len(self._settled) > answered and self._planned:
+                self._tell_if_longer()
+
+    def _tell(self, planned: set[str]) -> None:
+        self._planned = planned
+        before = len(planned & self._settled)
+        answered = f", {before} of them answered before" if before else ""
+        seconds = self._seconds_left()
+        self._promised = time.monotonic() + seconds
+        said = f"{len(planned)} questions to this machine{answered}; about {seconds:.0f} s"
+        self._print(Text(f"{said} if nothing hangs and little is compiled"))
+
+    def _seconds_left(self) -> float:
+        left = self._planned - self._settled
+        # Solvers are run alone where something fails, mostly.
+        sure = left if self._every_solver else {case for case in left if case.split("/")[3] != "solver"}
+        return self._time_left.of(sure, self._workers)
+
+    def _tell_if_longer(self) -> None:
+        """Say so where it takes much longer than was said: first calls compile, and machines differ."""
+        now, seconds = time.monotonic(), self._seconds_left()
+        if seconds > _WORTH_SAYING and seconds > _MUCH_LONGER * (self._promised - now):
+            self._promised = now + seconds
+            answered = len(self._planned & self._settled)
+            said = f"{answered} of {len(self._planned)} answered in {now - self._started:.0f} s"
+            self._print(Text(f"{said}; about {seconds / 60:.0f} min more"))
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        kind = record["record"]
+        if kind == "intent":
+            self._running[record["case"]] = _Running(record["question"], record["at"])
+        elif kind == "waiting" and record["case"] in self._running:
+            self._running[record["case"]].waits(record["phase"], record["left"])
+        elif kind == "queued" and record["case"] in self._running:
+            self._running[record["case"]].queues(record["device"], record["waited"])
+        elif kind == "outcome":
+            case = record["outcome"]["id"]
+            running = self._running.pop(case, None)
+            self._settled.add(case)
+            if running is not None and self._planned:
+                self._time_left.answered(case, record["at"] - running.begun)
+        elif kind == "retry":
+            self._settled.discard(record["case"])
+
+    def _new_records(self) -> list[dict[str, Any]]:
+        # Who only watches does not end the run for a journal that cannot be read.
+        try:
+            return self._appended.new()
+        except OSError:
+            return []
+
+    def _say(self, state: str, question: Mapping[str, Any], said: str) -> None:
+        style = _STYLES.get(state, "dim" if state in _QUIET else "bold red")
+        columns = [
+            question["setting"].ljust(self._widest_setting), question["check"].ljust(_WIDEST_CHECK),
+            (question["problem"] or question["dtype"]).ljust(36), (question["direction"] or "").ljust(11),
+        ]  # fmt: skip
+        if self._several_drivers:
+            columns.insert(0, question["driver"].ljust(5))
+        if self._several_devices:
+            columns.insert(0, question["device"])
+        line = Text(f"[{state}]".ljust(12), style=style).append("  ".join(columns), style="default")
+        line.append(f"  {said}"[:120], style="dim")
+        line.rstrip()
+        self._print(line)
+
+    def _print(self, line: Text) -> None:
+        with self._lock:
+            with suppress(BrokenPipeError):
+                self._console.print(line, soft_wrap=True)
+            self._spoke = time.monotonic()
+
+
+class _Console(Console):
+    """A run whose output nobody reads any more goes on in silence; rich would exit."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+def _uncaptured(console: Console) -> Console:
+    """``console`` on a descriptor of its own: pytest takes stdout away while a question is asked, which
+    is when there is something to say of those that are running."""
+    try:
+        descriptor = os.dup(console.file.fileno())
+    except (OSError, ValueError):
+        return console
+    stream = os.fdopen(descriptor, "w", encoding=console.encoding, errors="backslashreplace")
+    return _Console(file=stream, width=console.width)
+
+
+class _Running:
+    """A question in flight, and what is known of how long it may stay so."""
+
+    def __init__(self, question: Mapping[str, Any], begun: float) -> None:
+        """``begun``: when, as the journal counts seconds."""
+        self.question = question
+        self.begun = begun
+        self._since = time.monotonic()
+        self._phase = ""
+        self._ends = 0.0
+        self.queue: Optional[_Queue] = None
+
+    def queues(self, device: str, waited: Optional[float]) -> None:
+        """It waits for ``device``, or has ``waited`` for it: that is no time of its own."""
+        self.queue = _Queue(device) if waited is None else None
+        self._since += waited or 0.0
+
+    def waits(self, phase: str, left: float) -> None:
+        self._phase, self._ends = phase, time.monotonic() + left
+
+    def __str__(self) -> str:
+        now = time.monotonic()
+        budget = f", silent in phase {self._phase}, given up in {max(0.0, self._ends - now):.0f} s"
+        return f"for {now - self._since:.0f} s" + (budget if self._phase and self._ends > now else "")
+
+
+class _Queue:
+    """A question that waits until other processes let go of a device."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.untold = True
+
+    def told(self) -> Text:
+        """For whom it waits at this moment, in one line."""
+        self.untold = False
+        return Text(f"waiting for {told(self._device) or f'another run on {self._device}'}")

@@ -1,0 +1,127 @@
+"""What a run asks: what its user wants, or the configuration that other results recommend, to verify it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.judge.evidence import driver_of, of_driver, standing
+from rocmprobe.judge.recommendation.configuration import isa_override
+from rocmprobe.judge.recommendation.recommend import dtypes_asked
+from rocmprobe.knowledge.expectations import observed
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.layers import refuse_foreign
+from rocmprobe.knowledge.solvers import are_switches
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.results import NATIVE, BadInput, Results, Setting, from_json
+from rocmprobe.model.shapes import read_shapes
+from rocmprobe.run.options import RunOptions
+
+#: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
+_NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)
+_NOT_WITH_VERIFY = (
+    "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes", "--estimate",
+    "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
+)  # fmt: skip
+#: What proves nothing of a setting outside of the vendor library where ``default`` is asked, as it always is:
+#: it may hang the GPU once more.
+_OF_THE_LIBRARY = tuple(
+    f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
+)
+
+
+def refuse(given: Iterable[str]) -> None:
+    """Raises BadInput where options of the command line, by their names there, go with no ``--verify``."""
+    refused = [name for name in _NOT_WITH_VERIFY if name in given]
+    if refused:
+        raise BadInput(
+            "--verify asks what its results were asked, and exits by what comes of it; leave out "
+            f"{', '.join(refused)}"
+        )
+
+
+def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptions:
+    """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
+    redact, file = not options.pop("no_redact"), options.pop("shapes")
+    shapes = read_shapes(file) if file else None
+    if shapes and options["problems"]:
+        raise BadInput("--shapes and --problem: each says what to ask about; leave one of them out")
+    texts = shapes.texts if shapes else options["problems"]
+    asked = RunOptions(**{**options, "problems": texts}, shapes=shapes, redact=redact)
+    for option, words in (("--only", asked.only), ("--skip", asked.skip)):
+        for word in words:
+            if word not in CHECKS and not set(word) & set("/*?["):
+                raise BadInput(
+                    f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
+                )
+    if asked.estimate and asked.driver == "capi":
+        raise BadInput("--estimate: it rests on networks that PyTorch trains; leave out --driver capi")
+    if expected is None:
+        return asked
+    recommended = expected.recommendation
+    setting = recommended.configuration.setting if recommended else None
+    if recommended is None or setting is None:
+        raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
+    outside = () if recommended.verdict in NATIVE else _OF_THE_LIBRARY
+    ran: RunOptions = from_json(RunOptions, expected.options)
+    if recommended.verdict != "cpu" and not ran.simulate:
+        _same_override(isa_override(expected), os.environ)
+    return replace(
+        ran,
+        # A comma makes it a list of names: "default" alone is the name of a set.
+        settings=f"{setting},",
+        skip=(*_NOT_VERIFIED, *outside, *ran.skip),
+        simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),
+        redact=redact,
+        driver=driver_of(expected),
+        libraries=options["libraries"],
+        note=options["note"],
+    )
+
+
+def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    """Raises BadInput where the ISA override is another than the one that the results rest on."""
+    now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            was, is_now = (f"{name}={each[name]}" if name in each else f"no {name}" for each in (before, now))
+            raise BadInput(
+                f"--verify: these results were made with {was}, and now there is {is_now}; make it as it was"
+            )
+
+
+def derived(expected: Optional[Results]) -> Optional[Setting]:
+    """The recommended setting as ``expected`` has it, where it was found out on the machine.
+
+    Raises BadInput where it is nothing that can be found out: results may come from anywhere.
+    """
+    wanted = expected.recommendation.configuration.setting if expected and expected.recommendation else None
+    found = next((each for each in expected.settings if each.name == wanted), None) if expected else None
+    if found is None or not found.derived:
+        return None
+    if found.by_layer:
+        refuse_foreign(found, "--verify")
+        return found
+    if not found.env or not are_switches(found.env):
+        raise BadInput(f"--verify: {found.name} of these results is not a set of solver switches; run again")
+    return found
+
+
+def verified(expected: Results, results: Results, console: Any) -> bool:
+    """Whether the recommended setting is right on all that it was recommended for."""
+    assert expected.recommendation is not None
+    name = expected.recommendation.configuration.setting
+    came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
+    asked = of_driver(came)
+    dtype, purpose = dtypes_asked(asked)[0], str(results.options["purpose"])
+    setting = next(each for each in results.settings if each.name == name)
+    found = standing(asked, setting, dtype, purpose)
+    if not found.right:
+        failed = ", ".join(outcome.id for outcome in found.against[:5])
+        console.print(f"{name} does not hold: {failed or 'nothing could be asked'}")
+        return False
+    console.print(f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are right")
+    return True

@@ -1,0 +1,1 @@
+"""From a log and facts to causes."""

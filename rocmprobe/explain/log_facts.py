@@ -1,0 +1,321 @@
+"""What is known besides a log: told by its owner, or printed by the log itself.
+
+Read is what these print: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``, ``uname``, ``lspci``,
+MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp, ollama, and a shell's
+command line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm program prints is the
+effective ISA, since all of them see the GPU through the runtime, which HSA_OVERRIDE_GFX_VERSION deceives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, Optional
+
+from rocmprobe.explain.cards import gfx_of_card
+from rocmprobe.explain.log_variables import variables_in
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.builds import rocm_of
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.model.results import BadInput
+from rocmprobe.text.log import Log
+
+EXITS = ("exception", "segv", "abort", "hang", "none")
+#: Keys of a recorded report that are no facts; a file of facts may have them.
+_OF_A_REPORT = frozenset((
+    "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
+    "log_quality",
+))  # fmt: skip
+#: Targets that other chips are told to be, so that a runtime that names one need not sit on that chip.
+_PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known besides the log; None or empty where it is not.
+
+    As people write them: "5.2.3 wheel", "2.0.x+rocm5.4.2", "gfx103x". ``torch_targets`` and
+    ``rocblas_targets`` are those that the installed library holds code for, by blanks or commas. ``exit`` is
+    one of ``EXITS``.
+    """
+
+    gpu: Optional[str] = None
+    true_gfx: Optional[str] = None
+    effective_gfx: Optional[str] = None
+    rocm: Optional[str] = None
+    torch: Optional[str] = None
+    torch_targets: Optional[str] = None
+    rocblas_targets: Optional[str] = None
+    os: Optional[str] = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    exit: Optional[str] = None
+
+
+_NAMES = tuple(field.name for field in fields(Facts))
+
+
+def known(facts: Facts) -> dict[str, Any]:
+    """The facts that are known, by name."""
+    return {name: value for name in _NAMES if (value := getattr(facts, name))}
+
+
+class _Print(NamedTuple):
+    """How programs print a fact: ``pattern`` has it as group "it"; ``trigger`` stands, in lower case, in
+    every line that has it."""
+
+    trigger: str
+    pattern: re.Pattern[str]
+
+
+def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
+    return tuple(_Print(trigger, re.compile(f"(?i){pattern}")) for trigger, pattern in rows)
+
+
+_VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
+_TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
+#: Of the torch that an extension was built for or asks for: another one than is installed.
+_NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
+#: Best first in each: a program that was asked for the fact, then one that tells it by the way.
+_TORCH_PRINTS = _prints(
+    ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
+    ("you have", rf"pytorch \d\S{{2,40}} [^(]{{0,60}}\(you have {_TORCH}"),
+    ("you have", rf"you have (?:py)?torch {_TORCH}"),
+    ("torch", rf"{_NO_OTHER}(?<![\w-])torch(?:\.__version__)?(?: version)?\s*(?:==|=|:)\s*{_TORCH}"),
+    ("torch ", rf"^torch\s+{_TORCH}(?:\s|$)"),
+    ("pytorch", rf"{_NO_OTHER}(?<![\w/-])pytorch(?: version)?\s*[:=]*\s*{_TORCH}"),
+    ("torch-", rf"(?<![\w-])torch-{_TORCH[:-1].replace('[.+-]', '[.+]')})(?:-cp|\.dist-info)"),
+    ("pytorch_", r"rocm/pytorch\S*pytorch_(?:release[_-])?(?P<it>\d\.\d{1,2}(?:\.\d)?)"),
+    ("tensorflow-rocm", r"(?P<it>tensorflow-rocm(?:\s+|==)\d\.\d{1,2}(?:\.\d+)*)"),
+)
+_ROCM_PRINTS = _prints(
+    ("rocm", rf"(?<![\w+/-])rocm(?:[ _-]?version)?\s*[:=]\s*[`\"']?{_VERSION})"),
+    ("opt/rocm-", rf"/opt/rocm-{_VERSION})"),
+    ("rocm-core", rf"rocm-core(?:/\S*)?\s+(?:amd64\s+)?{_VERSION})"),
+    ("rocm/", rf"rocm/[\w-]+:(?:latest-)?(?:rocm-?)?{_VERSION})"),
+    ("rocm_sdk", rf"rocm[_-]sdk[_-]?\w*(?:==|-|\s+){_VERSION}\w*)"),
+    ("hip runtime version", rf"hip runtime version\s*[:=]\s*{_VERSION})"),
+    ("hip version", rf"hip version\s*[:=]?\s*{_VERSION})"),
+    ("hipcc version", rf"hipcc version\s*{_VERSION})"),
+    ("rocm used to build pytorch", rf"rocm used to build pytorch\s*:\s*{_VERSION})"),
+    ("+rocm", rf"\+rocm{_VERSION}\w*)"),
+    ("whl/", rf"whl/(?:nightly/|test/)?rocm{_VERSION})"),
+)
+_OS_PRINTS = _prints(
+    ("wsl", r"(?P<it>\d\.\d[\w.-]*microsoft-standard-WSL2)"),
+    ("os:", r"^os\s*:\s*(?P<it>[A-Z][^|]{2,60})"),
+    ("pretty_name", r"pretty_name=\"?(?P<it>[^\"]{3,60})"),
+    ("operating system", r"operating system\s*:\s*(?P<it>[A-Z][^|]{2,60})"),
+    ("description:", r"^description:\s*(?P<it>[A-Z][\w /.()]{3,60})"),
+    ("linux version", r"\blinux version (?P<it>\d+\.\d[\w.+-]*)"),
+    ("linux", r"^linux \S{1,64} (?P<it>\d+\.\d[\w.+-]*)"),
+    (":\\", r"\b[C-Z](?P<it>:\\{1,2}\w[^\s:]{0,200}\\)"),
+    (":/", r"(?:^|[\s\"'(])[C-Z](?P<it>:/\w)"),
+)
+_CARD = (
+    r"(?P<it>(?:AMD )?(?:Radeon|Instinct|FirePro)(?: ?\(TM\)|™)?"
+    r"(?: (?:Instinct|Pro|RX|AI|VII|Vega|Graphics|XTXH?|XT|GRE|R[579]|HD|Frontier|Edition|OEM|ME|WX|Duo"
+    r"|[WV]?\d{2,4}[A-Z]{0,3}|R9700|MI\d{1,3}[A-Z]?)(?![\w]))+)"
+)
+_GPU_PRINTS = _prints(
+    ("marketing name", rf"marketing name\s*:\s*{_CARD}"),
+    ("gpu models and configuration", rf"gpu models and configuration\s*:\s*{_CARD}"),
+    ("device", rf"device\b.{{0,40}}?{_CARD}"),
+    ("[amd/ati]", r"\[AMD/ATI\]\s*(?P<it>[A-Z][\w ]{1,24}\[[^\]]{1,80}\])"),
+    ("radeon", r"\bname: (?P<it>\w[\w ]{1,24}\[Radeon [^\]]{1,80}\])"),
+    ("radeon", _CARD),
+    ("instinct", _CARD),
+    ("firepro", _CARD),
+    ("rx ", r"(?P<it>\bRX \d{3,4}[SM]?(?: (?:XTX?|GRE|M)\b)?)"),
+)
+_GFX = r"(?P<it>gfx[0-9]{1,3}[0-9a-f]{2}|gfx[0-9]{3,4})(?![0-9a-wyz])"
+_EFFECTIVE_PRINTS = _prints(
+    ("name:", rf"^name:\s+{_GFX}"),
+    ("amdhsa--gfx", rf"amdhsa--{_GFX}"),
+    ("raw device name", rf"raw device name:\s*{_GFX}"),
+    ("gcnarchname", rf"gcnarchname\W{{1,4}}{_GFX}"),
+    ("gpu arch", rf"gpu arch\s*:\s*{_GFX}"),
+    ("device", rf"device \d{{1,2}}\s*:.{{3,60}}{_GFX}"),
+    ("compute=gfx", rf"compute={_GFX}"),
+    ("gpu_type", rf"gpu_type=\"?{_GFX}"),
+    ("models and configuration", rf"gpu models and configuration.{{1,60}}{_GFX}"),
+    ("compiling for gfx", rf"generated when compiling for {_GFX}"),
+    ("-mcpu=gfx", rf"-mcpu={_GFX}"),
+    (
+        "db",
+        r"\b(?P<it>gfx(?:9[0-9][0-9a-f]|1[0-9]{2}[0-9a-f]|803))[0-9a-f_]{0,4}\.(?:HIP\.|OpenCL\.)?(?:kdb|\w?fdb|u?db)\b",
+    ),
+    ("major/minor/stepping", r"gfx major/minor/stepping:\s*(?P<it>\d+/\d+/\d+)"),
+)
+#: Of the kernel, which no override deceives: KFD's topology, and PCI ids (dmesg, lspci, ollama).
+_TRUE_PRINTS = _prints(
+    ("gfx_target_version", r"gfx_target_version\s+(?P<it>[1-9]\d{4,5})\b"),
+    ("1002:", r"(?:\b|0x)1002:(?:0x)?(?P<it>[0-9a-f]{4})\b"),
+)
+#: The graver one counts where there are several: a traceback stands above many an abort.
+_EXIT_PRINTS = {
+    "segv": (
+        "segmentation fault", "sigsegv", "0xc0000005", "access violation", "signal 11", "exitcode: -11",
+        "exit code -11", "exit code 139", "exit code: 139", "exited with code 139", "exit status 139",
+    ),
+    "abort": (
+        "aborted", "sigabrt", "iot instruction", "terminate called", "0xc0000409", "signal 6", "signal: 6",
+        "exitcode: -6", "exit code -6", "exit code 134", "exit code: 134", "exited with code 134",
+        "exit status 134", "aborting with error", "hw exception by gpu", "memory access fault by gpu",
+        "rocblas error: cannot read", "hiperrornobinaryforgpu: unable", "hiperrornobinaryforgpu: coudn",
+    ),
+    "hang": ("gpu reset begin", "mes failed to respon", "is hung!", " timeout, signaled seq"),
+    "exception": ("traceback (most recent", "runtimeerror: ", "outofmemoryerror: ", "assertionerror: "),
+}  # fmt: skip
+
+
+class _Texts:
+    """The lines of a log to look for prints in."""
+
+    def __init__(self, log: Log) -> None:
+        self.lines = [(line.text, line.text.lower()) for line in log.lines]
+        self.whole = "\n".join(lowered for _, lowered in self.lines)
+
+    def all(self, prints: Iterable[_Print]) -> Iterator[str]:
+        """Every value that is printed, those of the best print first."""
+        for trigger, pattern in prints:
+            if trigger in self.whole:
+                for text, lowered in self.lines:
+                    if trigger in lowered and (match := pattern.search(text)):
+                        yield match["it"].rstrip(".,")
+
+    def first(self, prints: Iterable[_Print]) -> Optional[str]:
+        return next(self.all(prints), None)
+
+
+def facts_in(log: Log) -> Facts:
+    """The facts that a log prints about the machine that it is from."""
+    texts = _Texts(log)
+    return Facts(
+        gpu=_tidy(_card(texts.all(_GPU_PRINTS))),
+        true_gfx=_chip(texts.all(_TRUE_PRINTS)),
+        effective_gfx=_chip(texts.all(_EFFECTIVE_PRINTS)),
+        rocm=texts.first(_ROCM_PRINTS),
+        torch=_tidy(texts.first(_TORCH_PRINTS) or _pip_show(log)),
+        os=_system(texts.first(_OS_PRINTS)),
+        env=variables_in(text for text, _ in texts.lines),
+        exit=next(
+            (name for name, words in _EXIT_PRINTS.items() if any(map(texts.whole.__contains__, words))), None
+        ),
+    )
+
+
+def facts_of(given: Mapping[str, Any]) -> Facts:
+    """The facts that somebody gives, with the keys of ``Facts`` (those of a recorded report are passed over).
+
+    Raises BadInput for any other key, and for a value of the wrong type.
+    """
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _OF_A_REPORT:
+            continue
+        if name not in _NAMES:
+            raise BadInput(f"{name!r:.80} is no fact; the facts are {', '.join(_NAMES)}")
+        values[name] = _variables(value) if name == "env" else _word(name, value)
+    return Facts(**values)
+
+
+def _word(name: str, value: Any) -> Optional[str]:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, type(None))):
+        raise BadInput(f"{name} is {value!r:.80}; it has to be a text or null")
+    word = "" if value is None else str(value).strip()
+    if not word or word.lower().startswith("unknown"):
+        return None
+    if name in ("true_gfx", "effective_gfx") and not re.search(r"(?i)gfx\d", word):
+        raise BadInput(f"{name} is {word!r:.80}; it has to be a target, such as gfx1010 (gpu is for names)")
+    if name == "exit" and word not in EXITS:
+        raise BadInput(f"exit is {word!r:.80}; it has to be one of {', '.join(EXITS)}")
+    return word
+
+
+def _variables(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise BadInput(f"env is {value!r:.80}; it has to be an object of names and values")
+    for name, setting in value.items():
+        if isinstance(setting, bool) or not isinstance(setting, (str, int, float)):
+            raise BadInput(f"env: {name!r:.80} is {setting!r:.80}; it has to be a text")
+    return {str(name): str(setting) for name, setting in value.items()}
+
+
+def over(first: Facts, second: Facts) -> Facts:
+    """All that either knows; where both do, and of each variable, what ``first`` knows."""
+    known = {name: getattr(first, name) or getattr(second, name) for name in _NAMES}
+    return Facts(**{**known, "env": {**second.env, **first.env}})
+
+
+def together(given: Facts, found: Facts) -> Facts:
+    """What was given and what was found, the former first, with what follows from both.
+
+    The override in ``env`` tells the effective ISA (not on Windows, whose driver does not read it), and
+    the name of the card the true one, if only one chip is sold under it. Where neither is known, a target
+    that the log names is the chip, unless it is one that others are often told to be.
+    """
+    facts = over(given, found)
+    env = facts.env
+    override = env.get(OVERRIDE) or env.get(f"{OVERRIDE}_0") or env.get(f"{OVERRIDE}_1") or ""
+    if (facts.os or "").startswith("Windows"):
+        override = ""
+    effective = given.effective_gfx or gpus.isa_of_override(override) or found.effective_gfx
+    true = given.true_gfx or gfx_of_card(given.gpu) or found.true_gfx or gfx_of_card(found.gpu)
+    if true is None and not override and effective and effective not in _PRETENDED:
+        true = effective
+    rocm = facts.rocm or rocm_of(facts.torch)
+    return replace(facts, true_gfx=true, effective_gfx=effective, rocm=rocm)
+
+
+def _tidy(text: Optional[str]) -> Optional[str]:
+    return " ".join(text.split()).rstrip("`\"'.,") if text else None
+
+
+def _pip_show(log: Log) -> Optional[str]:
+    """The version that ``pip show torch`` prints, below the name."""
+    for line, after in zip(log.lines, log.lines[1:]):
+        if line.text == "Name: torch" and after.text.startswith("Version: "):
+            return after.text[len("Version: ") :]
+    return None
+
+
+def _chip(names: Iterable[str]) -> Optional[str]:
+    """The target that counts: that of a card, where a processor has one, too."""
+    targets = [target for name in names if (target := _target(name))]
+    for name in targets:
+        row = gpus.target(name)
+        if row is not None and row.apu is not True:
+            return name
+    return targets[0] if targets else None
+
+
+def _target(name: str) -> Optional[str]:
+    """The target that a program calls "gfx1030", "10/3/0", "100300" or by the PCI id "73bf"."""
+    if name.lower().startswith("gfx"):
+        return name.lower()
+    if "/" in name:
+        return gpus.isa_of_override(name.replace("/", "."))
+    return gpus.gfx_of(name) if len(name) == 4 else gpus.isa_name(int(name))
+
+
+def _card(names: Iterable[str]) -> Optional[str]:
+    """The first card whose target is known, or else the first name of any."""
+    listed = list(names)
+    for name in listed:
+        row = gpus.target(gfx_of_card(name))
+        if row is not None and row.apu is not True:
+            return name
+    return listed[0] if listed else None
+
+
+def _system(found: Optional[str]) -> Optional[str]:
+    if found is None:
+        return None
+    if found.startswith(":"):
+        return "Windows"
+    if "microsoft" in found:
+        return f"WSL2 ({found})"
+    return f"Linux {found}" if found[0].isdigit() else " ".join(found.split())

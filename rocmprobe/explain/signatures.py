@@ -1,0 +1,104 @@
+"""What lines of a log say about causes: the rows of ``data/signatures.toml``, which explains them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Optional
+
+from rocmprobe.text.log import Line
+from rocmprobe.text.tables import table
+
+KINDS = ("fatal", "ending", "remark", "context")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A text that libraries print, and by how much it speaks for a cause (``points``)."""
+
+    name: str
+    pattern: str
+    kind: str
+    says: str
+    source: str
+    points: Mapping[str, float] = field(default_factory=dict)
+    layer: Optional[str] = None
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What signatures and situations say together, where every word of ``when`` holds ("not-" negates)."""
+
+    when: tuple[str, ...]
+    points: Mapping[str, float]
+    says: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A cause that cannot be where every word of ``when`` holds, whatever speaks for it."""
+
+    cause: str
+    when: tuple[str, ...]
+    says: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How points become scores: ``exp(sharpness * points)``, with as many points as ``unknown`` for that."""
+
+    sharpness: float
+    unknown: float
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A signature and the lines in which it was found, in their order."""
+
+    signature: Signature
+    lines: tuple[Line, ...]
+
+
+@lru_cache(maxsize=1)
+def signatures() -> tuple[Signature, ...]:
+    """Every signature, in the order of the table."""
+    return tuple(Signature(**row) for row in table("signatures")["signature"])
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """Every rule, in the order of the table."""
+    return tuple(Rule(**{**row, "when": tuple(row["when"])}) for row in table("signatures")["rule"])
+
+
+@lru_cache(maxsize=1)
+def excluded() -> tuple[Excluded, ...]:
+    """What facts rule out, in the order of the table."""
+    return tuple(Excluded(**{**row, "when": tuple(row["when"])}) for row in table("signatures")["excluded"])
+
+
+@lru_cache(maxsize=1)
+def calibration() -> Calibration:
+    """The calibration on which the scores of a release rest; how it was found stands beside it."""
+    row = table("signatures")["calibration"]
+    return Calibration(row["sharpness"], row["unknown"])
+
+
+def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
+    """The signatures that are in ``lines``, in the order of the table."""
+    kept = list(lines)
+    hits = []
+    for signature in signatures():
+        search = signature.regex.search
+        told = tuple(line for line in kept if search(line.text))
+        if told:
+            hits.append(Hit(signature, told))
+    return tuple(hits)

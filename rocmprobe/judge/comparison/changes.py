@@ -1,0 +1,158 @@
+"""How one run differs from another, question by question, and what that tells. Pure, as all of judging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Optional
+
+from rocmprobe.judge.blame import blamed, library_layer
+from rocmprobe.judge.evidence import failed, quoted, tells_of_convolution
+from rocmprobe.knowledge.causes import causes
+from rocmprobe.knowledge.expectations import observed
+from rocmprobe.model.baseline import Baseline, fails, states, works
+from rocmprobe.model.changes import (
+    CHANGED,
+    KINDS,
+    LOST,
+    MENDED,
+    MISSING,
+    NEW,
+    REGRESSION,
+    TABLE,
+    Change,
+    Changes,
+)  # fmt: skip
+from rocmprobe.model.results import Finding, Outcome, Results
+
+#: Changes that a finding quotes.
+_QUOTED = 5
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
+    """Every question that two runs do not agree on, the gravest kinds first and by id.
+
+    ``before`` and ``after`` are states by the id of the question, as they came (``baseline.states``).
+    """
+    found = (
+        Change(name, before.get(name), after.get(name), _kind(before.get(name), after.get(name)))
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    )
+    return tuple(sorted(found, key=lambda change: (KINDS.index(change.kind), change.id)))
+
+
+def _kind(before: Optional[str], after: Optional[str]) -> str:
+    """A question that was flaky may work: that mends nothing."""
+    if before is None:
+        return NEW
+    if after is None:
+        return MISSING
+    if fails(after):
+        return REGRESSION if works(before) else CHANGED
+    if works(after):
+        return MENDED if fails(before) and before != "flaky" else CHANGED
+    return LOST if works(before) or fails(before) else CHANGED
+
+
+def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
+    """How a run with these ``outcomes`` differs from its baseline."""
+    now = states(outcomes)
+    compared = len(baseline.states.keys() & now.keys())
+    found = changes(baseline.states, now)
+    return Changes(baseline.path, baseline.started, baseline.rocmprobe, compared, found)
+
+
+def regressions(results: Results) -> tuple[Outcome, ...]:
+    """What fails and was not expected to. Against a baseline: what worked there. Without one: every failure
+    that the table of known failures does not know, but those that say nothing of right or wrong."""
+    if results.changes:
+        found = {change.id for change in results.changes.of(REGRESSION)}
+        return tuple(outcome for outcome in results.outcomes if outcome.id in found)
+    return tuple(
+        outcome
+        for outcome in failed(results.outcomes)
+        if outcome.state != "xfail" and tells_of_convolution(outcome)
+    )
+
+
+def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
+    """Of what is no longer answered, what a job should not pass over: rocmprobe itself broke on it, or it
+    worked and an earlier failure forbids it now. Skipped and not applicable are what versions differ in."""
+    return tuple(
+        change
+        for change in lost
+        if change.after == "probe-error" or (change.after == "blocked" and works(change.before))
+    )
+
+
+def worse(results: Results) -> bool:
+    """Whether who only asks for what is new should be told: something fails that was not expected to, or
+    was not learned (``unlearned``), or the baseline says little of what was asked."""
+    if not results.changes:
+        return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
+    return bool(regressions(results) or unlearned(results.changes.of(LOST)) or _strange(results))
+
+
+def _strange(results: Results) -> str:
+    """Why the baseline says little of this run, else empty: none of its questions was asked again, or fewer
+    than were not, and nothing that this run was told explains that."""
+    if not results.changes:
+        return ""
+    compared, missing = results.changes.compared, len(results.changes.of(MISSING))
+    if not compared:
+        return "The baseline asked none of the questions of this run: nothing was compared"
+    told = any(results.options.get(name) for name in ("only", "skip", "problems", "shapes"))
+    if missing <= compared or told or results.partial:
+        return ""
+    return f"{missing} of the {compared + missing} questions of the baseline were not asked again"
+
+
+def expectation_findings(results: Results) -> Iterator[Finding]:
+    """What the expectations tell of ``results`` whose outcomes are marked: what became worse, what is known
+    already, and what works although it was expected to fail."""
+    if results.changes and (strange := _strange(results)):
+        yield Finding(
+            "strange-baseline", "warning", "unknown", "warning-only", strange,
+            (f"{results.changes.baseline}, a run of {results.changes.started}",),
+            "Name a run with the same device, driver, level and settings.",
+        )  # fmt: skip
+    failing = regressions(results) if results.changes else ()
+    if failing:
+        cause, layer = blamed(results, failing, library_layer(results, failing))
+        yield Finding(
+            "regressions", "error", cause, layer,
+            f"{len(failing)} question(s) worked in the baseline and fail now",
+            quoted(failing, _QUOTED),
+            "Look at what changed on the machine since the baseline; the other findings say what fails.",
+        )  # fmt: skip
+    yield from _known(results)
+    mended = tuple(outcome for outcome in results.outcomes if outcome.state == "xpass")
+    if mended:
+        yield Finding(
+            "unexpected-passes", "info", "unknown", "warning-only",
+            f"{len(mended)} question(s) were expected to fail, and work",
+            tuple(
+                f"{each.id}: {each.expected.state}, expected to fail: {each.expected.reason}"
+                for each in mended[:_QUOTED]
+                if each.expected
+            ),
+            "Take this run's results as the baseline from now on; if rocmprobe's own table is out of date, "
+            "report it (docs/expectations.md).",
+        )  # fmt: skip
+
+
+def _known(results: Results) -> Iterator[Finding]:
+    """One finding for each row of the table that explains failures here."""
+    layers = {cause.name: cause.layer for cause in causes()}
+    rows: dict[tuple[str, str, str], list[Outcome]] = {}
+    for outcome in results.outcomes:
+        known = outcome.expected
+        if known and outcome.state == "xfail" and known.source == TABLE:
+            rows.setdefault((known.reason, known.link, known.cause), []).append(outcome)
+    for number, ((reason, link, cause), outcomes) in enumerate(rows.items()):
+        yield Finding(
+            f"known-failure-{number}", "info", cause, layers.get(cause, "warning-only"),
+            f"{len(outcomes)} failure(s) are known of this chip and these versions: {reason}",
+            (link, *quoted(map(observed, outcomes))),
+            f"Read {link} for what others found; what fails here is still not to be used.",
+        )  # fmt: skip

@@ -1,0 +1,195 @@
+"""What changed from one run to another: states first, then the environment, then times and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Optional
+
+from rocmprobe.judge.comparison.changes import changes, unlearned
+from rocmprobe.judge.comparison.environment_changes import Difference, differences
+from rocmprobe.judge.comparison.measurement_changes import LESS, MORE, Measured, Measurements, measured
+from rocmprobe.model.baseline import cards, named, states
+from rocmprobe.model.changes import KINDS, LOST, MENDED, MISSING, NEW, REGRESSION, Change
+from rocmprobe.model.results import BadInput, Outcome, Results
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two runs: the file as it was named, when it started, and what came of it."""
+
+    path: str
+    started: str
+    rocmprobe: str
+    simulated: Optional[str]
+    partial: bool
+    recommendation: Optional[str]
+    setting: Optional[str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``compared`` counts the questions that both runs answered or tried to; ``not_comparable``: why, by
+    device, where the runs are of different machines; ``notes`` say what was not compared, and why."""
+
+    old: Side
+    new: Side
+    compared: int
+    changed: tuple[Change, ...]
+    environment: tuple[Difference, ...]
+    measurements: Measurements
+    notes: tuple[str, ...] = ()
+    not_comparable: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, kind: str) -> tuple[Change, ...]:
+        return tuple(change for change in self.changed if change.kind == kind)
+
+
+def compare(old: Results, new: Results, old_path: str, new_path: str) -> Comparison:
+    """What changed from ``old`` to ``new``; the paths are as the user named them.
+
+    Raises BadInput where one of the two holds no outcome.
+    """
+    for results, path in ((old, old_path), (new, new_path)):
+        if not results.outcomes:
+            raise BadInput(f"{path}: it holds no outcome; name the results.json of a run that has some")
+    shared = sorted(_devices(old) & _devices(new))
+    apart = {device: why for device in shared if (why := _apart(old, new, device))}
+    before, after = (states(_of(each, _devices(each) - apart.keys())) for each in (old, new))
+    both = len(before.keys() & after.keys())
+    timed = {device for device in shared if device not in apart and not _other_processor(old, new, device)}
+    return Comparison(
+        _side(old, old_path),
+        _side(new, new_path),
+        both,
+        changes(before, after),
+        differences(old, new),
+        measured(
+            _of(old, timed), _of(new, timed), {each.name: each.device for each in old.settings if each.device}
+        ),
+        tuple(_notes(old, new, apart, shared, both)),
+        apart,
+    )
+
+
+def worse(comparison: Comparison) -> bool:
+    """Whether a job should fail: something fails that worked, takes clearly longer or more memory, was not
+    learned (``changes.unlearned``), or nothing was compared, be it of one device."""
+    slower = _told(comparison, MORE)
+    lost = unlearned(comparison.of(LOST))
+    nothing = comparison.not_comparable or not comparison.compared
+    return bool(comparison.of(REGRESSION) or lost or slower or nothing)
+
+
+def verdict(comparison: Comparison) -> str:
+    """The answer in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change"."""
+    told = [_count(comparison, kind) for kind in KINDS if comparison.of(kind)]
+    for word, time, memory in ((MORE, "slower", "more"), (LESS, "faster", "less")):
+        found = _told(comparison, word)
+        told += _measured_in([each for each in found if each.kind == "time"], time)
+        told += _measured_in([each for each in found if each.kind == "first call"], f"{time} to start")
+        told += _measured_in([each for each in found if each.kind == "memory"], f"with {memory} memory")
+    rest = ", ".join(told) or "no change"
+    alone = len({each.id for each in comparison.measurements.changed if _alone(each)})
+    if alone:
+        rest += f"; {alone} single {'time stands' if alone == 1 else 'times stand'} out"
+    if comparison.not_comparable:
+        why = " and ".join(sorted(set(comparison.not_comparable.values())))
+        return f"not comparable: {why}" + (f"; of the other devices {rest}" if comparison.compared else "")
+    return rest if comparison.compared else "nothing was compared: the runs share no question"
+
+
+def _alone(each: Measured) -> bool:
+    """Whether it is the time of one problem, where its setting did not change: a machine that nothing changed
+    on has some of these in a third of all comparisons (benchmarks/results/compare.json)."""
+    return bool(each.id) and each.kind != "memory"
+
+
+def _told(comparison: Comparison, word: str) -> list[Measured]:
+    """What became more, or less, but for single times."""
+    return [each for each in comparison.measurements.told(word) if not _alone(each)]
+
+
+def as_data(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as JSON data (docs/compare.md)."""
+    return {"verdict": verdict(comparison), "worse": worse(comparison), **asdict(comparison)}
+
+
+def _count(comparison: Comparison, kind: str) -> str:
+    amount = len(comparison.of(kind))
+    words = {
+        REGRESSION: "regression" if amount == 1 else "regressions", LOST: "no longer answered",
+        MENDED: "mended", NEW: "new", MISSING: "missing",
+    }  # fmt: skip
+    return f"{amount} {words.get(kind, 'came out otherwise')}"
+
+
+def _measured_in(found: list[Measured], word: str) -> list[str]:
+    """Settings are counted, however many of their directions changed; of memory, single problems besides."""
+    settings = {(each.device, each.driver, each.setting) for each in found if not each.id}
+    single = {each.id for each in found if (each.device, each.driver, each.setting) not in settings}
+    return [
+        f"{len(names)} {noun}{'' if len(names) == 1 else 's'} {word}"
+        for names, noun in ((settings, "setting"), (single, "problem"))
+        if names
+    ]
+
+
+def _side(results: Results, path: str) -> Side:
+    found = results.recommendation
+    return Side(
+        path, results.started, results.rocmprobe, results.simulated, results.partial,
+        found.verdict if found else None, found.configuration.setting if found else None,
+    )  # fmt: skip
+
+
+def _devices(results: Results) -> set[str]:
+    return {outcome.device for outcome in results.outcomes}
+
+
+def _of(results: Results, devices: set[str]) -> tuple[Outcome, ...]:
+    return tuple(outcome for outcome in results.outcomes if outcome.device in devices)
+
+
+def _apart(old: Results, new: Results, device: str) -> str:
+    """Why nothing of ``device`` is compared, in words of our own; empty where it is one machine's."""
+    if old.simulated != new.simulated:
+        one_is_real = not (old.simulated and new.simulated)
+        return "a simulated machine and a real one" if one_is_real else "different simulated machines"
+    return "" if device == "cpu" or cards(old.machine) == cards(new.machine) else "different GPUs"
+
+
+def _other_processor(old: Results, new: Results, device: str) -> bool:
+    return device == "cpu" and _processor(old) != _processor(new)
+
+
+def _processor(results: Results) -> str:
+    name, cores = (results.machine.value(fact) for fact in ("cpu.name", "cpu.allowed"))
+    return f"{name or 'a CPU'}, {cores if cores is not None else 'unknown'} core(s) allowed"
+
+
+def _machine(results: Results) -> str:
+    kind = f"simulated ({results.simulated})" if results.simulated else "real"
+    ids = [" ".join(word for word in each[1:] if word != "None") for each in cards(results.machine)]
+    return f"{kind}, {named(results.machine)}" + (f", PCI {'; '.join(ids)}" if any(ids) else "")
+
+
+def _notes(
+    old: Results, new: Results, apart: Mapping[str, str], shared: list[str], compared: int
+) -> Iterator[str]:
+    if apart:
+        yield (
+            f"Nothing of {', '.join(apart)} is compared, since what fails on one machine and works on "
+            f"another is no regression. The old run: {_machine(old)}. The new one: {_machine(new)}."
+        )
+    for device in shared:
+        if device not in apart and _other_processor(old, new, device):
+            yield (
+                f"Times and memory of {device} are not compared: the old run is of {_processor(old)}, "
+                f"the new one of {_processor(new)}."
+            )
+    for side, results in (("old", old), ("new", new)):
+        if results.partial:
+            yield f"The {side} run did not come to its end: what is missing in it was not asked."
+    if not compared and not apart:
+        yield "Compare runs with the same device, driver, level and settings."

@@ -1,0 +1,121 @@
+"""What differs between the environments of two runs: asked for, found on the machine, set, or tried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from rocmprobe.model.results import Gpu, Machine, Results, Setting
+
+#: Of ``Results.options``, what decides which questions are asked, and how.
+_ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
+#: The parts of a name, what explains most first.
+_PARTS = ("rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings")
+#: Facts of the moment: they differ between any two runs. A link sleeps while nothing uses it.
+_MOMENT_OF_GPU = frozenset({
+    "vram_used_bytes", "busy_percent", "temperature_edge_c", "temperature_junction_c", "temperature_memory_c",
+    "fan_rpm", "power_w", "core_clock_mhz", "memory_clock_mhz", "pcie_link",
+})  # fmt: skip
+_MOMENT = ("memory.available_bytes", "dmesg.")
+#: Of a database or cache of the user: how full it is.
+_FILLING = frozenset({"exists", "files", "bytes"})
+#: What a setting is; the rest of it are words about it, and the versions for which it is asked.
+_OF_A_SETTING = (
+    "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
+    "channels_last", "solver", "pytorch_layers",
+)  # fmt: skip
+#: The digest in a placeholder changes when the machine restarts (docs/redaction.md).
+_DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
+
+#: Stands for what is not there at all; null is a fact that could not be learned.
+ABSENT = "(absent)"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``name`` is a dotted path: ``rocmprobe``, ``options.level``, ``facts.torch.version``, ``gpus.0.name``,
+    ``variables.MIOPEN_FIND_MODE``, ``settings.default.env.NAME``, ``library.cuda:0.torch``. ``before`` and
+    ``after`` are JSON values, "(absent)" where a run does not have it."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+def differences(old: Results, new: Results) -> tuple[Difference, ...]:
+    """Every difference between the environments of two runs: what explains most first, then by name.
+
+    Left out are facts of the moment (temperatures, clocks, what is free or in use, the kernel's log), how
+    full a cache is, and which of several placeholders an identifier has.
+    """
+    before, after = dict(_described(old)), dict(_described(new))
+    return tuple(
+        Difference(name, before.get(name, ABSENT), after.get(name, ABSENT))
+        for name in sorted({**before, **after}, key=_order)
+        if before.get(name, ABSENT) != after.get(name, ABSENT)
+    )
+
+
+def _order(name: str) -> tuple[int, str]:
+    return _PARTS.index(name.partition(".")[0]), name
+
+
+def _described(results: Results) -> Iterator[tuple[str, Any]]:
+    yield "rocmprobe", results.rocmprobe
+    yield "simulated", results.simulated
+    for name in _ASKED:
+        if name in results.options:
+            yield f"options.{name}", _alike(results.options[name])
+    yield from _machine(results.machine)
+    for setting in results.settings:
+        yield from _setting(setting)
+    yield from _libraries(results)
+
+
+def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
+    for number, gpu in enumerate(machine.gpus):
+        for name in (field.name for field in fields(Gpu) if field.name not in _MOMENT_OF_GPU):
+            yield f"gpus.{number}.{name}", _alike(getattr(gpu, name).value)
+    for name, fact in machine.facts.items():
+        if not name.startswith(_MOMENT):
+            yield from _leaves(f"facts.{name}", fact.value)
+    for name, fact in machine.variables.items():
+        yield f"variables.{name}", _alike(fact.value)
+
+
+def _libraries(results: Results) -> Iterator[tuple[str, str]]:
+    """The vendor libraries' versions by where they ran: the setting ``cpu`` of a GPU runs on the CPU."""
+    places = {setting.name: setting.device for setting in results.settings}
+    met: dict[str, set[str]] = {}
+    for trial in results.trials:
+        if trial.library:
+            place = places.get(trial.setting) or trial.device
+            met.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
+    for name, versions in met.items():
+        yield name, ", ".join(sorted(versions))
+
+
+def _setting(setting: Setting) -> Iterator[tuple[str, Any]]:
+    data = asdict(setting)
+    for name in _OF_A_SETTING:
+        yield from _leaves(f"settings.{setting.name}.{name}", data[name])
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield name, _alike(value)
+        return
+    for key in value:
+        if key not in _FILLING:
+            yield from _leaves(f"{name}.{key}", value[key])
+
+
+def _alike(value: Any) -> Any:
+    """``value`` without what tells one placeholder from another."""
+    if isinstance(value, str):
+        return _DIGEST.sub(r"<\1>", value)
+    if isinstance(value, Mapping):
+        return {key: _alike(item) for key, item in value.items()}
+    return [_alike(item) for item in value] if isinstance(value, Sequence) else value

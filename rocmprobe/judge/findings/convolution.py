@@ -1,0 +1,178 @@
+"""Findings about convolution in the vendor library: does it fail, where, and what works instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
+from rocmprobe.judge.evidence import (
+    Standing,
+    broken,
+    driver_of,
+    dtypes,
+    failed,
+    in_matrix,
+    native,
+    quoted,
+    sound,
+    without_library,
+)
+from rocmprobe.knowledge import gpus
+from rocmprobe.model.problems import SHORT_DTYPES
+from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
+
+
+def native_convolution(results: Results) -> Iterator[Finding]:
+    """The first dtype asked about, which is float32 where that is among them, fails as PyTorch comes."""
+    for dtype in dtypes(results)[:1]:
+        settings = native(results, dtype)
+        default = next((each for each in settings if each.setting.name == "default"), None)
+        if default is None or not broken(default):
+            continue
+        cures = [each.setting for each in settings if sound(each)]
+        elsewhere = without_library(results, dtype)
+        works = [each.setting.name for each in elsewhere if sound(each)]
+        if cures or works:
+            yield _at_fault(results, dtype, settings, default, cures, works)
+        elif any(broken(each) for each in elsewhere):
+            yield _below(results, dtype, default)
+        else:
+            yield _alone(results, dtype, settings, default)
+
+
+def _at_fault(
+    results: Results,
+    dtype: str,
+    settings: list[Standing],
+    default: Standing,
+    cures: list[Setting],
+    works: list[str],
+) -> Finding:
+    name = library(results)
+    cause, layer = blamed(results, broken(default), library_layer(results, broken(default)), cured=True)
+    cause, layer = _explained(results, cause, layer, broken(default), cures)
+    title = f"{_failure(dtype, name, settings)}; " + (
+        f"it works with {', '.join(cure.name for cure in cures)}"
+        if cures
+        else f"the same work passes with {', '.join(works)}"
+    )
+    if layer.startswith(name.lower()):
+        title = f"{name} is the layer at fault: {title}"
+    advice = "Use the recommended configuration; attach this report to a bug issue."
+    return Finding("native-convolution", "error", cause, layer, title, _evidence(default), advice)
+
+
+def _explained(
+    results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
+) -> tuple[str, str]:
+    """(cause, layer), sharpened by which of MIOpen's settings cure it: where only those without databases
+    and caches do, a record is stale; a process that stops and works with another choice of solvers met
+    a faulty one, or a search that takes too long. Where none does, code for another chip explains it."""
+    if not layer.startswith("miopen"):
+        return cause, layer
+    if cures and all(cure.env.get("MIOPEN_DISABLE_CACHE") == "1" for cure in cures):
+        return "miopen-db-unusable", "miopen-exec"
+    stopped = all(outcome.state in ("crash", "hang") for outcome in outcomes)
+    if not stopped or cause not in ("unknown", "gpu-memory-fault-unexplained"):
+        return cause, layer
+    searching = all(outcome.activity == "busy" for outcome in outcomes)
+    if searching and any(cure.env.get("MIOPEN_FIND_MODE") == "2" for cure in cures):
+        return "cold-compile-slow", "miopen-find"
+    if cures:
+        return "miopen-solver-bug", layer
+    isas = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in results.machine.gpus]
+    foreign = any(gpus.missing_features(native, effective) for native, effective in isas)
+    return ("override-isa-mismatch" if foreign else cause), layer
+
+
+def _below(results: Results, dtype: str, default: Standing) -> Finding:
+    name = library(results)
+    cause, layer = blamed(results, broken(default), rung_layer(results, "copy"))
+    return Finding(
+        "native-convolution", "error", cause, layer,
+        f"{dtype} convolution fails with {name} and without it: the fault lies below {name}",
+        _evidence(default),
+        "No setting of the library cures this; look at the lower rungs and at the torch build.",
+    )  # fmt: skip
+
+
+def _alone(results: Results, dtype: str, settings: list[Standing], default: Standing) -> Finding:
+    name = library(results)
+    cause, layer = blamed(results, broken(default), library_layer(results, broken(default)))
+    return Finding(
+        "native-convolution", "error", cause, layer,
+        f"{_failure(dtype, name, settings)}; whether it works without {name} was not learned",
+        _evidence(default),
+        "Install a ROCm build of torch and run again: what leaves the library is tried with it alone."
+        if driver_of(results) == "capi"
+        else "Run with the default set of settings, and look at the lower rungs.",
+    )  # fmt: skip
+
+
+def _failure(dtype: str, name: str, settings: list[Standing]) -> str:
+    failing = sum(bool(broken(each)) for each in settings)
+    return f"native {dtype} convolution fails under {failing} of {len(settings)} {name} settings"
+
+
+def _evidence(default: Standing) -> tuple[str, ...]:
+    """What failed, then what the library printed at the first failure."""
+    outcomes = broken(default)
+    return quoted(outcomes) + outcomes[0].evidence[1:4]
+
+
+def other_dtypes(results: Results) -> Iterator[Finding]:
+    """A dtype that fails natively where the first one holds."""
+    first, *others = dtypes(results) or ("float32",)
+    holds = {each.setting.name for each in native(results, first) if sound(each)}
+    name = library(results)
+    for dtype in others:
+        settings = [each for each in native(results, dtype) if each.setting.name in holds]
+        default = next((each for each in settings if each.setting.name == "default"), None)
+        if default is None or not broken(default):
+            continue
+        outcomes = broken(default)
+        cures = [each.setting.name for each in settings if sound(each)]
+        wrong = all(outcome.state == "wrong" for outcome in outcomes)
+        cause, layer = blamed(results, outcomes, library_layer(results, outcomes), cured=bool(cures))
+        if dtype == "float16" and cause.startswith("wrong-results"):
+            cause = "fp16-broken"
+        yield Finding(
+            f"native-{dtype}", "warning", cause, layer,
+            f"{dtype} convolution {'computes wrong numbers' if wrong else 'fails'} in {name}, {first} works"
+            + (f"; {dtype} works with {', '.join(cures)}" if cures else ""),
+            quoted(outcomes),
+            f"Stay with {first}, or use one of: {', '.join(cures)}." if cures else f"Stay with {first}.",
+        )  # fmt: skip
+
+
+def problem_matrix(results: Results) -> Iterator[Finding]:
+    """Problems of the matrix that fail as PyTorch comes. They are asked only where native problems hold."""
+    asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
+    default = [outcome for outcome in asked if outcome.setting == "default"]
+    broken = failed(default)
+    if not broken:
+        return
+    same = {(outcome.device, outcome.problem, outcome.direction) for outcome in broken}
+    works: dict[str, int] = {}
+    for outcome in asked:
+        if (outcome.device, outcome.problem, outcome.direction) in same and outcome.state in WORKING_STATES:
+            works[outcome.setting] = works.get(outcome.setting, 0) + 1
+    cures = [setting for setting, count in works.items() if count == len(same)]
+    name = library(results)
+    cause, layer = blamed(results, broken, library_layer(results, broken), cured=bool(cures))
+    answered = [outcome for outcome in default if outcome.state in WORKING_STATES] + list(broken)
+    yield Finding(
+        "problem-matrix", "warning", cause, layer,
+        f"{len(broken)} of {len(answered)} questions of the problem matrix fail in {name} ({_alike(broken)})"
+        + (f"; the same work passes with {', '.join(cures)}" if cures else ""),
+        quoted(broken),
+        "Ask all settings about one of them: `rocmprobe run --problem TEXT`.",
+    )  # fmt: skip
+
+
+def _alike(outcomes: tuple[Outcome, ...]) -> str:
+    """The kinds, dtypes and directions of the problems of ``outcomes``."""
+    kinds = dict.fromkeys(str(outcome.problem).partition("-")[0] for outcome in outcomes)
+    dtypes = dict.fromkeys(SHORT_DTYPES.get(outcome.dtype, outcome.dtype) for outcome in outcomes)
+    directions = dict.fromkeys(str(outcome.direction) for outcome in outcomes)
+    return "; ".join(", ".join(words) for words in (kinds, dtypes, directions))

@@ -1,0 +1,345 @@
+"""Findings: rules over facts and outcomes, each a small function, none of which touches anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Optional
+
+from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
+from rocmprobe.judge.commands import resume
+from rocmprobe.judge.evidence import (
+    MEASUREMENTS,
+    by_severity,
+    failed,
+    of_driver,
+    question,
+    quoted,
+    tells_of_convolution,
+)
+from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
+from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
+from rocmprobe.judge.findings.machine import MACHINE_RULES
+from rocmprobe.judge.findings.models import models
+from rocmprobe.judge.findings.primitives import controls, primitives, several_gpus
+from rocmprobe.judge.findings.start_up import slow_first_calls
+from rocmprobe.judge.findings.sweep import faulty_solvers
+from rocmprobe.judge.findings.telemetry import telemetry_findings
+from rocmprobe.model.checks import CONVOLUTIONS
+from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+
+#: Causes that the packages of a machine mend, and no setting: compilers, headers and sources of kernels.
+OF_THE_INSTALLATION = frozenset(
+    {
+        "jit-compiler-missing", "jit-header-conflict", "jit-missing-host-headers",
+        "miopen-kernel-source-missing", "llvm-library-clash",
+    }
+)  # fmt: skip
+#: What a rung below convolution carries; copy and elementwise carry everything.
+_CARRIES = {
+    "copy": "every rung above stands on it and was not asked",
+    "elementwise": "every rung above stands on it and was not asked",
+    "gemm": "the bypass and PyTorch's own convolution stand on it",
+    "im2col": "PyTorch's own convolution works like it",
+}
+
+
+def diagnose(results: Results) -> tuple[Finding, ...]:
+    """Every finding of ``results``, the gravest first."""
+    rules = (
+        *MACHINE_RULES, disagreement, two_copies, other_isa, _aborted, _wedged, _probe_errors, _teardown,
+        _partial, telemetry_findings,
+    )  # fmt: skip
+    found = [finding for rule in rules for finding in rule(results)]
+    of_one = (
+        _ladder, controls, native_convolution, other_dtypes, problem_matrix, faulty_solvers, primitives,
+        _gradient_flow, _training_step, _autocast_step, models, several_gpus, _as_found, _bypass, _memory,
+        _fallback, slow_first_calls,
+    )  # fmt: skip
+    ours = of_driver(results)
+    judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
+    return by_severity([*(_with_cure(results, finding) for finding in judged), *found])
+
+
+def _with_cure(results: Results, finding: Finding) -> Finding:
+    """Of a fault of the installation, with what mends it: a setting only leads around it."""
+    if finding.cause not in OF_THE_INSTALLATION:
+        return finding
+    return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")
+
+
+def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
+    return tuple(
+        outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")
+    )
+
+
+def _ladder(results: Results) -> Iterator[Finding]:
+    """The rungs below convolution: the lowest that fails explains what stands on it. A rung that fails
+    in another dtype alone is told too, as long as float32 is sound."""
+    float32 = _broken_rung(results, "float32")
+    if float32:
+        rung, outcomes = float32
+        cause, layer = blamed(results, outcomes, rung_layer(results, rung))
+        yield Finding(
+            f"rung-{rung}",
+            "error",
+            cause,
+            layer,
+            f"The ladder breaks at {rung}, below convolution and below {library(results)}",
+            (*quoted(outcomes), *excluded(results, outcomes)),
+            f"Mend this first: {_CARRIES[rung]}.",
+        )
+        return
+    for dtype in sorted({outcome.dtype for outcome in results.outcomes} - {"float32"}):
+        found = _broken_rung(results, dtype)
+        if found:
+            rung, outcomes = found
+            cause, layer = blamed(results, outcomes, rung_layer(results, rung))
+            if dtype == "float16" and cause == "wrong-results-unexplained":
+                cause = "fp16-broken"
+            yield Finding(
+                f"rung-{rung}-{dtype}",
+                "warning",
+                cause,
+                layer,
+                f"{dtype} breaks at {rung}, below convolution; float32 holds there",
+                quoted(outcomes),
+                "Stay with float32.",
+            )
+
+
+def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outcome, ...]]]:
+    for rung in _CARRIES:
+        outcomes = failed(outcome for outcome in _of_default(results, rung) if outcome.dtype == dtype)
+        if outcomes:
+            return rung, outcomes
+    return None
+
+
+def _training_step(results: Results) -> Iterator[Finding]:
+    """It is asked only where convolution and batch norm hold, so its failure is news."""
+    broken = failed(_of_default(results, "training-step"))
+    if broken:
+        cause, layer = blamed(results, broken, library_layer(results, broken))
+        yield Finding(
+            "training-step",
+            "error",
+            cause,
+            layer,
+            f"A small network does not train right with {library(results)}, although its parts passed",
+            quoted(broken),
+            "Use the recommended configuration if there is one; its training step passed.",
+        )
+
+
+def _gradient_flow(results: Results) -> Iterator[Finding]:
+    """It is asked only where convolution holds in every direction: so it is the way that is at fault."""
+    broken = failed(_of_default(results, "gradient-flow"))
+    if broken:
+        cause, layer = blamed(results, broken, library_layer(results, broken))
+        in_float32 = any(outcome.dtype == "float32" for outcome in broken)
+        dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
+        yield Finding(
+            "gradient-flow",
+            "error" if in_float32 else "warning",
+            cause,
+            layer,
+            f"Gradients do not come out right in a way of training in {dtypes}, although each direction does",
+            quoted(broken),
+            "Avoid the way that the evidence names, or use a configuration under which it passed.",
+        )
+
+
+def _memory(results: Results) -> Iterator[Finding]:
+    """More than was predicted, under any setting."""
+    beyond = tuple(
+        outcome for outcome in results.outcomes if (outcome.check, outcome.state) == ("memory", "wrong")
+    )
+    if beyond:
+        yield Finding(
+            "memory",
+            "info",
+            "unknown",
+            "rocmprobe",
+            f"{len(beyond)} question(s) about memory took more than was predicted",
+            quoted(beyond),
+            "Results are not touched by this; plan with what was measured.",
+        )
+
+
+def _autocast_step(results: Results) -> Iterator[Finding]:
+    """It is asked only where the same step in float32 holds."""
+    broken = failed(_of_default(results, "autocast-step"))
+    if broken:
+        cause, layer = blamed(results, broken, library_layer(results, broken))
+        dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
+        yield Finding(
+            "autocast-step",
+            "warning",
+            cause,
+            layer,
+            f"Under autocast to {dtypes} a small network does not train right; in float32 it does",
+            quoted(broken),
+            "Train in float32, or use a configuration whose autocast step passed.",
+        )
+
+
+def _as_found(results: Results) -> Iterator[Finding]:
+    """Where the user's own environment fails and a clean one holds, and the other way round."""
+    broken = _failed_alone(results, "as-found", "default")
+    cured = _failed_alone(results, "default", "as-found")
+    if cured:
+        cause, layer = blamed(results, cured, library_layer(results, cured))
+        yield Finding(
+            "only-as-found",
+            "warning",
+            cause,
+            layer,
+            f"{len(cured)} question(s) pass in your own environment alone, and fail in a clean one",
+            quoted(cured),
+            "What makes them pass is yours: a variable that `rocmprobe detect` lists, or what earlier runs "
+            "left in the library's databases and caches (MIOpen: ~/.config/miopen and ~/.cache/miopen). Keep "
+            "a copy: once it is gone, or the library is updated, they fail.",
+        )
+    if broken:
+        cause, layer = blamed(results, broken, "user-env")
+        yield Finding(
+            "as-found",
+            "error",
+            cause,
+            layer,
+            f"{len(broken)} question(s) fail in your own environment and pass in a clean one",
+            quoted(broken),
+            "Unset the variables that `rocmprobe detect` lists, and move the library's databases and caches "
+            "away (MIOpen: ~/.config/miopen and ~/.cache/miopen).",
+        )
+
+
+def _failed_alone(results: Results, setting: str, other: str) -> tuple[Outcome, ...]:
+    """What failed under ``setting`` and passed under ``other``."""
+    passed = {
+        question(each) for each in results.outcomes if each.setting == other and each.state in WORKING_STATES
+    }
+    return tuple(
+        each for each in failed(results.outcomes) if each.setting == setting and question(each) in passed
+    )
+
+
+def _bypass(results: Results) -> Iterator[Finding]:
+    names = {setting.name for setting in results.settings if setting.bypass}
+    broken = tuple(
+        outcome
+        for outcome in failed(results.outcomes)
+        if outcome.setting in names
+        and outcome.check in (*CONVOLUTIONS, "gradients", "gradient-flow", *MEASUREMENTS)
+        and tells_of_convolution(outcome)
+    )
+    if not broken:
+        return
+    gemm = failed(_of_default(results, "gemm"))
+    cause, layer = blamed(results, broken, rung_layer(results, "gemm") if gemm else "rocmprobe")
+    yield Finding(
+        "bypass",
+        "error",
+        cause,
+        layer,
+        f"The bypass fails {len(broken)} of its own checks",
+        quoted(broken),
+        "GEMM, on which it stands, fails too: mend that first."
+        if gemm
+        else "GEMM, on which it stands, is not known to fail: this may be a bug of rocmprobe, report it.",
+    )
+
+
+def _fallback(results: Results) -> Iterator[Finding]:
+    slow = [
+        outcome for outcome in results.outcomes if outcome.state == "slow" and outcome.setting == "default"
+    ]
+    if slow:
+        layer = library_layer(results, ())
+        yield Finding(
+            "fallback-solver",
+            "info",
+            "slow-no-tuned-kernels",
+            "miopen-find" if layer.startswith("miopen") else layer,
+            f"{library(results)} chose its naive kernels for {len(slow)} question(s)",
+            quoted(slow),
+            "For a small problem they may be the fastest; compare the measured times of the alternatives.",
+        )
+
+
+def _aborted(results: Results) -> Iterator[Finding]:
+    died = [outcome for outcome in results.outcomes if outcome.state == "aborted"]
+    froze = [outcome for outcome in died if outcome.cause == "machine-died"]
+    if died:
+        yield Finding(
+            "aborted",
+            "error" if froze else "info",
+            "gpu-hang-reset" if froze else "unknown",
+            "driver" if froze else "rocmprobe",
+            f"{len(died)} question(s) were in flight when the {'machine' if froze else 'run'} ended",
+            quoted(froze or died),
+            f"`{resume(results)} --retry-aborted` asks again"
+            + ("; it may take the machine down again." if froze else "."),
+        )
+
+
+def _wedged(results: Results) -> Iterator[Finding]:
+    blocked = [outcome for outcome in results.outcomes if outcome.cause == "gpu-wedged"]
+    if blocked:
+        yield Finding(
+            "gpu-wedged",
+            "error",
+            "gpu-hang-reset",
+            "driver",
+            f"The device stopped answering during the run; {len(blocked)} question(s) were not asked",
+            quoted(failed(results.outcomes)[-1:]),
+            f"Reboot, then go on with `{resume(results)}`. rocmprobe never resets a GPU.",
+        )
+
+
+def _probe_errors(results: Results) -> Iterator[Finding]:
+    broken = [outcome for outcome in results.outcomes if outcome.state == "probe-error"]
+    if broken:
+        yield Finding(
+            "probe-error",
+            "warning",
+            "unknown",
+            "rocmprobe",
+            f"rocmprobe itself failed on {len(broken)} question(s): nothing was learned from them",
+            quoted(broken),
+            "This is a bug of rocmprobe, please report it.",
+        )
+
+
+def _teardown(results: Results) -> Iterator[Finding]:
+    crashed = [trial for trial in results.trials if trial.exit_crash]
+    if crashed:
+        yield Finding(
+            "exit-crash",
+            "info",
+            "unknown",
+            rung_layer(results, "copy"),
+            f"{len(crashed)} process(es) did not end cleanly, after every result was in",
+            tuple(f"{trial.id}: {trial.exit}" for trial in crashed[:3]),
+            "Harmless to the results; programs may exit with an error code.",
+        )
+
+
+def _partial(results: Results) -> Iterator[Finding]:
+    if results.partial:
+        yield Finding(
+            "partial",
+            "warning",
+            "unknown",
+            "warning-only",
+            "The run did not come to its end: what is missing was not learned",
+            (f"{len(results.outcomes)} outcomes are in",),
+            f"Go on with `{resume(results)}`.",
+        )
+
+
+def act_on(results: Results) -> bool:
+    """Whether the user should act: a finding that is more than information."""
+    return any(finding.severity != "info" for finding in results.findings)

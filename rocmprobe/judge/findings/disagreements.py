@@ -1,0 +1,91 @@
+"""Facts that should agree and do not: two witnesses of one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rocmprobe.model.results import Fact, Machine
+
+#: What the two facts are about, the one and the other.
+Disagreement = tuple[str, Fact, Fact]
+
+
+def disagreements(machine: Machine) -> list[Disagreement]:
+    """Pairs of facts that should agree and do not: what they are about, the one fact and the other.
+
+    Only what is known on both sides is compared, so a machine that was not asked deeply has those that
+    its files show.
+    """
+    return [
+        *_library_versions(machine),
+        *_device_counts(machine),
+        *_arch_lists(machine),
+        *_effective_isas(machine),
+    ]
+
+
+def some_hidden(machine: Machine) -> bool:
+    """Whether a variable chooses which GPUs a program sees."""
+    return any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
+
+
+def _fact(machine: Machine, name: str) -> Fact:
+    return machine.facts.get(name, Fact())
+
+
+def _library_versions(machine: Machine) -> Iterator[Disagreement]:
+    expected, told = _fact(machine, "miopen.version_expected"), _fact(machine, "miopen.version_told")
+    if _differ(expected, told):
+        yield "the version of MIOpen", expected, told
+    deep = _fact(machine, "deep.library")
+    known = told if told.value is not None else expected
+    if _fact(machine, "deep.hip").value and _differ(known, deep):
+        yield "the version of MIOpen that torch loads", known, deep
+
+
+def _device_counts(machine: Machine) -> Iterator[Disagreement]:
+    """torch numbers the GPUs that KFD lists and no variable hides."""
+    count = _fact(machine, "deep.device_count")
+    found = len(machine.amd_gpus) - len(_fact(machine, "kfd.unlisted").value or ())
+    disagree = count.value is not None and count.value != found and not some_hidden(machine)
+    if _fact(machine, "deep.hip").value and disagree:
+        yield "the number of GPUs", Fact(found, "KFD and PCI"), count
+
+
+def _arch_lists(machine: Machine) -> Iterator[Disagreement]:
+    arch_list, targets = _fact(machine, "deep.arch_list"), _fact(machine, "torch.targets")
+    if _bases(arch_list) and _bases(targets) and _bases(arch_list) != _bases(targets):
+        yield "the targets that torch is built for", arch_list, targets
+
+
+def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
+    """GPUs that torch or rocminfo name otherwise than the facts have it."""
+    gpus = {str(gpu.address.value).partition(":")[2]: gpu for gpu in machine.amd_gpus}
+    for name, key, place in (("deep.devices", "gcnArchName", _torch_place), ("rocminfo.agents", "gfx", _bdf)):
+        fact = _fact(machine, name)
+        for device in fact.value or ():
+            gpu, told = gpus.get(place(device)), device.get(key)
+            if gpu and told and gpu.effective_isa.value not in (None, _base(told)):
+                yield "the effective ISA", gpu.effective_isa, Fact(_base(told), f"{fact.source} {key}")
+
+
+def _bdf(agent: Mapping[str, Any]) -> str:
+    return str(agent.get("bdf"))
+
+
+def _torch_place(device: Mapping[str, Any]) -> str:
+    bus, slot = device.get("pci_bus_id"), device.get("pci_device_id")
+    return f"{bus:02x}:{slot:02x}.0" if isinstance(bus, int) and isinstance(slot, int) else ""
+
+
+def _differ(one: Fact, other: Fact) -> bool:
+    return one.value is not None and other.value is not None and one.value != other.value
+
+
+def _base(target: str) -> str:
+    return target.partition(":")[0]
+
+
+def _bases(targets: Fact) -> set[str]:
+    return {_base(target) for target in targets.value or ()}

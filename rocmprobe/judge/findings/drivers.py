@@ -1,0 +1,119 @@
+"""What the two drivers say together: the same question to PyTorch and to MIOpen alone tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from rocmprobe.judge.blame import blamed, library
+from rocmprobe.judge.evidence import failed, quoted
+from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+
+Pair = tuple[Outcome, Outcome]
+
+
+def pairs(results: Results, setting: str = "default") -> list[Pair]:
+    """The questions under ``setting`` that both drivers were asked: torch's outcome and that of capi."""
+    by_question: dict[tuple[object, ...], dict[str, Outcome]] = {}
+    for outcome in results.outcomes:
+        if outcome.setting == setting:
+            question = (outcome.device, outcome.check, outcome.problem, outcome.dtype, outcome.direction)
+            by_question.setdefault(question, {})[outcome.driver] = outcome
+    return [(each["torch"], each["capi"]) for each in by_question.values() if {"torch", "capi"} <= set(each)]
+
+
+def disagreement(results: Results) -> Iterator[Finding]:
+    """What one driver fails and the other does right."""
+    asked = pairs(results)
+    by_torch = [pair for pair in asked if failed(pair[:1]) and pair[1].state in WORKING_STATES]
+    by_capi = [pair for pair in asked if failed(pair[1:]) and pair[0].state in WORKING_STATES]
+    if by_torch:
+        yield _of_torch(results, by_torch)
+    if by_capi:
+        yield Finding(
+            "driver-capi", "info", "unknown", "rocmprobe",
+            f"{len(by_capi)} question(s) fail where rocmprobe itself calls, and pass in PyTorch",
+            (*quoted(direct for _, direct in by_capi), *_copies(results)),
+            "PyTorch's answer is the one that counts for programs that use PyTorch.",
+        )  # fmt: skip
+
+
+def _of_torch(results: Results, found: list[Pair]) -> Finding:
+    outcomes = tuple(by_torch for by_torch, _ in found)
+    in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
+    name = library(results) if in_library else "HIP or rocBLAS"
+    copies = _copies(results)
+    at_fault = f"{name} alone computes it: PyTorch's way to it is at fault"
+    if copies:
+        at_fault = f"another copy of {name} computes it: PyTorch's copy or its way to it is at fault"
+    return Finding(
+        "driver-torch", "error", blamed(results, outcomes, "torch-build")[0], "torch-build",
+        f"PyTorch fails {len(found)} question(s) that pass without it; {at_fault}",
+        (*quoted(outcomes), *quoted((direct for _, direct in found), 1), *copies),
+        "Try another build of torch; this report shows that the GPU and its libraries can do it.",
+    )  # fmt: skip
+
+
+def _copies(results: Results) -> tuple[str, ...]:
+    """The files of each library, where the two drivers had different ones."""
+    files: dict[str, dict[str, set[str]]] = {}
+    for trial in results.trials:
+        for name, paths in trial.mapped.items():
+            files.setdefault(name, {}).setdefault(trial.driver, set()).update(paths)
+    return tuple(
+        f"{name}: torch has {', '.join(sorted(each['torch']))}; capi has {', '.join(sorted(each['capi']))}"
+        for name, each in sorted(files.items())
+        if {"torch", "capi"} <= set(each) and each["torch"] != each["capi"]
+    )
+
+
+def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding]:
+    """``findings``, in which a failure of native convolution has what MIOpen alone came to beside it."""
+    asked = [pair for pair in pairs(results) if pair[0].check == "convolution"]
+    both = [direct for by_torch, direct in asked if failed((by_torch,)) and failed((direct,))]
+    for finding in findings:
+        if finding.id == "native-convolution" and both:
+            same = f"without PyTorch it fails, too, in {len(both)} of {len(asked)} questions put to both: "
+            told = f"{same}{library(results)} itself is at fault"
+            yield replace(finding, evidence=(*finding.evidence, told, *quoted(both, 2)))
+        else:
+            yield finding
+
+
+def two_copies(results: Results) -> Iterator[Finding]:
+    """Two copies of one library in a process: calls go to one, handles and memory are the other's."""
+    told = {
+        f"{trial.driver}, {trial.setting}: {', '.join(paths)}": name
+        for trial in results.trials
+        for name, paths in sorted(trial.mapped.items())
+        if len(paths) > 1
+    }
+    if told:
+        names = ", ".join(sorted(set(told.values())))
+        yield Finding(
+            "two-copies", "warning", "library-path", "user-env",
+            f"Two copies of one library in one process: {names}", tuple(told)[:5],
+            "Leave one: unset LD_LIBRARY_PATH, or remove the ROCm libraries that this torch does not bring.",
+        )  # fmt: skip
+
+
+def other_isa(results: Results) -> Iterator[Finding]:
+    """HIP has the device as another chip than the facts say it should."""
+    told = results.machine.value("capi.devices")
+    asked = {
+        (each.device, each.effective_isa)
+        for each in results.outcomes
+        if (each.driver, each.setting) == ("capi", "default")
+    }
+    for device, isa in sorted(asked, key=str):
+        number = device.partition(":")[2]
+        if not isa or not isinstance(told, (list, tuple)) or not number.isdigit() or int(number) >= len(told):
+            continue
+        arch = str(told[int(number)]).partition(":")[0]
+        if arch and arch != isa:
+            yield Finding(
+                "hip-isa", "warning", "override-not-effective", "user-env",
+                f"HIP has {device} as {arch}, the facts of this machine as {isa}",
+                (f"capi.devices: {arch}", f"effective ISA: {isa}"),
+                "See whether HSA_OVERRIDE_GFX_VERSION reaches every process, and which GPUs are visible.",
+            )  # fmt: skip

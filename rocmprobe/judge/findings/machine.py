@@ -1,0 +1,390 @@
+"""Findings from facts: what is wrong with a machine before anything is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rocmprobe.judge.evidence import by_severity, device_of, failed
+from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.override import needless, serves
+from rocmprobe.knowledge.variables import (
+    FOLKLORE,
+    NOT_HERE,
+    REJECTED,
+    UNKNOWN,
+    Label,
+    find,
+    labels,
+    one_letter_apart,
+)
+from rocmprobe.model.results import NATIVE, SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
+
+#: Kernel messages (kinds of ``dmesg.events``) after which a GPU is not what it was.
+_GRAVE = frozenset(
+    {
+        "ring-timeout", "ring-reset-failed", "gpu-reset", "gpu-reset-succeeded", "gpu-reset-failed",
+        "vram-lost", "page-fault", "init-failed", "mes-hang", "smu-hang", "compute-hang", "gpu-lost",
+        "memory-error",
+    }
+)  # fmt: skip
+_TOOLS = ("rocminfo", "rocm_smi", "amd_smi")
+#: States of a tool that the GPU, its driver or the runtime is to blame for.
+_BROKEN = frozenset(
+    {"timeout", "unkillable", "crashed", "hsa-init-failed", "kfd-refused", "unsupported-gpu"}
+)  # fmt: skip
+
+#: What keeps ROCm from the compute driver, by the fact ``kfd.device``.
+_CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there is no /dev/kfd"}
+#: What becomes of a variable that does not do what it was set for, by its label.
+_IDLE = {
+    UNKNOWN: ("warning", "is unknown to ROCm, MIOpen and torch"),
+    REJECTED: ("warning", "has a value that is not taken"),
+    FOLKLORE: ("info", "exists in no release: it has no effect"),
+    NOT_HERE: ("info", "does not exist in the installed release"),
+}
+
+
+def _isa_mismatch(results: Results) -> Iterator[Finding]:
+    for number, gpu in enumerate(results.machine.gpus):
+        native, effective = gpu.native_isa.value, gpu.effective_isa.value
+        if not native or not effective or native == effective:
+            continue
+        lacking = gpus.missing_features(native, effective)
+        known = gpus.family(native) is not None and gpus.family(effective) is not None
+        own = needless(results.machine, gpu)
+        advice = (
+            own.advice
+            if own
+            else f"{_wheels(native)}A torch built for {native} needs no override. Until then use the "
+            "configuration that `rocmprobe run` recommends, which is checked as the machine is."
+        )
+        if lacking:
+            severity = "error" if _hurt(results, gpu) else "warning"
+            risk = f"code built for {effective} may fail, hang or compute wrong numbers on it"
+        elif known:
+            severity, advice = "info", "Nothing to do."
+            risk = f"its instructions cover those of {effective}"
+        else:
+            severity = "warning"
+            risk = f"whether it can run code built for {effective} is not known here"
+        yield Finding(
+            f"isa-mismatch-{number}",
+            severity,
+            "override-isa-mismatch",
+            "user-env",
+            f"{gpu.name.value or 'the GPU'} is {native} silicon that pretends to be {effective}: {risk}",
+            (
+                f"native ISA {native}, from {gpu.native_isa.source}",
+                f"effective ISA {effective}, from {gpu.effective_isa.source}",
+                *lacking,
+                *(own.sources if own else ()),
+            ),
+            advice,
+        )
+
+
+def _hurt(results: Results, gpu: Gpu) -> bool:
+    """Whether anything failed on this GPU that may run code which came with torch or ROCm."""
+    settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
+    isas = gpu.native_isa.value, gpu.effective_isa.value
+    return any(
+        (outcome.native_isa, outcome.effective_isa) == isas and outcome.setting in settings
+        for outcome in failed(results.outcomes)
+    )
+
+
+def _wrong_build(results: Results) -> Iterator[Finding]:
+    cards, kind = results.machine.amd_gpus, results.machine.value("torch.kind")
+    if cards and kind not in ("rocm", None):
+        version = results.machine.value("torch.version")
+        yield Finding(
+            "wrong-torch-build",
+            "warning" if _fell_back(results) and not all(card.apu.value for card in cards) else "info",
+            "wrong-torch-build",
+            "torch-build",
+            f"torch {version} is a {kind} build: it cannot use the {cards[0].name.value or 'AMD GPU'}",
+            (f"torch.kind {kind}, from {results.machine.facts['torch.kind'].source}",),
+            "Install a ROCm build of torch from PyTorch's wheel index (https://download.pytorch.org/whl/), "
+            "then run again.",
+        )
+
+
+def _fell_back(results: Results) -> bool:
+    """Whether the AMD GPU is missed: who asked for the CPU, or has another GPU at work, does not."""
+    machine, auto = results.machine, results.options.get("device", "auto") == "auto"
+    other = machine.value("torch.kind") == "cuda" and any(
+        gpu.vendor.value == "nvidia" for gpu in machine.gpus
+    )
+    return auto and device_of(results) in ("cpu", None) and not other
+
+
+def _wheels(native: str) -> str:
+    """Which wheels hold code for an ISA, as far as that matters to somebody who overrides it."""
+    target = gpus.target(native)
+    if target is None:
+        return ""
+    if target.wheels:
+        return f"Official PyTorch wheels with code for {native}: {target.wheels}. "
+    none = f"No official PyTorch wheel holds code for {native}. "
+    if not target.amd_wheels:
+        return none
+    return none + "AMD's own multi-arch index names it (not tried by rocmprobe). "
+
+
+def _no_gpu(results: Results) -> Iterator[Finding]:
+    """An AMD GPU, or a torch made for one, and no way to it."""
+    machine, cards = results.machine, results.machine.amd_gpus
+    rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
+    why = _CLOSED.get(str(node))
+    # On WSL the way is another.
+    if not _fell_back(results) or machine.value("container.wsl") not in (None, "no"):
+        return
+    if not (cards or rocm_torch) or not (why or (rocm_torch and device_of(results) == "cpu")):
+        return
+    contained = machine.value("container.kind") not in (None, "none")
+    if node == "no permission":
+        cause, layer, advice = "kfd-permission", "permissions", _join_groups(machine, contained)
+    else:
+        cause, layer = "kfd-missing", "driver"
+        advice = "Run `sudo modprobe amdgpu` to load the driver; the kernel's log says why it is not loaded."
+        if contained:
+            advice = "Start the container with `--device /dev/kfd --device /dev/dri`."
+    missed = rocm_torch or any(not card.apu.value for card in cards)
+    yield Finding(
+        "no-gpu",
+        "error" if missed else "info",
+        cause,
+        layer,
+        f"ROCm has no way to a GPU: {why or 'none was found, and the CPU was tested'}",
+        (
+            f"/dev/kfd: {node}, from {machine.facts.get('kfd.device', Fact()).source or 'nowhere'}",
+            f"AMD GPUs found: {len(cards)}",
+            *_tool_messages(machine),
+        ),
+        advice,
+    )
+
+
+def _join_groups(machine: Machine, contained: bool) -> str:
+    needed = machine.value("access.groups_needed") or ["render", "video"]
+    if contained:
+        groups = " ".join(f"--group-add {name.split()[-1]}" for name in needed)
+        return f"Start the container with `{groups}`."
+    names = [name for name in needed if not name.startswith("gid ")] or ["render", "video"]
+    return f"Run `sudo usermod -a -G {','.join(names)} $USER`, then log in again."
+
+
+def _tool_messages(machine: Machine) -> Iterator[str]:
+    for tool in _TOOLS:
+        if machine.value(f"{tool}.meaning"):
+            yield f"{tool.replace('_', '-')}: {machine.value(f'{tool}.meaning')}"
+
+
+def _tools(results: Results) -> Iterator[Finding]:
+    """ROCm's own tools cannot talk to the GPU, although the way to it is open."""
+    machine = results.machine
+    broken = [tool for tool in _TOOLS if machine.value(f"{tool}.state") in _BROKEN]
+    if broken and machine.value("kfd.device") == "present":
+        states = {machine.value(f"{tool}.state") for tool in broken}
+        stuck = states & {"timeout", "unkillable"}
+        yield Finding(
+            "tools",
+            "error",
+            "gpu-hang-reset" if stuck else "hsa-init-failed",
+            "driver" if stuck else "hsa",
+            f"ROCm's own tools get no answer from the GPU: {machine.value(f'{broken[0]}.meaning')}",
+            tuple(f"{tool.replace('_', '-')}: {machine.value(f'{tool}.message')}" for tool in broken),
+            "Restart the machine." if stuck else "Mend this first: nothing above the runtime can work.",
+        )
+
+
+def _deep(results: Results) -> Iterator[Finding]:
+    """What torch could not do when it was asked."""
+    machine = results.machine
+    error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
+    listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
+    if error:
+        title, evidence = "torch failed when it was asked", (str(error.value),)
+    elif available.value is False and machine.value("deep.hip") and listed and not some_hidden(machine):
+        title = f"torch sees no GPU, although the compute driver lists {len(listed)}"
+        evidence = (f"{available.source}: False",)
+    else:
+        return
+    yield Finding(
+        "torch-asked", "error", "unknown", "torch-build", title, evidence, "See the findings above."
+    )
+
+
+def _unlisted(results: Results) -> Iterator[Finding]:
+    """GPUs of amdgpu that the kernel keeps from ROCm."""
+    machine = results.machine
+    addresses = machine.value("kfd.unlisted") or []
+    # A container that was not given all GPUs is refused their nodes.
+    if machine.value("kfd.device") != "present" or machine.value("kfd.refused"):
+        return
+    left_out = [
+        gpu for gpu in machine.amd_gpus if gpu.address.value in addresses and gpu.driver.value == "amdgpu"
+    ]
+    if not left_out:
+        return
+    said = [event for event in _events(machine) if event["kind"] in ("kfd-rejects-atomics", "kfd-skips-gpu")]
+    said = [event for event in said if any(_names(event["line"], gpu) for gpu in left_out)]
+    atomics = any(event["kind"] == "kfd-rejects-atomics" for event in said)
+    missed = any(not gpu.apu.value for gpu in left_out)
+    yield Finding(
+        "gpu-unlisted",
+        "warning" if missed else "info",
+        "pcie-atomics" if atomics else "gpu-unsupported-by-kfd",
+        "hardware" if atomics else "driver",
+        f"The compute driver leaves out {_named(left_out)}: ROCm cannot use it",
+        (machine.facts["kfd.unlisted"].source, *(event["line"] for event in said)),
+        "Put the card into a slot wired to the processor: its present slot carries no PCIe atomics."
+        if atomics and missed
+        else "A newer kernel may know it; an integrated or old GPU may never be listed.",
+    )
+
+
+def _named(cards: list[Gpu]) -> str:
+    return ", ".join(dict.fromkeys(str(gpu.name.value or gpu.native_isa.value) for gpu in cards))
+
+
+def _names(line: str, gpu: Gpu) -> bool:
+    """Whether a line of the kernel's log is about a GPU, by its PCI id or address."""
+    pci_id = str(gpu.pci_id.value).replace("0x", "")
+    return f"1002:{pci_id}" in line.lower() or str(gpu.address.value) in line
+
+
+def _kernel_log(results: Results) -> Iterator[Finding]:
+    grave = [event for event in _events(results.machine) if event["kind"] in _GRAVE]
+    if grave:
+        kinds = ", ".join(dict.fromkeys(event["kind"] for event in grave))
+        yield Finding(
+            "kernel-log",
+            "warning",
+            "gpu-hang-reset",
+            "driver",
+            f"The kernel has had trouble with the GPU since it started: {kinds}",
+            tuple(f"{event['count']} x {event['line']}" for event in grave[:8]),
+            "Restart the machine before trusting a result: after a reset a GPU may go on answering wrongly.",
+        )
+
+
+def _events(machine: Machine) -> list[dict[str, Any]]:
+    return machine.value("dmesg.events") or []
+
+
+def _variables(results: Results) -> Iterator[Finding]:
+    """Variables that do nothing of what they were set for."""
+    machine = results.machine
+    for name, label in labels(machine).items():
+        # The fact was made from the value itself, which redaction may have replaced since.
+        told = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
+        verdict = str(told.value).partition(", ")[0]
+        if verdict not in _IDLE or (verdict == UNKNOWN and not _meant(name, label)):
+            continue
+        severity, what = _IDLE[verdict]
+        row = find(name)
+        fatal = verdict == REJECTED and name.startswith(OVERRIDE)
+        misread = verdict == REJECTED and row is not None and row.of == "miopen"
+        yield Finding(
+            f"variable-{name}",
+            "error" if fatal else severity,
+            "miopen-env-misparse" if misread else "override-not-effective" if fatal else "benign-warning",
+            "user-env",
+            f"{name} {what}",
+            (f"{name}={machine.variables[name].value}", told.source),
+            f"Did you mean {label.nearest}?" if verdict == UNKNOWN and label.nearest else "Unset it.",
+        )
+
+
+def _meant(name: str, label: Label) -> bool:
+    """Whether an unknown name was meant for the stack: one letter from a known one, or where all are known.
+
+    Builds and containers leave folders and versions behind, under names like ROCBLAS_DIR.
+    """
+    if name.endswith(("_DIR", "_PATH", "_ROOT", "_HOME", "_VERSION")):
+        return False
+    return label.complete or (label.nearest is not None and one_letter_apart(name, label.nearest))
+
+
+def _missing_code(results: Results) -> Iterator[Finding]:
+    """torch or rocBLAS without code for the ISA that a GPU says it has."""
+    machine = results.machine
+    unlisted = machine.value("kfd.unlisted") or []
+    cards = [gpu for gpu in machine.amd_gpus if gpu.address.value not in unlisted and gpu.effective_isa.value]
+    for library, layer, cause in (
+        ("torch", "torch-build", "arch-not-in-wheel"),
+        ("rocblas", "rocblas", "rocblas-missing-arch"),
+    ):
+        targets = machine.facts.get(f"{library}.targets", Fact())
+        lacking = [gpu for gpu in cards if targets.value and not serves(targets, gpu.effective_isa.value)]
+        for isa in dict.fromkeys(gpu.effective_isa.value for gpu in lacking):
+            names = _named([gpu for gpu in lacking if gpu.effective_isa.value == isa])
+            own = next(filter(None, (needless(machine, gpu) for gpu in lacking)), None)
+            # An integrated GPU beside a card that is served is seldom the one that is meant.
+            spare = len(lacking) < len(cards) and all(gpu.apu.value for gpu in lacking)
+            yield Finding(
+                f"{library}-lacks-{isa}",
+                "info" if spare else "warning",
+                cause,
+                layer,
+                f"The installed {library} holds no code for {isa} ({names})",
+                (f"{library}.targets: {' '.join(targets.value)}, from {targets.source}",),
+                own.advice if own else f"{_wheels(isa)}See `rocmprobe list gpus`.",
+            )
+
+
+def _disagreements(results: Results) -> Iterator[Finding]:
+    """Two witnesses of one fact that say different things."""
+    for number, (what, one, other) in enumerate(disagreements(results.machine)):
+        yield Finding(
+            f"disagreement-{number}",
+            "info",
+            "unknown",
+            "torch-build",
+            f"{what[0].upper()}{what[1:]}: {_short(one)} against {_short(other)}",
+            (f"{_short(one)}, from {one.source}", f"{_short(other)}, from {other.source}"),
+            "Trust what the running program says before what files say.",
+        )
+
+
+def _short(fact: Fact) -> str:
+    return " ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)
+
+
+def _databases(results: Results) -> Iterator[Finding]:
+    for name in ("miopen.user_db", "miopen.kernel_cache"):
+        fact = results.machine.facts.get(name, Fact())
+        place = fact.value or {}
+        if not place.get("network") and place.get("writable", True):
+            continue
+        if not results.machine.value("miopen.version"):
+            continue
+        fault = f"is on {place['filesystem']}" if place.get("network") else "cannot be written"
+        yield Finding(
+            name.replace(".", "-").replace("_", "-"),
+            "warning",
+            "miopen-db-unusable",
+            "miopen-find",
+            f"MIOpen's {'user database' if name.endswith('db') else 'kernel cache'} {fault}",
+            (f"{place['path']}: {place['filesystem']}", fact.source),
+            "Point MIOPEN_USER_DB_PATH and MIOPEN_CUSTOM_CACHE_DIR to a folder on a local disk.",
+        )
+
+
+MACHINE_RULES = (
+    _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, _kernel_log, _variables,
+    _disagreements, _databases,
+)  # fmt: skip
+
+
+def machine_findings(machine: Machine) -> tuple[Finding, ...]:
+    """What the facts alone tell, the gravest first."""
+    results = Results(
+        schema_version=SCHEMA_VERSION, rocmprobe="", started="", finished=None, partial=False, simulated=None,
+        options={}, machine=machine, settings=(), problems=(), trials=(), outcomes=(),
+    )  # fmt: skip
+    return by_severity(finding for rule in MACHINE_RULES for finding in rule(results))

@@ -1,0 +1,152 @@
+"""Findings about the layers besides plain convolution: those that enter the vendor library, those that
+PyTorch computes itself, and several GPUs together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
+from rocmprobe.judge.evidence import failed, question, quoted
+from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.problems import KINDS
+from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+
+_KIND_WORDS = {kind: f"{'transposed ' if 'transpose' in kind else ''}{KINDS[kind]}-d" for kind in KINDS}
+_SCOPE = {"oneDNN": "torch.backends.mkldnn.flags(enabled=False)"}
+_CUDNN_SCOPE = "torch.backends.cudnn.flags(enabled=False)"
+
+
+def scoped_off(name: str) -> str:
+    """The context in which the library called ``name`` is off, as Python."""
+    return _SCOPE.get(name, _CUDNN_SCOPE)
+
+
+def joined(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def layers_asked(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
+    """Float32 outcomes of what else enters the library under ``setting``, by the words for each layer."""
+    return {
+        layer.words: tuple(
+            outcome
+            for outcome in results.outcomes
+            if outcome.check in checks and (outcome.setting, outcome.dtype) == (setting, "float32")
+        )
+        for layer, checks in LAYERS.items()
+    }
+
+
+def primitives(results: Results) -> Iterator[Finding]:
+    """One finding for each layer or kind of convolution that fails as PyTorch comes."""
+    layers = _by_words(results)
+    for words, outcomes in layers.items():
+        broken = failed(outcomes)
+        explained = words == "batch norm in evaluation" and failed(layers.get("batch norm", ()))
+        if broken and not explained:
+            yield _primitive(results, words, outcomes, broken)
+
+
+def _by_words(results: Results) -> dict[str, list[Outcome]]:
+    """Outcomes under ``default``, in the order in which they were asked."""
+    known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
+    found: dict[str, list[Outcome]] = {}
+    for outcome in results.outcomes:
+        if outcome.setting != "default":
+            continue
+        words = _kind(outcome) if outcome.check == "convolution-kinds" else known.get(outcome.check)
+        if words:
+            found.setdefault(words, []).append(outcome)
+    return found
+
+
+def _kind(outcome: Outcome) -> str:
+    """A kind of convolution in words, such as "transposed 2-d convolution", from a problem's text."""
+    kind, *tokens = (outcome.problem or "").split("-")
+    numbers = {token[0]: token[1:] for token in tokens if token[1:].isdigit()}
+    if numbers.get("g") and numbers.get("g") == numbers.get("c"):
+        return "depthwise convolution"
+    return f"{_KIND_WORDS.get(kind, kind)} convolution"
+
+
+def _primitive(
+    results: Results, words: str, outcomes: Sequence[Outcome], broken: tuple[Outcome, ...]
+) -> Finding:
+    name = library(results)
+    single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
+    told = single or broken
+    off = _without_library(results, told)
+    cured = any(outcome.state in WORKING_STATES for outcome in off) and not failed(off)
+    what = f"{words[0].upper()}{words[1:]}"
+    what += " computes wrong numbers" if all(outcome.state == "wrong" for outcome in told) else " fails"
+    dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in told}))}"
+    if failed(off):
+        layer = rung_layer(results, "controls")
+        title = f"{what}{dtypes} with {name} and without it: the fault lies below {name}"
+        advice = "No setting of the library cures this; see the findings about the lower rungs."
+    else:
+        # Only convolution is found by a search for solvers.
+        layer = library_layer(results, told if told[0].check.startswith("convolution") else ())
+        learned = (
+            f"it passes with {name} off" if cured else f"whether it works without {name} was not learned"
+        )
+        title = f"{what} in {name}{dtypes}; {learned}"
+        advice = f"Run it with {name} off: inside `with {scoped_off(name)}:`, or as a whole."
+        options = options_for((words,))
+        if options:
+            advice += f" Or send it alone to PyTorch's own kernels: `{install_line(options)}`."
+    if dtypes and any((each.dtype, each.state) == ("float32", "pass") for each in outcomes):
+        title += "; float32 works"
+    cause, layer = blamed(results, told, layer, cured)
+    severity = "error" if single and words.startswith("batch norm") else "warning"
+    return Finding(_id(words), severity, cause, layer, title, quoted(told), advice)
+
+
+def _id(words: str) -> str:
+    return words.lower().replace(" ", "-")
+
+
+def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """The same questions with the vendor library off."""
+    questions = {question(each) for each in outcomes}
+    return tuple(
+        each for each in results.outcomes if each.setting == "vendor-off" and question(each) in questions
+    )
+
+
+def controls(results: Results) -> Iterator[Finding]:
+    """Layers that never enter the vendor library: what fails there lies below it."""
+    broken = failed(
+        outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
+    )
+    if not broken:
+        return
+    single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
+    cause, layer = blamed(results, single or broken, rung_layer(results, "controls"))
+    words = joined(list(dict.fromkeys(outcome.check for outcome in broken)))
+    dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
+    yield Finding(
+        "controls",
+        "error" if single else "warning",
+        cause,
+        layer,
+        f"PyTorch's own kernels fail{dtypes} ({words}): that lies below {library(results)}",
+        quoted(single or broken),
+        f"No setting of {library(results)} changes them; look at the torch build and at what lies under it.",
+    )
+
+
+def several_gpus(results: Results) -> Iterator[Finding]:
+    broken = failed(outcome for outcome in results.outcomes if outcome.rung == "multi-gpu")
+    if not broken:
+        return
+    what = {
+        "all-reduce": "The GPUs do not come to one sum together (all-reduce)",
+        "data-parallel": "DataParallel does not train as one GPU does, although their all-reduce is right",
+    }
+    cause, layer = blamed(results, broken, rung_layer(results, "copy"))
+    yield Finding(
+        "multi-gpu", "warning", cause, layer, what[broken[0].check], quoted(broken),
+        "Train on one GPU; each was checked alone.",
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""What MIOpen's solvers did when each ran alone: which are faulty, how, and what switches them off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rocmprobe.judge.blame import blamed, library, library_layer
+from rocmprobe.judge.evidence import convolutions, device_of, failed, in_matrix, quoted, sound, standing
+from rocmprobe.knowledge import miopen_log
+from rocmprobe.knowledge.solvers import DERIVED, solver_of, swept
+from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+
+#: The id of the finding that names them.
+FAULTY_SOLVERS = "faulty-solvers"
+#: What a faulty solver does, gravest first.
+_DOES = {
+    "crash": "crashes", "hang": "hangs", "wrong": "computes wrong numbers",
+    "compile error": "does not compile", "error": "fails", "aborted": "was running when the machine died",
+    "flaky": "fails now and then",
+}  # fmt: skip
+_MOST_NAMES = 4
+
+
+def of_sweep(results: Results) -> tuple[Outcome, ...]:
+    """The outcomes of solvers alone, of the device that the recommendation is about."""
+    device = device_of(results)
+    return tuple(
+        outcome for outcome in results.outcomes if outcome.device == device and solver_of(outcome) is not None
+    )
+
+
+def solver_class(outcome: Outcome) -> str:
+    """What a solver alone came to: ok, wrong, crash, hang, compile error, error, flaky, does not apply, or
+    the state of a question that was not answered."""
+    if outcome.state in WORKING_STATES:
+        return "ok"
+    if outcome.state == "n/a":
+        return "does not apply"
+    if outcome.state in ("error", "crash") and miopen_log.parse("\n".join(outcome.evidence)).sources:
+        return "compile error"
+    return outcome.state
+
+
+def summary(results: Results) -> str:
+    """How many solvers apply and which of them fail, in one sentence; empty where none was asked."""
+    outcomes = of_sweep(results)
+    found = swept(outcomes)
+    applying = found.faulty.union(*found.sound.values())
+    if not applying:
+        return ""
+    if not found.faulty:
+        return f"{library(results)}'s {len(applying)} solvers that apply are right, each alone"
+    broken = failed(outcomes)
+    words = [f"{name} {_does(name, broken)}" for name in sorted(found.faulty)]
+    more = f" and {len(words) - _MOST_NAMES} more" if len(words) > _MOST_NAMES else ""
+    count = f"{len(words)} of {library(results)}'s {len(applying)} solvers that apply"
+    return f"{count} {'fails' if len(words) == 1 else 'fail'}: {', '.join(words[:_MOST_NAMES])}{more}"
+
+
+def _does(name: str, broken: Iterable[Outcome]) -> str:
+    classes = {solver_class(outcome) for outcome in broken if solver_of(outcome) == name}
+    return next((words for kind, words in _DOES.items() if kind in classes), "fails")
+
+
+def faulty_solvers(results: Results) -> Iterator[Finding]:
+    """The solvers that fail alone. Where ``default`` is right all the same, that is worth knowing only."""
+    broken = failed(of_sweep(results))
+    if not broken:
+        return
+    cause, layer = blamed(results, broken, library_layer(results, broken), cured=True)
+    if cause in ("unknown", "gpu-memory-fault-unexplained"):
+        cause = "miopen-solver-bug"
+    default = [each for each in results.outcomes if (each.check, each.setting) == ("convolution", "default")]
+    severity = "warning" if failed(default) else "info"
+    yield Finding(FAULTY_SOLVERS, severity, cause, layer, summary(results), quoted(broken), _advice(results))
+
+
+def _advice(results: Results) -> str:
+    derived = next((setting for setting in results.settings if setting.name == DERIVED), None)
+    if derived is None:
+        return f"Ask with --settings {DERIVED} too: it takes the faulty ones away."
+    if not derived.env:
+        return "No set of switches was found that takes the faulty ones away and leaves one that is right."
+    switches = " ".join(f"{name}={value}" for name, value in derived.env.items())
+    off = f"{switches} switches {'it' if len(swept(of_sweep(results)).faulty) == 1 else 'them'} off"
+    dtypes = dict.fromkeys(
+        each.dtype for each in convolutions(results.outcomes) if each.setting == derived.name
+    )
+    held = [standing(results, derived, dtype, str(results.options.get("purpose"))) for dtype in dtypes]
+    asked = [each for each in held if each.counted]
+    if not asked:
+        return f"{off}; whether that is enough was not learned."
+    if all(sound(each) and not any(map(in_matrix, each.against)) for each in asked):
+        return f"{off}, and every convolution that was then asked is right."
+    return f"{off}, and convolution fails all the same: something else is at fault, too."

@@ -1,0 +1,305 @@
+"""What the sensors tell: of a run, as findings; of one moment, as alarms.
+
+Every rule needs the reading and the limit it is about, and heat must have lasted: a peak of one sample is
+none. A quiet or healthy card gives nothing (tests/judge/test_telemetry_findings.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+
+from rocmprobe.knowledge.causes import advice_for
+from rocmprobe.model.results import Finding, Results
+from rocmprobe.model.telemetry import LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit, lasts
+
+Reading = Mapping[str, float]
+
+#: The ids of what is found; with several GPUs each ends with a dash and the PCI address.
+FINDINGS = (
+    "fan-stopped", "thermal-throttling", "weak-fan", "temperature-limit", "memory-hot", "vram-taken",
+    "vram-full", "power-cap",
+)  # fmt: skip
+#: Degrees below its limit from where a temperature is at it: the firmware begins to slow down there, since
+#: sensors are read in whole degrees, and the limit is never passed by much.
+AT_LIMIT = 5.0
+#: Degrees below the limit from where a fan that stands still is none of the card's quiet modes, which end at
+#: about 60 degrees on the edge.
+_FAN_MUST_TURN = 15.0
+#: Per cent below which a fan has room left; a card at its limit should have used it.
+WEAK_FAN = 60.0
+#: Per cent from which a GPU counts as busy.
+_BUSY = 80.0
+#: A clock that falls to this share of what it was when cool and as busy has been held down.
+_SLOWED = 0.9
+#: Of the power cap; the regulator swings about it.
+_AT_CAP = 0.97
+_VRAM_FULL, _VRAM_TAKEN = 0.95, 0.8
+#: Temperatures of the chip, of which a card is judged by the first that it has.
+_CHIP = tuple(name for name in TEMPERATURES if name != "temperature_memory_c")
+
+_WORDS = {
+    "temperature_junction_c": "junction", "temperature_memory_c": "memory", "temperature_edge_c": "edge",
+}  # fmt: skip
+_FAN_ADVICE = (
+    "Set a steeper fan curve (in the firmware's or driver's own: CoreCtrl, LACT, or pwm1_enable and pwm1 in "
+    "hwmon), and let air into the case. A lower power limit costs little speed: `sudo rocm-smi "
+    "--setpoweroverdrive 120`, or power1_cap in hwmon, where the card allows it."
+)
+_WEAK = "The fan has room left, which is a finding of its own: begin there."
+
+
+def telemetry_findings(results: Results) -> Iterator[Finding]:
+    """Heat, fans, memory and power, of each GPU that was watched."""
+    watched = [each for each in results.telemetry if each.device != "cpu"]
+    for device in watched:
+        suffix = f"-{device.device}" if len(watched) > 1 else ""
+        yield from _of_device(device, suffix)
+
+
+def _of_device(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
+    hottest = next((name for name in _CHIP if _known(device, name)), "")
+    if hottest:
+        yield from _heat(device, hottest, suffix)
+    if _known(device, "temperature_memory_c"):
+        yield from _memory_heat(device, suffix)
+    if device.limit("vram_used_bytes"):
+        yield from _vram(device, suffix)
+    if device.limit("power_w"):
+        yield from _power(device, suffix)
+
+
+def _known(device: DeviceTelemetry, quantity: str) -> bool:
+    return quantity in device.values and device.limit(quantity) is not None
+
+
+def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
+    """Whether ``holds`` is true throughout one stretch: of samples that follow each other in all that were
+    taken, not only in those that were kept."""
+    stretch: list[float] = []
+    last = -1
+    for number, second, moment in zip(
+        device.numbers or range(len(device.seconds)), device.seconds, device.moments()
+    ):
+        if number != last + 1:
+            stretch = []
+        last = number
+        stretch = [*stretch, second] if second is not None and holds(moment) else []
+        if lasts(stretch):
+            return True
+    return False
+
+
+def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
+    return [
+        (second, moment)
+        for second, moment in zip(device.seconds, device.moments())
+        if second is not None and moment
+    ]
+
+
+def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
+    """Of the chip: slowed down, a fan that does too little, a fan that stands still, or just its limit."""
+    limit, word = device.limits[hottest], _WORDS[hottest]
+    every = _timed(device)
+
+    def at_limit(reading: Reading) -> bool:
+        return reading.get(hottest, 0.0) >= limit.value - AT_LIMIT
+
+    def stands_still(reading: Reading) -> bool:
+        return reading.get(hottest, 0.0) >= limit.value - _FAN_MUST_TURN and reading.get("fan_rpm") == 0
+
+    hot = [(at, each) for at, each in every if at_limit(each)]
+    stands = _lasting(device, stands_still)
+    if stands:
+        warm = [(at, each) for at, each in every if stands_still(each)]
+        yield _finding(
+            device, "fan-stopped", suffix, "warning", "hw-power-or-fault",
+            f"The fan stands still while the GPU is at {_degrees(warm, hottest)} ({word})",
+            (
+                _in_words(warm, hottest, word, limit.value),
+                f"fan 0 rpm, driven at {_range(warm, 'fan_percent', '%')}",
+                _from(limit),
+            ),
+            "Look whether it turns. If it does, its sensor is not connected, as in most notebooks, where the "
+            "fan is not the card's; if not, set it to automatic (pwm1_enable 2 in hwmon), and if it stays "
+            "still, it or its cable is broken: stop the work before the card does.",
+        )  # fmt: skip
+    if not _lasting(device, at_limit):
+        return
+    slowed = _slowed(hot, every)
+    fans = [each["fan_percent"] for _, each in hot if "fan_percent" in each and each.get("fan_rpm") != 0]
+    weak = len(fans) >= LASTING_SAMPLES and median(fans) < WEAK_FAN
+    evidence = (_in_words(hot, hottest, word, limit.value), *_fan_words(fans), _from(limit))
+    if slowed:
+        yield _finding(
+            device, "thermal-throttling", suffix, "warning", "thermal-throttling",
+            f"The GPU slows down to stay cool: {word} at {_degrees(hot, hottest)}", (slowed, *evidence),
+            _WEAK if weak else advice_for("thermal-throttling", frozenset()),
+        )  # fmt: skip
+    if weak:
+        yield _finding(
+            device, "weak-fan", suffix, "warning", "thermal-throttling",
+            f"The fan runs at {median(fans):.0f} % while {word} is at {_degrees(hot, hottest)}", evidence,
+            _FAN_ADVICE,
+        )  # fmt: skip
+    if not slowed and not weak and not stands:
+        yield _finding(
+            device, "temperature-limit", suffix, "info", "thermal-throttling",
+            f"The GPU works at the limit of its temperature: {word} at {_degrees(hot, hottest)}", evidence,
+            advice_for("thermal-throttling", frozenset()),
+        )  # fmt: skip
+
+
+def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
+    """How heat holds the clock down, in words; "" where it does not. The driver's status alone is not
+    believed: an idle RX 7600S at 54 degrees was recorded with it set."""
+    told = [at for at, each in hot if each.get("throttled_heat")]
+    if len(told) >= LASTING_SAMPLES:
+        return f"the driver says so in {len(told)} of {len(hot)} samples at the limit (gpu_metrics)"
+    times = {at for at, _ in hot}
+    busy = [
+        (at, each)
+        for at, each in every
+        if each.get("busy_percent", 0.0) >= _BUSY and "core_clock_mhz" in each
+    ]
+    then = [each["core_clock_mhz"] for at, each in busy if at in times]
+    before = [each["core_clock_mhz"] for at, each in busy if at not in times]
+    if min(len(then), len(before)) < LASTING_SAMPLES or median(then) > _SLOWED * median(before):
+        return ""
+    return (
+        f"busy at the limit the clock is {median(then):.0f} MHz, as busy below it {median(before):.0f} MHz "
+        f"(medians of {len(then)} and {len(before)} samples)"
+    )
+
+
+def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
+    name = "temperature_memory_c"
+    limit = device.limits[name]
+
+    def at_limit(reading: Reading) -> bool:
+        return reading.get(name, 0.0) >= limit.value - AT_LIMIT
+
+    if _lasting(device, at_limit):
+        hot = [(at, each) for at, each in _timed(device) if at_limit(each)]
+        yield _finding(
+            device, "memory-hot", suffix, "warning", "thermal-throttling",
+            f"The memory of the GPU is at {_degrees(hot, name)}",
+            (_in_words(hot, name, "memory", limit.value), _from(limit)), _FAN_ADVICE,
+        )  # fmt: skip
+
+
+def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
+    """Taken from the first to the last sample: that is somebody else. The run itself fills it on purpose,
+    where it looks for the largest batch, so a full one is only told."""
+    limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
+    seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
+    if used is None or used.min is None or used.max is None or not lasts(seen):
+        return
+    least, most = used.min / limit.value, used.max / limit.value
+    if max(least, most) > 1:
+        return
+    evidence = (f"{least:.0%} to {most:.0%} of {limit.value / 2**30:.3g} GiB in use", _from(limit))
+    if least >= _VRAM_TAKEN:
+        yield _finding(
+            device, "vram-taken", suffix, "warning", "vram-oom",
+            f"GPU memory was never less than {least:.0%} full: other programs hold it", evidence,
+            "End them: `sudo fuser -v /dev/kfd /dev/dri/*` names them. The largest batches of this run are "
+            "too small.",
+        )  # fmt: skip
+    elif most >= _VRAM_FULL:
+        yield _finding(
+            device, "vram-full", suffix, "info", "vram-oom", f"GPU memory was up to {most:.0%} full",
+            evidence,
+            "The search for the largest batch fills it on purpose. In a training of your own, take a smaller "
+            "batch.",
+        )  # fmt: skip
+
+
+def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
+    """A card at its cap works as it is meant to; it tells why the clock is not higher. What counts is the
+    share of the busy samples, not a stretch: power swings."""
+    limit = device.limits["power_w"]
+    busy = [
+        (at, each)
+        for at, each in _timed(device)
+        if each.get("busy_percent", 0.0) >= _BUSY and "power_w" in each
+    ]
+    capped = [(at, each) for at, each in busy if each["power_w"] >= _AT_CAP * limit.value]
+    if lasts([at for at, _ in capped]) and 2 * len(capped) >= len(busy):
+        yield _finding(
+            device, "power-cap", suffix, "info", "benign-warning",
+            f"The GPU draws as much power as it may: {limit.value:.0f} W",
+            (
+                f"power {_range(capped, 'power_w', ' W')} in {len(capped)} of {len(busy)} busy samples",
+                _from(limit),
+            ),
+            "This is how such cards work, and no fault. A higher power1_cap gives a little speed for much "
+            "heat.",
+        )  # fmt: skip
+
+
+def _finding(
+    device: DeviceTelemetry, name: str, suffix: str, severity: str, cause: str, title: str,
+    evidence: Sequence[str], advice: str,
+) -> Finding:  # fmt: skip
+    layers = {"vram-oom": "oom", "benign-warning": "warning-only"}
+    who = f"{device.name} ({device.device}), {device.samples} samples"
+    if device.numbers:
+        who += f", of which {len(device.numbers)} were kept and are counted here"
+    return Finding(
+        f"{name}{suffix}", severity, cause, layers.get(cause, "hardware"), title, (*evidence, who), advice
+    )
+
+
+def _from(limit: Limit) -> str:
+    return f"limit from {limit.source}"
+
+
+def _in_words(moments: Sequence[tuple[float, Reading]], quantity: str, word: str, limit: float) -> str:
+    first, last = moments[0][0], moments[-1][0]
+    return (
+        f"{word} {_range(moments, quantity, '°C')} in {len(moments)} samples between second {first:.0f} and "
+        f"{last:.0f}; its limit is {limit:.0f} °C"
+    )
+
+
+def _fan_words(fans: Sequence[float]) -> tuple[str, ...]:
+    if not fans:
+        return ()
+    return (f"fan {min(fans):.0f} to {max(fans):.0f} % meanwhile, median {median(fans):.0f} %",)
+
+
+def _degrees(moments: Sequence[tuple[float, Reading]], quantity: str) -> str:
+    return f"{max(each[quantity] for _, each in moments):.0f} °C"
+
+
+def _range(moments: Sequence[tuple[float, Reading]], quantity: str, unit: str) -> str:
+    found = [each[quantity] for _, each in moments if quantity in each]
+    if not found:
+        return "unknown"
+    least, most = f"{min(found):.0f}", f"{max(found):.0f}"
+    gap = " " if unit in ("%", "°C") else ""
+    return f"{least}{gap}{unit}" if least == most else f"{least} to {most}{gap}{unit}"
+
+
+def alarms(reading: Reading, limits: Mapping[str, float]) -> tuple[str, ...]:
+    """What is wrong at this moment, in words; nothing where all is well or unknown."""
+    room = {name: limits[name] - reading[name] for name in TEMPERATURES if name in reading and name in limits}
+    found = [
+        f"{_WORDS[name]} {reading[name]:.0f} °C, limit {limits[name]:.0f} °C"
+        for name, degrees in room.items()
+        if degrees <= AT_LIMIT
+    ]
+    chip = next((room[name] for name in _CHIP if name in room), math.inf)
+    if chip <= AT_LIMIT and reading.get("throttled_heat"):
+        found.append("slowed down for heat")
+    if chip <= _FAN_MUST_TURN and reading.get("fan_rpm") == 0:
+        found.append("fan stands still")
+    elif chip <= AT_LIMIT and reading.get("fan_percent", 100.0) < WEAK_FAN:
+        found.append(f"fan at {reading['fan_percent']:.0f} % only")
+    vram = limits.get("vram_used_bytes")
+    if vram and reading.get("vram_used_bytes", 0.0) >= _VRAM_FULL * vram:
+        found.append("GPU memory nearly full")
+    return tuple(found)

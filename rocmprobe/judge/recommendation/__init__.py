@@ -1,0 +1,1 @@
+"""Which configuration to use, and what is known of it."""

@@ -1,0 +1,97 @@
+"""What no setting can mend: another build of PyTorch or ROCm, the kernel, permissions, the slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Optional
+
+from rocmprobe.judge.evidence import device_of, failed
+from rocmprobe.knowledge.builds import Installed, known_to_break, rocm_of, with_code_for
+from rocmprobe.knowledge.override import needless
+from rocmprobe.model.results import Finding, Gpu, Outcome, Results
+
+#: Causes that are mended outside of a configuration, and by no other build.
+_PLATFORM = frozenset(
+    {
+        "kfd-permission", "kfd-missing", "gpu-unsupported-by-kfd", "pcie-atomics", "hsa-init-failed",
+        "kernel-driver-mismatch", "kernel-driver-too-old", "kernel-driver-regression", "gpu-firmware-bug",
+        "gpu-hang-reset", "wrong-torch-build", "override-not-effective",
+    }
+)  # fmt: skip
+#: Causes that a build with code for the chip mends.
+_BUILD = frozenset(
+    {
+        "arch-not-in-wheel", "arch-not-in-rocm-lib", "rocblas-missing-arch", "hipblaslt-missing-arch",
+        "override-isa-mismatch",
+    }
+)  # fmt: skip
+#: Causes that lie in the user's own files, variables or batch sizes: no other build mends them.
+_OF_THE_USER = frozenset(
+    {
+        "miopen-db-unusable", "miopen-env-misparse", "miopen-solver-disabled-by-env", "vram-oom",
+        "workspace-too-small", "cold-compile-slow",
+    }
+)  # fmt: skip
+
+
+def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
+    """``title``, ``text`` and ``source`` of each thing to do besides the configuration, the nearest first:
+    what the findings of ``results`` ask for of the platform, then what is known to break this chip, then the
+    builds that hold code for it; where an override is not needed by what is installed, that alone. Empty
+    where all is right as it comes (``unchanged``) and no finding asks for more."""
+    found = [*_platform(results), *(_builds(results) if not unchanged else ())]
+    return tuple({row["title"]: row for row in found}.values())
+
+
+def _platform(results: Results) -> Iterator[Mapping[str, str]]:
+    for finding in results.findings:
+        if finding.cause in _PLATFORM and finding.severity != "info" and finding.advice:
+            yield _row(finding.title, finding.advice, _witness(finding))
+
+
+def _witness(finding: Finding) -> str:
+    return finding.evidence[0] if finding.evidence else f"finding {finding.id}"
+
+
+def _builds(results: Results) -> Iterator[Mapping[str, str]]:
+    """Of the GPU that the run is about, where something failed on it that another build may mend."""
+    failures = [each for each in results.findings if each.severity == "error" and each.cause not in _BUILD]
+    if failures and all(finding.cause in _OF_THE_USER for finding in failures):
+        return
+    broken = failed(outcome for outcome in results.outcomes if outcome.device == device_of(results))
+    gpu = _gpu(results, broken[0]) if broken else None
+    if gpu is None:
+        return
+    own = needless(results.machine, gpu)
+    if own:
+        yield _row("Take the override away", own.advice, own.sources[0])
+        return
+    machine = _installed(results, gpu)
+    for row in known_to_break(machine):
+        yield _row(row.title, row.text, f"{row.source} ({row.date})")
+    if machine.gfx == machine.effective and not any(each.cause in _BUILD for each in results.findings):
+        return
+    for build in with_code_for(machine.gfx):
+        if not build.torch or build.torch != machine.torch:
+            yield _row(build.title, build.text, f"{build.source} ({build.date})")
+
+
+def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
+    """The AMD GPU that an outcome is about: an outcome names its ISAs, not its place."""
+    isas = outcome.native_isa, outcome.effective_isa
+    cards = (gpu for gpu in results.machine.amd_gpus if outcome.native_isa)
+    return next((gpu for gpu in cards if (gpu.native_isa.value, gpu.effective_isa.value) == isas), None)
+
+
+def _installed(results: Results, gpu: Gpu) -> Installed:
+    """The ROCm that torch was built for; that of the system where torch does not say."""
+    torch, system = results.machine.value("torch.version"), results.machine.value("rocm.version")
+    return Installed(
+        gpu.native_isa.value, gpu.effective_isa.value,
+        rocm_of(torch) or (str(system) if system else None), str(torch) if torch else None,
+        gpu.pcie_atomics.value,
+    )  # fmt: skip
+
+
+def _row(title: str, text: str, source: str) -> Mapping[str, str]:
+    return {"title": title, "text": text, "source": source}

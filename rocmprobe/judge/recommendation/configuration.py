@@ -1,0 +1,158 @@
+"""A setting as something to copy: variables, Python lines, and what other layers need besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rocmprobe.judge.blame import library
+from rocmprobe.judge.evidence import Standing, driver_of, failed
+from rocmprobe.judge.findings.primitives import joined, layers_asked, scoped_off
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
+from rocmprobe.knowledge.variables import VARIABLE_NAME
+from rocmprobe.model.results import WORKING_STATES, Configuration, Outcome, Results, Setting
+from rocmprobe.text.plain_text import quoted
+
+_OFF = {
+    "oneDNN": "torch.backends.mkldnn.enabled = False",
+    "cuDNN": "torch.backends.cudnn.enabled = False",
+    "MIOpen": "torch.backends.cudnn.enabled = False  # on ROCm this switches MIOpen off",
+}
+
+#: Characters of a value and of all lines of Python; what a setting has is far below.
+_LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
+#: What no setting that keeps the library is judged by: no model comes to it but by a fusion pass.
+_FUSED = "convolution with ReLU in one operator"
+_PYTORCH = "PyTorch's own kernels"
+_CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so its 4-d inputs"
+
+
+def configuration(results: Results, best: Standing) -> Configuration:
+    """What makes the setting hold in a user's program, on the machine as it was checked."""
+    setting = best.setting
+    # The CPU has no use for it.
+    override = {} if setting.verdict == "cpu" else isa_override(results)
+    env = {**override, **setting.env}
+    return Configuration(setting.name, env, _code(results, setting), _layers(results, best))
+
+
+def isa_override(results: Results) -> dict[str, str]:
+    """The ISA override that the run stood on, by variable: without it, nothing here was checked. None where
+    the GPU is not AMD's."""
+    return {
+        name: str(fact.value)
+        for name, fact in results.machine.variables.items()
+        if name.startswith(OVERRIDE) and fact.value and library(results) == "MIOpen"
+    }
+
+
+def _code(results: Results, setting: Setting) -> str:
+    flags = [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    if not setting.vendor_library:
+        flags.append(_OFF[library(results)])
+    if setting.channels_last:
+        flags.append(_CHANNELS_LAST)
+    lines = ["import torch", *flags] if flags else []
+    if setting.bypass or setting.pytorch_layers:
+        lines += ["import rocmprobe.bypass", install_line(setting.pytorch_layers, setting.bypass)]
+    if setting.device == "cpu":
+        lines.append('device = "cpu"')
+    return "\n".join(lines)
+
+
+def _layers(results: Results, best: Standing) -> tuple[str, ...]:
+    """What batch norm, RNN and the like need besides, as far as they were asked."""
+    name, setting = library(results), best.setting
+    if setting.device == "cpu":
+        return ()
+    if setting.channels_last:
+        return ("batch norm and the training step were not checked in channels-last",)
+    if setting.pytorch_layers:
+        return tuple(_by_layer(results, best))
+    if driver_of(results) == "capi":
+        return _by_capi(results, best)
+    asked = layers_asked(results, "default" if setting.vendor_library else "vendor-off")
+    asked = {words: outcomes for words, outcomes in asked.items() if words != _FUSED}
+    broken = [words for words, outcomes in asked.items() if failed(outcomes)]
+    fail = f"{joined(broken)} {'fails' if len(broken) == 1 else 'fail'}"
+    if not setting.vendor_library:
+        leave = f"batch norm and RNN leave {name} too: the switch is one for all"
+        return (f"{leave}; {fail} without {name} as well" if broken else leave,)
+    if not setting.bypass:
+        way = f"run it inside `with {scoped_off(name)}:`, or send it alone to PyTorch's own kernels: "
+        return (f"{fail} in {name}: {way}`{install_line(options_for(broken))}`",) if broken else ()
+    stay = f"batch norm and RNN stay in {name}"
+    if broken:
+        off, line = _OFF[name].partition("  #")[0], install_line(options_for(broken), bypass=True)
+        return (
+            f"{stay}, where {fail}: switch {name} off too, `{off}`, or send that to {_PYTORCH}, `{line}`",
+        )
+    right = [words for words, outcomes in asked.items() if _works(outcomes)]
+    if "batch norm" not in right and any(each.check == "training-step" for each in best.counted):
+        right.insert(0, "batch norm")
+    if not right:
+        return (f"{stay}, which was not checked here",)
+    others = [words for words in asked if words not in right]
+    return (f"{stay}; {_checked(right)} there" + (f"; {_checked(others, ' not')}" if others else ""),)
+
+
+def unusable(configuration: Configuration) -> str:
+    """The place in a configuration from a file, and why no shell or program may be given it; "" if it may.
+
+    Names must be those of variables, values one line, all of it printable ASCII, as every setting has it. No
+    line of Python may be one that a GitHub job takes for a command.
+    """
+    for name, value in configuration.env.items():
+        if not VARIABLE_NAME.fullmatch(name):
+            return f"env: {quoted(name)} is no name of a variable"
+        if not _printable(value) or len(value) > _LONGEST_VALUE:
+            return f"env: {quoted(name)}: {quoted(value)} is no value of a setting"
+    code = configuration.code
+    lines = code.split("\n")
+    commands = any(line.lstrip().startswith("::") or "##[" in line for line in lines)
+    if commands or len(code) > _LONGEST_CODE or not all(map(_printable, lines)):
+        return f"code: {quoted(code)}: these are no lines of a setting"
+    return ""
+
+
+def _printable(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _by_layer(results: Results, best: Standing) -> Iterator[str]:
+    """What computes each kind of layer under ``by-layer``, and what came of it."""
+    name, setting = library(results), best.setting
+    yield f"convolution: {name}{_with(setting)}, right"
+    sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
+    own, as_found = layers_asked(results, setting.name), layers_asked(results, "default")
+    for words in as_found:
+        by, outcomes = (_PYTORCH, own[words]) if words in sent else (name, as_found[words])
+        if _works(outcomes) or failed(outcomes):
+            yield f"{words}: {by}, {'fails there too' if failed(outcomes) else 'right'}"
+
+
+def _by_capi(results: Results, best: Standing) -> tuple[str, ...]:
+    """Without PyTorch: what batch norm did under the setting, and what was not asked."""
+    name, setting = library(results), best.setting
+    told = [f"convolution: {name}{_with(setting)}, right"]
+    for words, outcomes in layers_asked(results, setting.name).items():
+        if failed(outcomes):
+            line = install_line(options_for((words,)))
+            told.append(f"{words}: fails in {name}; {_PYTORCH}, which were not there to be asked: `{line}`")
+        elif _works(outcomes):
+            told.append(f"{words}: {name}, right")
+    return tuple(told)
+
+
+def _with(setting: Setting) -> str:
+    switches = [f"{name}={value}" for name, value in setting.env.items()]
+    switches += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    return f" with {' '.join(switches)}" if switches else " as it comes"
+
+
+def _works(outcomes: tuple[Outcome, ...]) -> bool:
+    return any(outcome.state in WORKING_STATES for outcome in outcomes)
+
+
+def _checked(words: list[str], negated: str = "") -> str:
+    return f"{joined(words)} {'was' if len(words) == 1 else 'were'}{negated} checked"

@@ -1,0 +1,146 @@
+"""What a recommendation rests on, and what it does not rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from rocmprobe.judge.evidence import Standing, device_of, driver_of, stands_for
+from rocmprobe.judge.findings.primitives import joined
+from rocmprobe.model.checks import CONVOLUTIONS
+from rocmprobe.model.problems import LEVELS, Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS, Outcome, Results
+
+LEVELS_OF_CONFIDENCE = ("low", "medium", "high")
+
+_DTYPES = ("float32", "float16", "bfloat16")
+_DIRECTIONS = {
+    "fwd": "the forward direction",
+    "bwd-data": "the gradient of the input",
+    "bwd-weights": "the gradient of the weights",
+}
+#: States of an outcome that says nothing about its question.
+_UNANSWERED = frozenset({"n/a", "skipped", "blocked", "aborted", "probe-error"})
+
+
+def confidence(results: Results, best: Optional[Standing]) -> str:
+    """What the answer rests on, in counts, and what it does not rest on."""
+    missing = _missing(results)
+    rest = f"; {missing} question(s) of the run were not answered" if missing else ""
+    if results.simulated:
+        rest += "; simulated: not run on the GPU it is about"
+    if results.partial:
+        rest += "; the run did not come to its end"
+    if best is None:
+        return f"{len(results.outcomes)} outcomes{rest}"
+    if not best.stable:
+        rest = f"; two runs of one convolution differed, both within the limits{rest}"
+    problems = {outcome.problem for outcome in best.counted if outcome.problem}
+    return f"right in all {len(best.counted)} outcomes asked of it, over {len(problems)} problems{rest}"
+
+
+def confidence_level(results: Results) -> str:
+    """A word for the coverage of a run.
+
+    "high" where it is whole (it came to its end and every question was answered), broad (level standard or
+    above, or a program's own problems, and nothing left out by ``--only``, ``--skip`` or ``--problem``) and
+    real (PyTorch on the device itself, not simulated); "medium" where one of the three is missing, else
+    "low".
+    """
+    options = results.options
+    whole = not results.partial and not _missing(results)
+    narrowed = any(options.get(name) for name in ("only", "skip")) or (
+        options.get("problems") and not options.get("shapes")
+    )
+    broad = not narrowed and (options.get("level", LEVELS[0]) != LEVELS[0] or bool(options.get("shapes")))
+    real = not results.simulated and driver_of(results) == "torch"
+    return LEVELS_OF_CONFIDENCE[max(0, whole + broad + real - 1)]
+
+
+def _missing(results: Results) -> int:
+    return sum(outcome.state in ("aborted", "probe-error") for outcome in results.outcomes)
+
+
+def not_covered(results: Results, best: Optional[Standing], dtype: str, purpose: str) -> tuple[str, ...]:
+    """What nothing was learned about under the recommended setting, or under any where there is none: each in
+    plain words."""
+    answered = _answered(results, best)
+    convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
+    checks = {outcome.check for outcome in answered}
+    return (
+        *_lacking("convolution in", _DTYPES, {outcome.dtype for outcome in convolved}),
+        *_directions(convolved, dtype, purpose),
+        *_kinds(convolved),
+        *_around(results, checks, purpose),
+    )
+
+
+def _answered(results: Results, best: Optional[Standing]) -> list[Outcome]:
+    """Outcomes of the device under the setting, or where that was not asked under the one that stands for
+    it."""
+    device = device_of(results)
+    found = [each for each in results.outcomes if each.device == device and each.state not in _UNANSWERED]
+    if best is None:
+        return found
+    own = {outcome.check for outcome in found if outcome.setting == best.setting.name}
+    nearest = stands_for(best.setting)
+    return [
+        outcome
+        for outcome in found
+        if outcome.setting == best.setting.name or (outcome.setting == nearest and outcome.check not in own)
+    ]
+
+
+def _lacking(what: str, wanted: tuple[str, ...], found: set[str]) -> Iterator[str]:
+    lacking = [name for name in wanted if name not in found]
+    if lacking:
+        yield f"{what} {joined(lacking)}"
+
+
+def _directions(convolved: list[Outcome], dtype: str, purpose: str) -> Iterator[str]:
+    if purpose == "inference":
+        yield "training: the run was about inference, and asked the forward direction alone"
+        return
+    asked = {outcome.direction for outcome in convolved if outcome.dtype == dtype}
+    found = {_DIRECTIONS[name] for name in DIRECTIONS if name in asked}
+    yield from _lacking(f"of {dtype} convolution", tuple(_DIRECTIONS.values()), found)
+
+
+def _kinds(convolved: list[Outcome]) -> Iterator[str]:
+    problems = [parse_problem(text) for text in {outcome.problem for outcome in convolved} if text]
+    kinds = {
+        "1-d": any(problem.rank == 1 for problem in problems),
+        "3-d": any(problem.rank == 3 for problem in problems),
+        "transposed": any(problem.transposed for problem in problems),
+        "depthwise": any(_depthwise(problem) for problem in problems),
+    }
+    lacking = [words for words, asked in kinds.items() if not asked]
+    if lacking:
+        yield f"{joined(lacking)} convolution"
+
+
+def _depthwise(problem: Problem) -> bool:
+    return problem.groups == problem.in_channels > 1
+
+
+def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
+    """What there is to a program besides convolution, and to a machine besides the device."""
+    options = results.options
+    if purpose == "training" and not checks & {"training-step", "batch-norm"}:
+        yield "batch norm and a training step"
+    for check, words in (("throughput", "speed"), ("memory", "memory")):
+        if check not in checks:
+            yield words
+    level = options.get("level", LEVELS[0])
+    if level in LEVELS[:-1] and not options.get("shapes"):
+        above = joined(LEVELS[LEVELS.index(level) + 1 :])
+        yield f"the problems of level {above}, and those of your own program (--shapes)"
+    if driver_of(results) == "capi":
+        yield "PyTorch: the library was asked alone"
+    others = sorted({outcome.device for outcome in results.outcomes} - {device_of(results), "cpu"})
+    if others:
+        yield f"{joined(others)}: the recommendation is about {device_of(results)}"
+    if results.partial:
+        yield "what the run had not come to when it ended"
+    if results.simulated:
+        yield "the GPU itself: the machine was simulated"

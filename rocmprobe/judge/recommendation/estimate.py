@@ -1,0 +1,119 @@
+"""What a training of the user's size takes: from steps that were timed, scaled by their number alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from rocmprobe.judge.noise import time_of
+from rocmprobe.judge.recommendation.step_time import shapes_of
+from rocmprobe.model.checks import MODELS
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.results import WORKING_STATES, Estimate, Outcome, Results, TrainingTime
+from rocmprobe.model.shapes import Recorded
+from rocmprobe.model.workload import Workload, parse_workload
+
+_LEFT_OUT = (
+    "Networks and images of another size than those that were timed: take the network that resembles yours, "
+    "and expect the time to grow with the pixels.",
+    "Loading and augmenting the data, validation, checkpoints, and the first step, which may compile.",
+    "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
+)
+_OWN_LEFT_OUT = (
+    "Validation and checkpoints between the epochs, and the first step, which may compile.",
+    "Another way to load the data, or another optimizer: what is no convolution is taken over as recorded.",
+    "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
+)
+_SIMULATED = "The GPU: these are times of the CPU that stands in for it."
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """Seconds of one training step (forward, backward, optimizer) and what they lie between, on ``batch``
+    samples of the shape ``input``. ``own``: it is of the user's own network."""
+
+    name: str
+    device: str
+    setting: str
+    dtype: str
+    input: str
+    batch: int
+    low: float
+    median: float
+    high: float
+    own: bool = False
+
+
+def estimate(results: Results) -> Optional[Estimate]:
+    """The time of the training that ``--estimate`` names, for every network and setting timed; None where
+    the run was not asked for one."""
+    text = str(results.options.get("estimate") or "")
+    if not text:
+        return None
+    workload = parse_workload(text)
+    own = tuple(own_steps(results))
+    networks = tuple(model_steps(results.outcomes))
+    times = tuple(training_time(each, workload) for each in (*own, *networks))
+    simulated = (_SIMULATED,) if results.simulated else ()
+    return Estimate(
+        workload.images, workload.epochs, workload.batch, times,
+        (*simulated, *_LEFT_OUT) if networks or not own else (), (*simulated, *_OWN_LEFT_OUT) if own else (),
+    )  # fmt: skip
+
+
+def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
+    """``step`` as often as the workload has batches of its size; the last one of an epoch may be smaller,
+    and counts as a whole one."""
+    steps = -(-workload.images // step.batch)
+    epoch, low, high = steps * step.median, steps * step.low, steps * step.high
+    epochs = workload.epochs
+    return TrainingTime(
+        step.name, step.device, step.setting, step.dtype, step.input, step.batch,
+        step.median, step.low, step.high, epoch, low, high, epochs * epoch, epochs * low, epochs * high,
+        step.own,
+    )  # fmt: skip
+
+
+def own_steps(results: Results) -> Iterator[TimedStep]:
+    """The steps of the program that ``--shapes`` names, where the samples of one can be told. Their mean may
+    lie outside of p10 and p90: then it ends the range."""
+    shapes = shapes_of(results)
+    recorded = shapes.problems if shapes else ()
+    computed = [each for each in recorded if any(each.step_counts.values())]
+    batch = _samples(computed)
+    if batch is None:
+        return
+    dtype = " and ".join(sorted({parse_problem(each.problem).dtype for each in computed}))
+    for each in results.step_times:
+        low, mean, high = each.seconds_p10, each.seconds, each.seconds_p90
+        if each.per == "step" and low and mean and high:
+            yield TimedStep(
+                "your model", each.device, each.setting, dtype, "as recorded", batch,
+                min(low, mean), mean, max(mean, high), own=True,
+            )  # fmt: skip
+
+
+def _samples(computed: Sequence[Recorded]) -> Optional[int]:
+    """How many samples a step goes through: the batch, as often as gradients are accumulated. That divides
+    every count of the step, and the first layer, which has no gradient to its input, has counts that share
+    nothing else. None where the convolutions differ in their batch."""
+    batches = {parse_problem(each.problem).batch for each in computed}
+    counts = (count for each in computed for count in each.step_counts.values())
+    return batches.pop() * math.gcd(*counts) if len(batches) == 1 else None
+
+
+def model_steps(outcomes: Iterable[Outcome]) -> Iterator[TimedStep]:
+    """The steps of the small networks, where they trained right."""
+    for outcome in outcomes:
+        if outcome.check not in MODELS or outcome.state not in WORKING_STATES:
+            continue
+        times = [time_of(outcome.timings.get(key)) for key in ("step_p10", "step", "step_p90")]
+        batch: Any = outcome.numerics.get("batch")
+        low, median, high = times
+        if low and median and high and isinstance(batch, int) and batch > 0:
+            yield TimedStep(
+                outcome.check[len("train-") :], outcome.device, outcome.setting, outcome.dtype,
+                str(outcome.numerics.get("input", "")), batch, low, median, high,
+            )  # fmt: skip

@@ -1,0 +1,107 @@
+"""Which setting comes first: right, stable, fast, small in memory, and then little changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rocmprobe.judge.evidence import Standing, driver_of, failed, owed_to_the_user, standing, times
+from rocmprobe.judge.recommendation.peaks import SAME_MEMORY, peaks
+from rocmprobe.judge.recommendation.speed import Speed, speed
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.model.results import NATIVE, VERDICTS, Results, Setting
+
+#: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
+#: the worst (p90) of a change.
+WORTH_A_CHANGE = 1.5
+
+
+def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
+    """Every setting that was asked: the best, the other right ones by speed, then those that fail."""
+    found = [standing(results, setting, dtype, purpose) for setting in results.settings]
+    found = [each for each in found if each.counted]
+    right = [each for each in found if each.right]
+    if not right:
+        return found
+    for_all = [each for each in right if not owed_to_the_user(each, right)]
+    best = _best(results, for_all or right, dtype, purpose)
+    measured = speed(results, [each.setting for each in right], dtype, purpose)
+
+    def order(each: Standing) -> tuple[object, ...]:
+        name = each.setting.name
+        level = measured.level(name, best.setting.name)
+        seconds = 0.0 if level else measured.seconds.get(name, math.inf)
+        return each.setting.verdict == "cpu", not each.stable, not level, seconds, _change(each)
+
+    others = sorted((each for each in right if each is not best), key=order)
+    return [best, *others, *(each for each in found if not each.right)]
+
+
+def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> Standing:
+    """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Before it comes an override
+    that passes the chip off as another, whose kernels may do harm that no question shows. Of two changes the
+    stable one comes first. Where some settings were timed and others could not be, one that was timed wins;
+    of those that no measurement can tell from the fastest, the ones that take as little memory as the least,
+    and of those the smallest change. On a simulated machine native speed is another library's, so there a
+    native setting that is right is not outrun."""
+    left = [each for each in right if each.setting.verdict != "cpu"] or right
+    left = [each for each in left if OVERRIDE not in each.setting.env] or left
+    left = [each for each in left if not _loses_batch_norm(results, each.setting)] or left
+    unchanged = next((each for each in left if each.setting.unchanged), None)
+    if unchanged and not _change_pays(results, unchanged, left, dtype, purpose):
+        return unchanged
+    left = [each for each in left if each.stable] or left
+    natives = [each for each in left if each.setting.verdict in NATIVE]
+    if results.simulated and natives:
+        left = natives
+    left = _fastest(left, speed(results, [each.setting for each in left], dtype, purpose))
+    memory = peaks(results, [each.setting for each in left], dtype, purpose)
+    left = [each for each in left if _takes_little(each, memory)]
+    return min(left, key=_change)
+
+
+def _loses_batch_norm(results: Results, setting: Setting) -> bool:
+    """Whether batch norm fails under ``setting``, by the driver capi, which trains nothing."""
+    return driver_of(results) == "capi" and any(
+        outcome.setting == setting.name
+        for outcome in failed(results.outcomes)
+        if outcome.check == "batch-norm"
+    )
+
+
+def _fastest(found: list[Standing], measured: Speed) -> list[Standing]:
+    """Those that are level with the one whose time is the shortest; all where none was timed."""
+    if not measured.seconds:
+        return found
+    shortest = min(measured.seconds, key=measured.seconds.__getitem__)
+    return [each for each in found if measured.level(each.setting.name, shortest)]
+
+
+def _takes_little(each: Standing, memory: Mapping[str, float]) -> bool:
+    """Whether a setting takes at most ``SAME_MEMORY`` times the least, or nothing is known of it."""
+    return not memory or memory.get(each.setting.name, 0.0) <= SAME_MEMORY * min(memory.values())
+
+
+def _change_pays(
+    results: Results, unchanged: Standing, others: list[Standing], dtype: str, purpose: str
+) -> bool:
+    """Whether some other setting is so much faster that the spread of the times cannot explain it.
+
+    Never on a simulated machine: there native speed is that of another library on another device.
+    """
+    names = [each.setting.name for each in others if each.stable]
+    names.append(unchanged.setting.name)
+    own = times(results, names, dtype, purpose, "_p10").get(unchanged.setting.name)
+    theirs = times(results, names, dtype, purpose, "_p90")
+    if results.simulated or own is None:
+        return False
+    return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
+
+
+def _change(each: Standing) -> tuple[int, int]:
+    """How much a setting changes: what kind of change, then how many switches. A layer that leaves the vendor
+    library is a change, even where convolution has none."""
+    setting = each.setting
+    switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)
+    kind = "native-with-settings" if setting.pytorch_layers else setting.verdict
+    return VERDICTS.index(kind), switches + len(setting.pytorch_layers)

@@ -1,0 +1,135 @@
+"""The recommendation: what to set, what that costs, and what it rests on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Optional
+
+from rocmprobe.judge.commands import verify
+from rocmprobe.judge.evidence import Standing, dtypes, of_driver, quoted
+from rocmprobe.judge.recommendation.advice import advice
+from rocmprobe.judge.recommendation.configuration import configuration
+from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
+from rocmprobe.judge.recommendation.peaks import peaks
+from rocmprobe.judge.recommendation.ranking import ranked
+from rocmprobe.judge.recommendation.sentence import other_dtypes, sentence
+from rocmprobe.judge.recommendation.speed import Speed, speed
+from rocmprobe.judge.recommendation.step_time import shapes_of
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.results import Configuration, Recommendation, Results
+
+
+def recommend(results: Results) -> Optional[Recommendation]:
+    """The ranked answer for the run's purpose and one dtype, with those for every dtype and purpose: for
+    float32, or the dtype in which a program that the run is about computes the most. ``results`` hold their
+    findings: what they ask for that no setting can give becomes advice."""
+    if not results.outcomes:
+        return None
+    results = of_driver(results)
+    purpose = "inference" if results.options.get("purpose") == "inference" else "training"
+    asked = dtypes_asked(results)
+    order = ranked(results, asked[0], purpose)
+    best = next((each for each in order if each.right), None)
+    right = [each.setting for each in order if each.right]
+    measured = speed(results, right, asked[0], purpose)
+    memory = peaks(results, right, asked[0], purpose)
+    verdict = best.setting.verdict if best else "none"
+    purposes = ("inference",) if purpose == "inference" else ("training", "inference")
+    per = {f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes}
+    return Recommendation(
+        verdict=verdict,
+        sentence=sentence(results, best, order, asked[0]) + other_dtypes(per, asked, purpose),
+        configuration=configuration(results, best) if best else Configuration(),
+        per=per,
+        alternatives=tuple(_alternative(each, best, measured, memory) for each in order if each is not best),
+        cost=_cost(results, best, asked[0], measured, memory),
+        confidence=confidence(results, best),
+        confidence_level=confidence_level(results),
+        not_covered=not_covered(results, best, asked[0], purpose),
+        advice=advice(results, best is not None and best.setting.unchanged),
+        # A run that died has no results.json, and one that stopped recommends by half of its evidence.
+        verify=verify(results) if best and not results.partial else "",
+    )
+
+
+def dtypes_asked(results: Results) -> tuple[str, ...]:
+    """The dtypes that were asked about, first the one that the recommendation is for: by the arithmetic that
+    the user's program has in them, the most first, else float32."""
+    shapes = shapes_of(results)
+    flops: Counter[str] = Counter()
+    for each in shapes.problems if shapes else ():
+        flops[parse_problem(each.problem).dtype] += each.flops
+    return tuple(sorted(dtypes(results), key=lambda dtype: -flops[dtype])) or ("float32",)
+
+
+def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
+    best = next((each for each in ranked(results, dtype, purpose) if each.right), None)
+    if best is None:
+        return {"verdict": "none", "setting": None, "env": {}}
+    return {"verdict": best.setting.verdict, "setting": best.setting.name, "env": dict(best.setting.env)}
+
+
+def _alternative(
+    each: Standing, best: Optional[Standing], measured: Speed, memory: Mapping[str, float]
+) -> dict[str, Any]:
+    name = each.setting.name
+    timed = best and best.setting.name in measured.seconds and name in measured.seconds
+    return {
+        "setting": name,
+        "verdict": each.setting.verdict,
+        "right": each.right,
+        "seconds": measured.seconds.get(name),
+        "level": measured.level(name, best.setting.name) if best and timed else None,
+        "peak_bytes": memory.get(name),
+        "reason": each.setting.reason if each.right else _objection(each),
+    }
+
+
+def _objection(each: Standing) -> str:
+    if each.against:
+        return quoted(each.against, 1)[0]
+    why = "does not apply to" if each.unproven[0].state == "n/a" else "not asked about what fails elsewhere:"
+    return f"{why} {quoted(each.unproven, 1)[0]}"
+
+
+def _cost(
+    results: Results, best: Optional[Standing], dtype: str, measured: Speed, memory: Mapping[str, float]
+) -> str:
+    """What the choice costs in itself, and its time and memory against those of the other kinds of
+    configuration."""
+    if best is None:
+        return ""
+    own = best.setting.name
+    where = " on the CPU that stands in for the GPU" if results.simulated else ""
+    program = f"the {dtype} convolutions of your program"
+    over = program if results.options.get("shapes") else "the throughput problems"
+    rivals = [
+        (f"{measured.seconds[own] / measured.seconds[name]:.2f} times that of {verdict}", verdict, name)
+        for verdict, name in _rivals(results, best, measured.seconds)
+    ]
+    slower = [told for told, _, name in rivals if not measured.level(own, name)]
+    level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
+    if level:
+        slower.append(f"level with that of {' and '.join(level)}: what they differ by is within the noise")
+    time = f"its time over {over}{where} is {', '.join(slower)}" if slower else ""
+    if own not in measured.seconds:
+        time = "speed was not measured"
+    larger = [
+        f"{memory[own] / memory[name]:.2f} times that of {verdict}"
+        for verdict, name in _rivals(results, best, memory)
+    ]
+    there = " there" if slower and where else where
+    peak = f"its peak of memory over the memory problems{there} is {', '.join(larger)}" if larger else ""
+    return "; ".join(filter(None, [best.setting.cost, time, peak]))
+
+
+def _rivals(results: Results, best: Standing, found: Mapping[str, float]) -> list[tuple[str, str]]:
+    """The other kinds of configuration but the CPU, each with the setting of it that takes the least; none
+    where ``found`` lacks the best."""
+    least: dict[str, str] = {}
+    for setting in results.settings:
+        if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):
+            rival = least.get(setting.verdict, setting.name)
+            least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
+    return list(least.items()) if best.setting.name in found else []

@@ -1,0 +1,194 @@
+"""The recommendation in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Optional
+
+from rocmprobe.judge.blame import library
+from rocmprobe.judge.evidence import (
+    Standing,
+    broken,
+    convolutions,
+    device_of,
+    driver_of,
+    failed,
+    owed_to_the_user,
+    quoted,
+)
+from rocmprobe.judge.findings.primitives import joined, layers_asked
+from rocmprobe.judge.recommendation.configuration import isa_override
+from rocmprobe.knowledge.layers import OPTIONS, options_for
+from rocmprobe.model.results import FAILING_STATES, RUNGS, WORKING_STATES, Results, Setting
+
+#: So many settings are named under which convolution held.
+_NAMED = 4
+
+
+def sentence(results: Results, best: Optional[Standing], ranked: list[Standing], dtype: str) -> str:
+    """What to do about convolutions of ``dtype``, and what fails as the machine comes."""
+    name = library(results)
+    without = driver_of(results) == "capi"
+    if best is None:
+        return f"No safe configuration was found: {_held(ranked, dtype, name if without else '')}" + (
+            f"{_lowest(results)} PyTorch was not there to be asked: switching the library off and the bypass "
+            "are tried with a torch."
+            if without
+            else _why(results, ranked)
+        )
+    if owed_to_the_user(best, ranked):
+        return (
+            f"Native convolution works here, but only with your own environment and databases: {name} is "
+            f"right on all {dtype} problems checked with them, and fails in a clean environment with empty "
+            "databases. Keep them: see the findings. It is no answer for another machine."
+        )
+    if best.setting.unchanged and any(
+        each.setting.inherit_environment and failed(each.against) for each in ranked
+    ):
+        return (
+            f"Native convolution works: {name} is right on all {dtype} problems checked, but only with a "
+            "clean environment and empty databases. With your own it fails: see the findings."
+        )
+    unchanged = next((each for each in ranked if each.right and each.setting.unchanged), None)
+    lost_as_it_comes = _lost(results, unchanged) if unchanged and without else ""
+    slower = unchanged and unchanged is not best and not lost_as_it_comes
+    faster = f" {name} is right too as it comes, but slower." if slower else ""
+    as_it_comes = next((each for each in ranked if each.setting.unchanged), None)
+    fails = _fails(results, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
+    lost = _lost(results, best) if without else ""
+    texts = {
+        "native": f"Native convolution works: {name} is right on all {dtype} problems checked."
+        + ("" if lost else _nothing_but(results, name)),
+        "native-with-settings": _with_settings(name, best.setting),
+        "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
+        "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
+        "cpu": f"Use the CPU: of all that was tried, it alone was right on all {dtype} problems checked.",
+    }
+    if best.setting.pytorch_layers:
+        told = fails + _by_layer(results, best.setting, dtype) + faster
+    else:
+        told = fails + texts[best.setting.verdict] + faster
+    return f"{told}{lost} Asked of {name} itself, without PyTorch." if without else told
+
+
+def _rests_on(results: Results) -> str:
+    """What is set already and must stay so."""
+    override = " ".join(f"{name}={value}" for name, value in isa_override(results).items())
+    return f": it rests on {override}, which is set here" if override else ""
+
+
+def _held(ranked: list[Standing], dtype: str, library_alone: str) -> str:
+    """How far convolution held where no setting is right in all: not asked, under none, or under some that
+    fail in something else."""
+    what = f"{dtype} convolution"
+    convolved = [each for each in ranked if _answered(each)]
+    if not convolved:
+        blocked = any(convolutions(each.counted) for each in ranked)
+        return f"{what} was not asked{', since what it stands on fails' if blocked else ''}."
+    alone = f" in {library_alone} itself" if library_alone else ""
+    holds = [each for each in convolved if not broken(each)]
+    asked = f"{len(convolved)} setting(s)"
+    if not holds:
+        return f"{what} did not hold{alone} under any of {asked}."
+    names = ", ".join(each.setting.name for each in holds[:_NAMED]) + (", ..." if holds[_NAMED:] else "")
+    checks = dict.fromkeys(each.check for held in holds for each in failed((*held.against, *held.unproven)))
+    others = joined([check.replace("-", " ") for check in checks])
+    but = f", but {others} did not" if others else ""
+    return f"{what} held{alone} under {len(holds)} of {asked} ({names}){but}."
+
+
+def _answered(each: Standing) -> bool:
+    """Whether a convolution was asked; one that was blocked was not."""
+    return any(outcome.state in (*WORKING_STATES, *FAILING_STATES) for outcome in convolutions(each.counted))
+
+
+def _why(results: Results, ranked: list[Standing]) -> str:
+    """What fails lowest on the ladder, and that the CPU was left out where it was."""
+    tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
+    return f"{_lowest(results)}{'' if tried else ' The CPU was not tried.'}"
+
+
+def _lowest(results: Results) -> str:
+    device = device_of(results)
+    asked = [outcome for outcome in results.outcomes if outcome.device == device]
+    lowest = sorted(failed(asked), key=lambda outcome: RUNGS.index(outcome.rung))
+    if lowest:
+        return f" The lowest that fails is {quoted(lowest, 1)[0]}."
+    passed = any(outcome.state in WORKING_STATES for outcome in asked)
+    return " Nothing that was asked failed." if passed else " Nothing could be asked."
+
+
+def _fails(results: Results, as_it_comes: Standing, dtype: str, name: str) -> str:
+    """What fails in the library as it comes: convolution, or else what stands beside it."""
+    if broken(as_it_comes):
+        return f"Native {dtype} convolution fails in {name}. "
+    without = driver_of(results) == "capi"
+    # What is right for the purpose, and only slower, is not said to fail.
+    counts = without or not as_it_comes.right
+    beside = layers_asked(results, as_it_comes.setting.name)["batch norm"] if counts else ()
+    others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))
+    if "problem-matrix" in others:
+        return f"Native {dtype} convolution holds for common problems, for others it fails in {name}. "
+    words = " and ".join(check.replace("-", " ") for check in others)
+    return f"Native {dtype} convolution holds, {words} with {name} does not. " if words else ""
+
+
+def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
+    """What computes convolution, what the other layers, and which of these fail so as well."""
+    switches = [f"{variable}={value}" for variable, value in setting.env.items()]
+    switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
+    dead = [words for words, outcomes in layers_asked(results, setting.name).items() if failed(outcomes)]
+    others = [OPTIONS[option] for option in setting.pytorch_layers if option not in options_for(dead)]
+    parts = [f"Convolution native{f' with {chr(32).join(switches)}' if switches else ''}"]
+    parts += [f"{joined(others)} by PyTorch's own kernels"] if others else []
+    also = (
+        f" {joined(dead)} fail{'s' if len(dead) == 1 else ''} without {library(results)}, too."
+        if dead
+        else ""
+    )
+    between = "; " if len(others) > 1 else ", "
+    return f"{between.join(parts)}: all {dtype} problems checked come out right.{also}"
+
+
+def _nothing_but(results: Results, name: str) -> str:
+    """That nothing has to change, or nothing but for layers that are no convolution."""
+    asked = layers_asked(results, "default").items()
+    training = results.options.get("purpose") != "inference"
+    dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
+    if not dead:
+        return f" Change nothing{_rests_on(results)}."
+    fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
+    return f" Nothing has to change for it, but {fail} in {name}: see the configuration."
+
+
+def _lost(results: Results, best: Standing) -> str:
+    """That batch norm, which nothing else computes without PyTorch, fails in the library all the same."""
+    if not failed(layers_asked(results, best.setting.name)["batch norm"]):
+        return ""
+    needed = "PyTorch's own kernels for it, which were not there to be asked"
+    return f" Batch norm fails there: a model that has it needs {needed}."
+
+
+def _with_settings(name: str, setting: Setting) -> str:
+    if not (setting.derived and setting.env):
+        return f"{name} is right with the setting “{setting.name}”."
+    switches = " ".join(f"{variable}={value}" for variable, value in setting.env.items())
+    return f"{name} is right with its faulty solvers switched off: {switches}."
+
+
+def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
+    """What differs for the dtypes after the first of ``asked``, if anything does."""
+    parts = []
+    first = per[f"{asked[0]}/{purpose}"]
+    for dtype in asked[1:]:
+        answer = per[f"{dtype}/{purpose}"]
+        if answer["setting"] == first["setting"]:
+            continue
+        if answer["verdict"] == "native-with-settings":
+            switches = " ".join(f"{name}={value}" for name, value in answer["env"].items())
+            parts.append(f" For {dtype}, set {switches or answer['setting']}.")
+        elif answer["verdict"] == "none":
+            parts.append(f" No configuration was found right for {dtype}.")
+        else:
+            parts.append(f" For {dtype}, use the setting “{answer['setting']}”.")
+    return "".join(parts)

@@ -1,0 +1,98 @@
+"""How fast settings are, and which of them the measurement cannot tell apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from rocmprobe.judge.evidence import device_of, timed_problems, times
+from rocmprobe.judge.noise import SAME_TIME, time_of
+from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
+from rocmprobe.model.roofline import roof
+
+#: Of normal times the range from the 10th to the 90th percentile is 2.563 standard deviations, and the median
+#: of n strays by 1.253 of them over the square root of n.
+_ERROR_OF_MEDIAN = 1.253 / 2.563
+#: Standard errors that chance leaves between two medians: in 19 of 20 cases no more.
+_ERRORS = 2.0
+#: Rounds that every time has at least (docs/throughput.md), where a file does not say how many.
+_FEWEST_REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """By setting, of those that were timed: seconds, and the standard error of their logarithm. ``drift`` is
+    the factor by which one yardstick came out differently from setting to setting."""
+
+    seconds: Mapping[str, float]
+    errors: Mapping[str, float]
+    drift: float
+
+    def level(self, one: str, other: str) -> bool:
+        """Whether both were timed and neither is faster, as far as can be told: what they differ by is below
+        ``SAME_TIME``, or below the noise."""
+        if one not in self.seconds or other not in self.seconds:
+            return False
+        apart = abs(math.log(self.seconds[one] / self.seconds[other]))
+        chance = _ERRORS * math.hypot(*(self.errors.get(name, 0.0) for name in (one, other)))
+        return apart <= max(math.log(SAME_TIME), math.log(self.drift) + chance)
+
+
+def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> Speed:
+    """How fast ``settings`` are, over the problems that all of them were timed on."""
+    found = list(settings)
+    seconds, p10, p90 = (_seconds(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
+    timed: dict[str, list[Outcome]] = {}
+    for (on, name, _), outcome in timed_problems(results).items():
+        if name in seconds and (on, outcome.dtype) == (device_of(results), dtype):
+            timed.setdefault(name, []).append(outcome)
+    errors = {
+        name: _ERROR_OF_MEDIAN * max(0.0, math.log(p90[name] / p10[name])) / math.sqrt(_repeats(timed[name]))
+        for name in seconds
+        if name in p10 and name in p90
+    }
+    # The processor's own yardsticks say nothing of a GPU.
+    device = [each.name for each in found if each.verdict != "cpu" and each.name in timed]
+    return Speed(seconds, errors, _drift([timed[name] for name in device]))
+
+
+def _repeats(outcomes: Iterable[Outcome]) -> int:
+    """Of how many runs the median is at least."""
+    counts = [
+        int(value)
+        for outcome in outcomes
+        for key, value in outcome.timings.items()
+        if key.endswith("_repeats") and time_of(value)
+    ]
+    return max(1, min(counts, default=_FEWEST_REPEATS))
+
+
+def _drift(timed: Iterable[list[Outcome]]) -> float:
+    """The largest of a yardstick's mean rates under each setting over the smallest. The same product and the
+    same copy are timed under all of them, so that this is what times differ by without a cause."""
+    roofs = [[found for outcome in outcomes if (found := roof(outcome.timings))] for outcomes in timed]
+    flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]
+    moved = [geometric_mean([each.bytes for each in found]) for found in roofs if found]
+    return max((max(rates) / min(rates) for rates in (flops, moved) if rates), default=1.0)
+
+
+def _seconds(
+    results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
+) -> dict[str, float]:
+    """Seconds by setting. Where settings run the very same convolutions, what their times differ by is noise,
+    and the smallest stands for all."""
+    seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
+    alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
+    return {
+        name: min(seconds[other] for other in alike if alike[other] == kind) for name, kind in alike.items()
+    }
+
+
+def _alike(results: Results, setting: Setting) -> str:
+    """What the convolutions of a setting share with those of another: the bypass is one code, and so is
+    the CPU's library that stands in for a simulated machine's."""
+    if setting.bypass:
+        return "bypass"
+    return "native" if results.simulated and setting.verdict in NATIVE else setting.name

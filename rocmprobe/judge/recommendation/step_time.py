@@ -1,0 +1,108 @@
+"""What a training step of the user's program takes under each setting: its convolutions as they were timed,
+each as often as a step computes it, and the rest of the step as it was recorded.
+
+The means of the convolutions are added up, since the mean of a sum is the sum of the means. Of medians that
+does not hold: on a machine that does other things besides, most convolutions are spared and a few take far
+longer, which their medians leave out and a step does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Optional
+
+from rocmprobe.judge.evidence import computed_seconds, timed_problems
+from rocmprobe.model.results import DIRECTIONS, Outcome, Results, Setting, StepTime, from_json
+from rocmprobe.model.shapes import Shapes, Steps
+
+#: How often each direction of each problem is computed.
+Counts = Mapping[str, Mapping[str, int]]
+
+
+def shapes_of(results: Results) -> Optional[Shapes]:
+    """The shapes that a run was given, if any. Raises BadInput for what are none."""
+    shapes = results.options.get("shapes")
+    return from_json(Shapes, shapes) if shapes else None
+
+
+def counted(results: Results, shapes: Shapes) -> Counts:
+    """How often each direction of each problem counts: in a training step, in the whole program where none
+    was recorded, and where the run is about inference, forward in the whole program."""
+    if results.options.get("purpose") == "inference":
+        return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}
+    return {each.problem: each.step_counts if shapes.steps else each.counts for each in shapes.problems}
+
+
+def step_times(results: Results) -> tuple[StepTime, ...]:
+    """One for each device and setting that was timed: of a training step. Where none was recorded, of all
+    that the program convolves, and where the run is about inference, of what it convolves forward."""
+    shapes = shapes_of(results)
+    if shapes is None:
+        return ()
+    inference = results.options.get("purpose") == "inference"
+    steps = None if inference else shapes.steps
+    counts = counted(results, shapes)
+    untold = "the run is about inference" if inference else "no training step was recorded"
+    timed: dict[tuple[str, str], dict[str, Outcome]] = {}
+    for (device, setting, problem), outcome in timed_problems(results).items():
+        timed.setdefault((device, setting), {})[problem] = outcome
+    settings = {setting.name: setting for setting in results.settings}
+    return tuple(
+        _step_time(device, settings[name], counts, outcomes, steps, untold)
+        for (device, name), outcomes in timed.items()
+        if name in settings
+    )
+
+
+def _step_time(
+    device: str, setting: Setting, counts: Counts, timed: Mapping[str, Outcome], steps: Optional[Steps],
+    untold: str,
+) -> StepTime:  # fmt: skip
+    """The answer for one setting; ``untold`` is why it is not about a step where ``steps`` is None."""
+    middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
+    missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
+    convolutions = {problem: sum(its.values()) for problem, its in counts.items()}
+    reason = untold if steps is None else _unknown_rest(setting.device or device, steps)
+    if missing:
+        others = f" and {len(missing) - 1} more problem(s)" if len(missing) > 1 else ""
+        reason = f"{missing[0]}{others} could not be timed"
+    rest = steps.rest_seconds if steps and not reason else None
+
+    def with_rest(convolving: Optional[float]) -> Optional[float]:
+        return None if rest is None or convolving is None else rest + convolving
+
+    return StepTime(
+        device, setting.name, "step" if steps else "program", sum(convolutions.values()),
+        sum(convolutions.values()) - sum(convolutions[problem] for problem in missing),
+        with_rest(middle), with_rest(low), with_rest(high), middle, low, high, reason,
+    )  # fmt: skip
+
+
+def _convolving(counts: Counts, timed: Mapping[str, Outcome], quantile: str) -> Optional[float]:
+    """Seconds of all that is counted; None where something was not timed."""
+    seconds = [_seconds(problem, counts, timed, quantile) for problem in counts]
+    known = [each for each in seconds if each is not None]
+    return sum(known) if len(known) == len(seconds) else None
+
+
+def _seconds(problem: str, counts: Counts, timed: Mapping[str, Outcome], quantile: str) -> Optional[float]:
+    if not any(counts[problem].values()):
+        return 0.0
+    if problem not in timed:
+        return None
+    return computed_seconds(timed[problem], counts[problem], DIRECTIONS, quantile)
+
+
+def _unknown_rest(device: str, steps: Steps) -> str:
+    """Why the rest of a step on ``device`` is not known, "" where it is."""
+    here = device.partition(":")[0]
+    if steps.device is None:
+        return "the recorded training steps compute no convolution"
+    if steps.device != here:
+        where = "several devices" if steps.device == "several" else steps.device
+        return f"steps were recorded on {where}, and this is {here}: what else is in them is not known here"
+    if steps.rest_seconds is not None:
+        return ""
+    if here == "cpu":
+        return "the program convolves in several threads at once: what else is in a step cannot be told"
+    return "on a GPU the convolutions of a step cannot be timed while the program runs"

@@ -1,0 +1,257 @@
+"""What is expected to fail: known failures from ``data/expectations.toml``, and what failed in a baseline.
+
+An outcome that fails as expected is ``xfail``, one that works although it was expected to fail ``xpass``;
+``Outcome.expected`` keeps what it came to. The journal, and so gates and ``--resume``, knows outcomes as they
+came: an expectation changes how a run is told, never what is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, Optional
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from rocmprobe.knowledge.causes import causes
+from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.knowledge.solvers import forced_setting, solvers
+from rocmprobe.model.baseline import Baseline, fails, works
+from rocmprobe.model.changes import BASELINE, TABLE, Expected
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.problems import KINDS
+from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, Outcome, from_json
+from rocmprobe.text import reading
+from rocmprobe.text.tables import table_text
+
+#: The states that a row may expect.
+_EXPECTABLE = ("wrong", "error", "crash", "hang", "flaky")
+_DTYPES = ("float32", "float16", "bfloat16", "float64")
+_CPU = "cpu"
+_NEEDED = ("settings", "checks", "states", "cause", "reason", "link", "date")
+_VERSIONS = ("rocm", "miopen", "torch")
+_LONGEST_REASON = 140
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One row of the table, which explains the fields."""
+
+    id: str
+    settings: tuple[str, ...]
+    checks: tuple[str, ...]
+    states: tuple[str, ...]
+    cause: str
+    reason: str
+    link: str
+    date: str
+    native_isa: tuple[str, ...] = ("*",)
+    effective_isa: tuple[str, ...] = ("*",)
+    rocm: str = ""
+    miopen: str = ""
+    torch: str = ""
+    kinds: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    directions: tuple[str, ...] = ()
+    problem: str = "*"
+    sometimes: bool = False
+
+    def applies(self, machine: Machine, outcome: Outcome) -> bool:
+        """Whether the row is about this question on this machine. Never about one that the CPU answers."""
+        problem = outcome.problem or ""
+        return (
+            outcome.setting != _CPU
+            and outcome.check in self.checks
+            and _any(self.settings, outcome.setting)
+            and _any(self.native_isa, _bare(outcome.native_isa))
+            and _any(self.effective_isa, _bare(outcome.effective_isa))
+            and (not self.kinds or problem.partition("-")[0] in self.kinds)
+            and (not self.dtypes or outcome.dtype in self.dtypes)
+            and (not self.directions or outcome.direction in self.directions)
+            and fnmatchcase(problem, self.problem)
+            and all(
+                not wanted or _met(wanted, _version(machine, name, outcome.driver))
+                for name, wanted in zip(_VERSIONS, (self.rocm, self.miopen, self.torch))
+            )
+        )
+
+
+def _any(patterns: Sequence[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _bare(isa: Optional[str]) -> str:
+    return (isa or "").partition(":")[0]
+
+
+def _version(machine: Machine, of: str, driver: str) -> str:
+    """The version that the question met, as far as the facts tell. Of HIP's version the third number counts
+    builds, so of ROCm the first two are taken."""
+    if of == "torch":
+        return str(machine.value("torch.version") or "") if driver == "torch" else ""
+    if of == "miopen":
+        direct = machine.value("capi.miopen") if driver == "capi" else None
+        return str(direct or machine.value("miopen.version") or "")
+    bundled = machine.value("torch.hip") if driver == "torch" else None
+    numbers = re.match(r"\d+\.\d+", str(bundled or machine.value("rocm.version") or ""))
+    return numbers[0] if numbers else ""
+
+
+@lru_cache(maxsize=256)
+def _met(wanted: str, version: str) -> bool:
+    """Whether ``version`` is one of the specifier ``wanted``; one that is not known is none."""
+    try:
+        return SpecifierSet(wanted).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What is expected of the outcomes of one machine. What ``baseline`` tells of a question counts first,
+    for it is of this very machine: what worked there is expected to work, whatever the table says."""
+
+    machine: Machine
+    baseline: Optional[Baseline] = None
+    rows: Optional[tuple[Expectation, ...]] = None
+
+    def marked(self, outcome: Outcome) -> Outcome:
+        """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing; what
+        a baseline told that is not at hand any more stays."""
+        plain = observed(outcome)
+        if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
+            return outcome
+        expected = self._expected(plain)
+        if expected is None:
+            return plain
+        return replace(plain, state="xfail" if fails(plain.state) else "xpass", expected=expected)
+
+    def _expected(self, outcome: Outcome) -> Optional[Expected]:
+        before = self.baseline.states.get(outcome.id) if self.baseline else None
+        if self.baseline is None or not (fails(before) or works(before)):
+            return self._by_table(outcome)
+        if works(before) or outcome.cause == "run-died":
+            return None
+        if fails(outcome.state):
+            # Where both know of it, the table tells more.
+            return self._by_table(outcome) or self.baseline.expected(outcome)
+        # A question that was flaky may work, which tells nothing.
+        return self.baseline.expected(outcome) if works(outcome.state) and before != "flaky" else None
+
+    def _by_table(self, outcome: Outcome) -> Optional[Expected]:
+        failing = fails(outcome.state)
+        if not failing and not works(outcome.state):
+            return None
+        rows = expectations() if self.rows is None else self.rows
+        for row in rows:
+            tells = outcome.state in row.states if failing else not row.sometimes
+            if tells and row.applies(self.machine, outcome):
+                return Expected(outcome.state, TABLE, row.reason, row.link, row.cause)
+        return None
+
+
+def observed(outcome: Outcome) -> Outcome:
+    """``outcome`` as it came, whatever was expected of it."""
+    if outcome.expected is None:
+        return outcome
+    return replace(outcome, state=outcome.expected.state, expected=None)
+
+
+@lru_cache(maxsize=1)
+def expectations() -> tuple[Expectation, ...]:
+    """Every row of the table."""
+    return read_expectations(table_text("expectations"), "data/expectations.toml")
+
+
+def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
+    """The rows of ``text``, a table called ``name``.
+
+    Raises BadInput, in one line, for the first row that is not one: what is wrong, where, and the mend.
+    """
+    data = reading.toml_of(text.encode(), name, "mend that line")
+    strangers = sorted(set(data) - {"expectation"})
+    rows = data.get("expectation", [])
+    if strangers or not isinstance(rows, list):
+        raise BadInput(f"{name}: {', '.join(strangers) or 'expectation'}: a row begins with [[expectation]]")
+    found: dict[str, Expectation] = {}
+    for number, row in enumerate(rows, 1):
+        label = f"{name}: row {number}"
+        if not isinstance(row, Mapping) or not re.fullmatch(r"[a-z0-9-]+", str(row.get("id", ""))):
+            raise BadInput(
+                f"{label}: id is missing, or not of small letters, digits and hyphens; give it one"
+            )
+        label = f"{label} ({row['id']})"
+        if row["id"] in found:
+            raise BadInput(f"{label}: the id is taken; give it another")
+        wrong = _wrong(row)
+        if wrong:
+            raise BadInput(f"{label}: {wrong}")
+        found[row["id"]] = from_json(Expectation, row)
+    return tuple(found.values())
+
+
+def _wrong(row: Mapping[str, Any]) -> str:
+    """What is wrong with a row, and the mend; empty where nothing is."""
+    known = {field.name: field for field in fields(Expectation)}
+    for key, value in row.items():
+        if key not in known:
+            return f"{key} is no field of a row; there are {', '.join(known)}"
+        kind = str(known[key].type)
+        if kind == "bool" and not isinstance(value, bool):
+            return f"{key} is not true or false; write one of them"
+        if kind == "str" and not (isinstance(value, str) and value and "\n" not in value):
+            return f"{key} is not one line of text; write it in quotes"
+        if kind.startswith("tuple") and not _texts(value):
+            return f"{key} is not a list of texts; write it in brackets"
+    missing = [key for key in _NEEDED if key not in row]
+    if missing:
+        return f"{missing[0]} is missing; every row has {', '.join(_NEEDED)}"
+    if "native_isa" not in row and "effective_isa" not in row:
+        return "it names no chip; give native_isa, effective_isa or both"
+    return _strange_word(row) or _bad_version(row) or _bad_source(row)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) and each for each in value)
+
+
+def _strange_word(row: Mapping[str, Any]) -> str:
+    vocabularies: Mapping[str, Sequence[str]] = {
+        "checks": tuple(CHECKS), "states": _EXPECTABLE, "kinds": tuple(KINDS), "dtypes": _DTYPES,
+        "directions": DIRECTIONS,
+    }  # fmt: skip
+    for key, words in vocabularies.items():
+        for word in row.get(key, ()):
+            if word not in words:
+                return f"{key}: no {word!r}; there are {', '.join(words)}"
+    if row["cause"] not in {cause.name for cause in causes()}:
+        return f"cause: no {row['cause']!r}; `rocmprobe list causes` shows them"
+    names = [setting.name for setting, _, _ in all_settings()]
+    names += [forced_setting(solver).name for solver in solvers()]
+    for pattern in row["settings"]:
+        if not any(fnmatchcase(name, pattern) for name in names if name != _CPU):
+            return f"settings: {pattern!r} is no setting of a GPU; `rocmprobe list settings` shows them"
+    return ""
+
+
+def _bad_version(row: Mapping[str, Any]) -> str:
+    for key in _VERSIONS:
+        try:
+            SpecifierSet(row.get(key, ""))
+        except InvalidSpecifier:
+            return f"{key}: {row[key]!r} is no version specifier; write it as in '>=5.3,<6.1'"
+    return ""
+
+
+def _bad_source(row: Mapping[str, Any]) -> str:
+    if not re.fullmatch(r"https://[^\s<>\"]+", row["link"]):
+        return "link is no https address; name the thread or source that documents it"
+    if not re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", row["date"]):
+        return "date is no year or year-month; write it as in '2023-10'"
+    if len(row["reason"]) > _LONGEST_REASON:
+        return f"reason is longer than {_LONGEST_REASON} characters; the link tells the rest"
+    return ""

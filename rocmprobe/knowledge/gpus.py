@@ -1,0 +1,212 @@
+"""AMD GPU targets: names, families, PCI ids and what their instruction sets lack.
+
+The knowledge is ``data/gpus.toml``; a target or device that is not in it is answered with None or
+nothing, never with an error, since cards appear before tables do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Optional, Union
+
+from rocmprobe.text.tables import table
+
+PciId = Union[str, int]
+
+#: The variable that makes the ROCm runtime take every GPU for one of another ISA; with ``_0`` and so on
+#: after it, that GPU alone.
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+#: What the ROCm thunk accepts (libhsakmt topology.c): sscanf's "%u.%u.%u", and nothing after the last number.
+_OVERRIDE_VALUE = re.compile(r"\.".join([r"[ \t\n\v\f\r]*\+?([0-9]{1,9})"] * 3))
+_OVERRIDE_LIMITS = (63, 255, 255)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One gfx target, a row of ``data/gpus.toml`` (which explains the fields)."""
+
+    gfx: str
+    family: str
+    chip: str
+    pci: tuple[str, ...]
+    wave: int
+    source: str
+    features: tuple[str, ...] = ()
+    workarounds: tuple[str, ...] = ()
+    target_features: tuple[str, ...] = ()
+    apu: Union[bool, tuple[str, ...]] = False
+    rocm: str = ""
+    rocm_source: str = ""
+    wheels: str = ""
+    wheel_torch: str = ""
+    wheel_rocm: str = ""
+    amd_wheels: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    targets: Mapping[str, Target]
+    features: Mapping[str, str]
+    workarounds: Mapping[str, str]
+
+
+@lru_cache(maxsize=1)
+def _tables() -> _Tables:
+    data = table("gpus")
+    targets = {}
+    for row in data["target"]:
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        targets[row["gfx"]] = Target(**fields)
+    return _Tables(targets, data["features"], data["workarounds"])
+
+
+@lru_cache(maxsize=1)
+def _by_pci_id() -> Mapping[str, Target]:
+    return {device: row for row in all_targets() for device in row.pci}
+
+
+def _hex(value: object, digits: int) -> str:
+    """A PCI number as the table writes it; "" for what is no number. Takes 29471, "0x731F", "1002:731f"."""
+    if isinstance(value, int):
+        return f"{value:0{digits}x}"
+    try:
+        return f"{int(str(value).rpartition(':')[2], 16):0{digits}x}"
+    except ValueError:
+        return ""
+
+
+def target(gfx: object) -> Optional[Target]:
+    """The row of a target, None if unknown; feature suffixes (``gfx1010:xnack-``) do not matter here.
+
+    Facts may come from a file that somebody wrote, so anything that is not text is unknown, too.
+    """
+    return _tables().targets.get(gfx.partition(":")[0]) if isinstance(gfx, str) else None
+
+
+def all_targets() -> tuple[Target, ...]:
+    """Every known target, in the order of the table."""
+    return tuple(_tables().targets.values())
+
+
+def family(gfx: Optional[str]) -> Optional[str]:
+    """The generation of a target (``RDNA1``, ``Vega``, ``CDNA3``, ...), None if unknown."""
+    row = target(gfx)
+    return row.family if row else None
+
+
+def chip(gfx: Optional[str]) -> Optional[str]:
+    """The code name of the silicon (``Navi 10``), None if unknown."""
+    row = target(gfx)
+    return row.chip if row else None
+
+
+def gfx_of(pci_id: Optional[PciId]) -> Optional[str]:
+    """The native ISA of an AMD PCI device id (``0x731f``), None if unknown."""
+    row = _by_pci_id().get(_hex(pci_id, 4))
+    return row.gfx if row else None
+
+
+def is_apu(pci_id: Optional[PciId]) -> Optional[bool]:
+    """Whether an AMD PCI device id is the GPU of a processor, None if unknown."""
+    device = _hex(pci_id, 4)
+    row = _by_pci_id().get(device)
+    if row is None:
+        return None
+    return row.apu if isinstance(row.apu, bool) else device in row.apu
+
+
+def product(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
+    """The product under which exactly this device id and revision are sold, None if unknown."""
+    device = _hex(pci_id, 4)
+    row = _by_pci_id().get(device)
+    return row.names.get(f"{device}/{_hex(revision, 2)}") if row else None
+
+
+def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
+    """The product under which a device id and revision are sold, or the name that its products share.
+
+    One device id covers several products, so without a known revision there is a name only where
+    all revisions share it.
+    """
+    device = _hex(pci_id, 4)
+    row = _by_pci_id().get(device)
+    return product(pci_id, revision) or (row.names.get(device) if row else None)
+
+
+def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
+    """Sentences on what code for ``effective`` may do that ``native`` silicon cannot take.
+
+    Empty where the two are compatible, and where either is unknown.
+    """
+    silicon, code = target(native), target(effective)
+    if silicon is None or code is None or silicon.gfx == code.gfx:
+        return ()
+    if silicon.gfx[:-2] != code.gfx[:-2]:
+        return (
+            f"code for {code.gfx} ({code.family}) is in another instruction encoding than "
+            f"{silicon.gfx} ({silicon.family}) silicon decodes",
+        )
+    tables = _tables()
+    lacking = [name for name in code.features if name not in silicon.features]
+    unguarded = [name for name in silicon.workarounds if name not in code.workarounds]
+    return (
+        *(f"code for {code.gfx} may use {tables.features[name]}; {silicon.gfx} has none" for name in lacking),
+        *(f"code for {code.gfx} leaves out {tables.workarounds[name]}" for name in unguarded),
+    )
+
+
+def in_official_wheels(gfx: Optional[str]) -> bool:
+    """Whether any wheel of PyTorch's own index has ever held code for this target.
+
+    AMD's index is another matter: ``Target.amd_wheels``.
+    """
+    row = target(gfx)
+    return bool(row and row.wheels)
+
+
+def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
+    """Whether an official wheel of these versions holds code for a target; None where that cannot be told.
+
+    ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), None where unknown.
+    """
+    # Imported late: it costs more than the rest of this module.
+    from packaging.specifiers import SpecifierSet
+
+    row = target(gfx)
+    if row is None:
+        return None
+    if not row.wheels:
+        return False
+    told = [
+        SpecifierSet(allowed).contains(version, prereleases=True)
+        for allowed, version in ((row.wheel_torch, torch), (row.wheel_rocm, rocm))
+        if allowed and version
+    ]
+    return all(told) if told else None
+
+
+def isa_name(gfx_target_version: int) -> str:
+    """The target of KFD's ``gfx_target_version``: 100100 is gfx1010, 90010 is gfx90a.
+
+    Two decimal digits each for minor and stepping, which the name has in hexadecimal.
+    """
+    return _name(gfx_target_version // 10000, gfx_target_version // 100 % 100, gfx_target_version % 100)
+
+
+def isa_of_override(text: str) -> Optional[str]:
+    """The target that a value of ``HSA_OVERRIDE_GFX_VERSION`` names, None for one that ROCm rejects."""
+    match = _OVERRIDE_VALUE.fullmatch(text)
+    if match is None:
+        return None
+    numbers = [int(number) for number in match.groups()]
+    if any(number > limit for number, limit in zip(numbers, _OVERRIDE_LIMITS)):
+        return None
+    return _name(*numbers)
+
+
+def _name(major: int, minor: int, stepping: int) -> str:
+    return f"gfx{major}{minor:x}{stepping:x}"

@@ -1,0 +1,106 @@
+"""The kinds of layers that a vendor library computes, and the setting ``by-layer``: convolution by the
+library, as it comes or with what cures it, and by PyTorch's own kernels what fails in the library besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rocmprobe.knowledge.settings import all_settings, searches
+from rocmprobe.knowledge.solvers import Cure, is_switch
+from rocmprobe.model.checks import CHECKS, Layer
+from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, BadInput, Outcome, Setting
+
+#: The layers, and the checks that ask about each.
+LAYERS: Mapping[Layer, tuple[str, ...]] = {
+    layer: tuple(name for name, check in CHECKS.items() if check.layer == layer)
+    for layer in dict.fromkeys(filter(None, (check.layer for check in CHECKS.values())))
+}
+#: The setting.
+NAME = "by-layer"
+#: The keywords, and the words for all that one of them sends.
+OPTIONS: Mapping[str, str] = {
+    "batch_norm": "batch norm", "rnn": "recurrent layers", "ctc_loss": "CTC loss",
+    "fused_convolution": "convolution with ReLU in one operator",
+}  # fmt: skip
+#: The checks whose failures make a layer leave the library.
+LAYER_CHECKS = tuple(name for name, check in CHECKS.items() if check.layer)
+#: Where nobody trains, what is asked of training alone is no reason.
+_OF_TRAINING = ("batch-norm",)
+
+
+def options_for(words: Iterable[str]) -> tuple[str, ...]:
+    """The keywords that send the layers called ``words``."""
+    wanted = set(words)
+    return tuple(dict.fromkeys(layer.option for layer in LAYERS if layer.words in wanted))
+
+
+def install_line(options: Iterable[str], bypass: bool = False) -> str:
+    """The call that sends the layers of ``options`` to PyTorch's own kernels; ``bypass``: and convolution to
+    the bypass."""
+    words = [] if bypass else ['convolution="native"']
+    words += [f'{option}="pytorch"' for option in options]
+    return f"rocmprobe.bypass.install({', '.join(words)})"
+
+
+def leaves(setting: Setting, outcome: Outcome) -> bool:
+    """Whether PyTorch's own kernels compute the layer that ``outcome`` is about, or some of a network's."""
+    layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
+    sent = layer is not None and layer.option in setting.pytorch_layers
+    return sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
+
+
+def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
+    """The keywords of the layers that fail in the library, of what ``default`` was asked about them. float64
+    tells nothing: PyTorch keeps it from MIOpen."""
+    broken = {
+        outcome.check
+        for outcome in outcomes
+        if outcome.state in FAILING_STATES and outcome.cause != "run-died" and outcome.dtype != "float64"
+    }
+    if purpose == "inference":
+        broken -= set(_OF_TRAINING)
+    return tuple(dict.fromkeys(layer.option for layer, checks in LAYERS.items() if broken & set(checks)))
+
+
+def holds(convolutions: Iterable[Outcome]) -> bool:
+    """Whether a setting's convolutions are right, in float32 where that was asked."""
+    asked = [each for each in convolutions if each.state not in ("n/a", "skipped")]
+    asked = [each for each in asked if each.dtype == "float32"] or asked
+    return bool(asked) and all(each.state in WORKING_STATES for each in asked)
+
+
+def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
+    """What ``by-layer`` comes to: the layers of ``options`` by PyTorch, and convolution under the setting of
+    ``cures`` (those under which it holds) that has the fewest switches."""
+    if not options:
+        return Cure(None, "skipped", "no layer was found to fail in the vendor library")
+    base = min(cures, key=lambda each: len(each.env) + len(each.torch), default=None)
+    if base is None:
+        return Cure(None, "skipped", "convolution holds in the vendor library under no setting")
+    words = " and ".join(OPTIONS[option] for option in options)
+    convolution = "as it comes" if base.unchanged else f"as under {base.name}"
+    reason = f"convolution by the vendor library, {convolution}; {words} by PyTorch's own kernels"
+    return Cure(
+        dict(base.env), "", reason, dict(base.torch), base.search, base.verdict, tuple(options),
+    )  # fmt: skip
+
+
+def is_variable(name: str, value: str) -> bool:
+    """Whether some setting sets the variable ``name``, or it switches solvers off with this value."""
+    known = {known for setting, _, _ in all_settings() for known in setting.env}
+    return name in known or is_switch(name, value)
+
+
+def refuse_foreign(setting: Setting, where: str) -> None:
+    """Raises BadInput, which names ``where``, for a setting with a flag, a variable or a layer that no
+    setting of rocmprobe's has: results may come from anywhere."""
+    flags = {flag for each, _, _ in all_settings() for flag in each.torch}
+    flags.update(flag for each in searches() for flag in each.torch)
+    for what, strange in (
+        ("flag", [flag for flag in setting.torch if flag not in flags]),
+        ("variable", [name for name, value in setting.env.items() if not is_variable(name, value)]),
+        ("layer", [option for option in setting.pytorch_layers if option not in OPTIONS]),
+    ):
+        for name in strange:
+            raise BadInput(f"{where}: settings: {name!r} is no {what} that a setting has; run again")

@@ -1,0 +1,383 @@
+"""MIOpen's own log, read: what it chose, what failed and why. Pure functions over captured text.
+
+A log line is ``MIOpen(HIP): Info [Function] text``, with a thread id before and milliseconds behind
+``MIOpen(HIP)`` where those are switched on; an error that leaves the library is ``MIOpen Error:
+file:line: text``; one that leaves a compile thread ends the process as a C++ exception. Grammar and
+texts are those of MIOpen 2.17 to 3.5 (src/logger.cpp, errors.hpp, ocl/convolutionocl.cpp, problem.cpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Optional, Union
+
+from rocmprobe.knowledge.solvers import FORCE, names_by_id
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a library's own log tells: of the last convolution, and of what went wrong.
+
+    ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive); ``find_db`` is "hit"
+    or "miss" of the library's database of what is fastest; ``errors`` are lines, the most telling first;
+    ``commands`` are command lines that ask the library the same again, the last one last.
+    What the log does not tell is None.
+    """
+
+    implementation: Optional[str] = None
+    algorithm: Optional[str] = None
+    workspace_bytes: Optional[int] = None
+    find_db: Optional[str] = None
+    errors: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+#: ``miopenStatus_t`` of MIOpen's public header.
+STATUSES = (
+    "miopenStatusSuccess", "miopenStatusNotInitialized", "miopenStatusInvalidValue", "miopenStatusBadParm",
+    "miopenStatusAllocFailed", "miopenStatusInternalError", "miopenStatusNotImplemented",
+    "miopenStatusUnknownError", "miopenStatusUnsupportedOp", "miopenStatusGpuOperationsSkipped",
+    "miopenStatusVersionMismatch",
+)  # fmt: skip
+
+#: Algorithm families by the number that every convolution call carries (4 is retired).
+_ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 5: "ImplicitGEMM"}
+
+#: What in a solver's name tells its family; the first that is found counts.
+_FAMILIES = (
+    ("DirectNaive", "naive"), ("Wino", "Winograd"), ("ImplicitGemm", "ImplicitGEMM"),
+    ("Igemm", "ImplicitGEMM"), ("Gemm", "GEMM"), ("fft", "FFT"), ("ConvAsm", "Direct"),
+    ("ConvOcl", "Direct"), ("ConvDirect", "Direct"), ("ConvHipDirect", "Direct"),
+    ("ConvHipBwd", "Direct"),
+)  # fmt: skip
+
+_LEVELS = "Fatal|Error|Warning|Info2|Info|Trace|Command"
+# No pattern may scan a line more than once, however often its beginning recurs there: hence "[^][]".
+_MESSAGE = re.compile(rf"MIOpen\((\w+)\)\s*(?:[\d.]+)?: ({_LEVELS}) \[([^][]*)\] ?(.*)")
+#: The same without its head, as people quote it.
+_HEADLESS = re.compile(rf"\s*()({_LEVELS}) \[(\w+)\] (.*)")
+_API_ERROR = re.compile(r"MIOpen Error: (.*)")
+_EXCEPTION = re.compile(r"what\(\): +(.*)")
+#: MIOpen 3.5 puts the name of the machine in front.
+_PLACE = re.compile(r"(?:[\w.-]{2,253}:)?(\S+\.[ch]pp:\d+): (.*)")
+#: What a compiler, an assembler or a shell says of a kernel that it does not build.
+_DIAGNOSTIC = re.compile(
+    r":\d+:\d+: (?:fatal )?error: |^sh: (?:line )?\d+: .*: (?:not found|No such file or directory)$"
+)
+
+_CHOSEN = re.compile(r"Chosen Algorithm: ([^\s,]+)(?:\s*,\s*(\d+),\s*(\S+))?")
+_SOLVER_ID = re.compile(r"solver_id = ([^\s,]+)(?:, workspace = (\d+))?")
+_ALGORITHM = re.compile(r"algo = (\d+)")
+_SOLUTION = re.compile(r"id: \d+, algo: \d+, time: (\S+), ws: (\d+), name: (\S+)")
+#: Find 2.0 lists what it found, the fastest first.
+_FOUND = re.compile(r"Found (?:a )?sol\w+: (\S+) , (\d+), (\S+)")
+#: Or it lists algorithms, and then prepares their solvers in the same order.
+_LISTED = re.compile(r"miopen[A-Za-z]{1,40}?Algo([A-Z][A-Za-z]{1,20})\s(\S+)\s(\d+)$")
+_DRIVER_CHOICE = re.compile(r"MIOpen [\w ]+ Conv\. Algorithm: -?\d+, Solution: \d+/(\S+)")
+_DRIVER_TIME = re.compile(r"GPU Kernel Time .* Conv\. Elapsed: (\S+) ms")
+_FIND_MODE = re.compile(r"MIOPEN_FIND_MODE = (\w+)")
+_COMMAND = re.compile(r"MIOpenDriver(?:\.exe)? \w+ -.*")
+_CALL = re.compile(r"(?:\[[\d.]+\] )?(miopen[A-Z]\w*)(?:\(.*\) ->| rc) (\d+)\b")
+_STATUS = re.compile(r"miopenStatus[A-Z]\w*")
+_DATABASE = re.compile(r"(?:system database file: ?|File is unreadable: )(?:\"([^\"]*)\"|(\S+))")
+_SEARCH_STARTS = re.compile(r"Starting search: ([^\s,]+)")
+_SEARCH = re.compile(r"min time so far: ([\d.e+-]+), default time: ([\d.e+-]+)")
+
+#: Where a failure names the kernel file that it is about.
+_SOURCES = (
+    re.compile(r"Code object build failed\. Source: (\S+)"),
+    re.compile(r"source file: (\S+)"),
+    re.compile(r"' (\S+): HIPRTC_ERROR"),
+    re.compile(r"Failed to load kernel source: (\S+)"),
+    re.compile(r"Failed to get function: \S+ from (\S+)"),
+    re.compile(r"^Failed cmd: .* (\S+) -o "),
+    re.compile(r"Cant find file: (\S+)\.o$"),
+)
+#: What Find says where no solver is left that may do the problem, by version, and immediate mode.
+_NO_SOLVER = re.compile(
+    "No suitable algorithm was found|cannot be executed due to incorrect params"
+    "|Immediate mode Fallback unsuccessful"
+)
+#: Called an error, and the run goes on: no assembler is installed, so no kernel that needs one is tried; a
+#: record of the find database is passed over, such as the empty one that a failed Find of 3.5 leaves.
+_PASSED_OVER = re.compile(
+    r"Path to assembler is not provided|^Error parsing payload under the key|^Contents:"
+)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One thing that MIOpen said. ``function`` is None where no log function said it; ``place`` is the
+    "file:line" of an exception; ``line`` is the whole line as printed."""
+
+    level: str
+    function: Optional[str]
+    text: str
+    backend: Optional[str] = None
+    place: Optional[str] = None
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Status:
+    """A status other than success: its name, its number (None for a name unknown here) and, where the
+    log tells, the function of MIOpen's interface that returned it."""
+
+    name: str
+    number: Optional[int]
+    call: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs a convolution. ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or
+    naive. ``find_db`` is "hit" where the find database held the answer, "miss" where MIOpen had to search
+    or to guess, None where the log does not tell."""
+
+    solver: Optional[str]
+    algorithm: Optional[str]
+    workspace_bytes: Optional[int] = None
+    milliseconds: Optional[float] = None
+    find_db: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The last search for parameters: the solver, and milliseconds of the best and the default ones."""
+
+    solver: str
+    best_ms: Optional[float] = None
+    default_ms: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class MiopenLog:
+    """All that a log tells. ``choice`` is the last one; ``failures`` are lines, the most telling first;
+    ``sources`` the kernel files that failures name; ``commands`` what to give to MIOpenDriver;
+    ``missing_databases`` the files that MIOpen warns of, which does no harm by itself."""
+
+    messages: tuple[Message, ...] = ()
+    choice: Optional[Choice] = None
+    find_mode: Optional[str] = None
+    statuses: tuple[Status, ...] = ()
+    failures: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    missing_databases: tuple[str, ...] = ()
+    tuning: Optional[Tuning] = None
+
+
+def family(solver: str) -> Optional[str]:
+    """The algorithm family of a solver's name, or None for a name of another kind."""
+    return next((name for part, name in _FAMILIES if part in solver), None)
+
+
+def forced_in_vain(solver: str, state: str, told: Reading) -> Optional[str]:
+    """Why a question that forced ``solver`` says nothing of it, or None where its ``state`` does.
+
+    Where something else went wrong as well, the search for a solver ended because of that.
+    """
+    if state == "error" and any(f"Invalid value of {FORCE}" in line for line in told.errors):
+        return f"this MIOpen does not know {solver}"
+    if left_no_solver(state, told):
+        return f"{solver} does not apply to this problem"
+    if state in ("pass", "wrong") and told.implementation not in (None, solver):
+        return f"MIOpen ran {told.implementation} in its place"
+    return None
+
+
+def left_no_solver(state: str, told: Reading) -> bool:
+    """Whether a question of this ``state`` failed since MIOpen had no solver for the problem, and because of
+    nothing else."""
+    return state == "error" and bool(told.errors) and all(_NO_SOLVER.search(line) for line in told.errors)
+
+
+def parse(text: str) -> MiopenLog:
+    """Read ``text``, in which other output may stand between MIOpen's lines. Never raises."""
+    lines = [line.strip() for line in text.splitlines()]
+    messages = tuple(message for message in map(_message, lines) if message)
+    failures = _failures(lines, messages)
+    modes = [match[1] for message in messages if (match := _FIND_MODE.match(message.text))]
+    missing = [
+        match[1] or match[2]
+        for message in messages
+        if message.level == "Warning" and (match := _DATABASE.search(message.text))
+    ]
+    commands = [match[0] for line in lines if (match := _COMMAND.search(line))]
+    return MiopenLog(
+        messages=messages,
+        choice=_choice_of(_choice(messages), _driver_choice(lines)),
+        find_mode=modes[-1] if modes else None,
+        statuses=_statuses(lines),
+        failures=tuple(message.line for message in failures),
+        sources=_sources(failures),
+        commands=tuple(dict.fromkeys(commands)),
+        missing_databases=tuple(dict.fromkeys(missing)),
+        tuning=_tuning(messages),
+    )
+
+
+def _message(line: str) -> Optional[Message]:
+    logged = _MESSAGE.search(line) or _HEADLESS.match(line)
+    if logged:
+        place, text = _placed(logged[4])
+        return Message(logged[2], logged[3], text, logged[1] or None, place, line)
+    left = _API_ERROR.search(line)
+    if not left and "iopen" in line.lower():
+        left = _EXCEPTION.search(line)
+    if left:
+        place, text = _placed(left[1])
+        return Message("Error", None, text, None, place, line)
+    if "terminate called" in line and "miopen::" in line:
+        return Message("Fatal", None, line, None, None, line)
+    return _bare_exception(line)
+
+
+def _placed(text: str) -> tuple[Optional[str], str]:
+    """The "file:line" and the text of an exception, or None and ``text``."""
+    match = _PLACE.match(text)
+    return (match[1], match[2]) if match else (None, text)
+
+
+def _bare_exception(line: str) -> Optional[Message]:
+    """An exception that somebody else printed, known by one of MIOpen's source files before its text."""
+    for word in line.split(" ", 2)[:2]:
+        path, _, number = word.rstrip(":").rpartition(":")
+        own = "miopen" in path.lower() or "mlopen" in path.lower()
+        if own and number.isdigit() and path.endswith((".cpp", ".hpp")):
+            return Message("Error", None, line.partition(word)[2].strip(), None, f"{path}:{number}", line)
+    return None
+
+
+def _number(text: Optional[str]) -> Optional[float]:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _bytes(text: Optional[str]) -> Optional[int]:
+    """A size, or None; also for more digits than a size can have (of too many, int raises)."""
+    return int(text) if text and len(text) < 20 else None
+
+
+def _choice(messages: Iterable[Message]) -> Optional[Choice]:
+    choice: Optional[Choice] = None
+    mode: Optional[str] = None
+    find_db: Optional[str] = None
+    found: Optional[Choice] = None
+    listed: Optional[Choice] = None
+    times: dict[str, Optional[float]] = {}
+    for message in messages:
+        text, function = message.text, message.function or ""
+        if match := _FIND_MODE.match(text):
+            mode = match[1]
+        elif function == "GetSolutionsFallback" or text == "Find-db regenerating.":
+            find_db = "miss"
+        elif function.startswith("Get") and (match := _SOLUTION.match(text)):
+            find_db, times[match[3]] = "hit", _number(match[1])
+        elif match := _CHOSEN.search(text):
+            choice = _chosen(match[1], match[2], _number(match[3]), _told(find_db, mode))
+            find_db = found = listed = None
+        elif function == "FindConvolution" and (match := _LISTED.match(text)):
+            if listed is None:
+                time = _number(match[2])
+                choice = listed = Choice(None, match[1], _bytes(match[3]), time, _told(find_db, mode))
+        elif listed and function == "FindSolutionImpl" and family(text.partition(" ")[0]):
+            solver = text.partition(" ")[0]
+            choice = replace(listed, solver=solver, algorithm=family(solver))
+            find_db = listed = None
+        elif match := _FOUND.match(text):
+            time = _number(match[3])
+            if found is None or (time or 0.0) < (found.milliseconds or 0.0):
+                choice = found = _chosen(match[1], match[2], time, find_db)
+        elif match := _SOLVER_ID.match(text):
+            solver = solver_name(match[1])
+            choice = _chosen(solver, match[2], times.get(solver), find_db)
+        elif choice is None and function.startswith("Convolution") and (match := _ALGORITHM.match(text)):
+            # The search was made before, out of this log: the family is all that is said.
+            choice = Choice(None, _ALGORITHMS.get(_bytes(match[1]) or 0))
+    return choice
+
+
+def _told(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
+    """``find_db`` as the log tells it; HYBRID modes search wherever it has no answer, and then say so."""
+    return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
+
+
+def solver_name(solver: Union[str, int]) -> str:
+    """The name of a solver that may be told by its number; a number that is not known here stays one."""
+    text = str(solver)
+    return names_by_id().get(_bytes(text) or 0, text) if text.isdecimal() else text
+
+
+def _chosen(
+    solver: str, workspace: Optional[str], milliseconds: Optional[float], find_db: Optional[str]
+) -> Choice:
+    name = solver_name(solver)
+    return Choice(name, family(name), _bytes(workspace), milliseconds, find_db)
+
+
+def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optional[Choice]:
+    """MIOpenDriver says which solver it ran, the log says more of it."""
+    return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
+
+
+def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
+    """What MIOpenDriver itself prints, whose log may be quiet."""
+    choice: Optional[Choice] = None
+    for line in lines:
+        if match := _DRIVER_CHOICE.match(line):
+            choice = Choice(match[1], family(match[1]))
+        elif choice and (match := _DRIVER_TIME.match(line)):
+            choice = replace(choice, milliseconds=_number(match[1]))
+    return choice
+
+
+def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
+    found: dict[Status, None] = {}
+    for line in lines:
+        if match := _CALL.match(line):
+            number = _bytes(match[2]) or 0
+            name = STATUSES[number] if number < len(STATUSES) else f"miopenStatus {number}"
+            found[Status(name, number, match[1])] = None
+        else:
+            for name in _STATUS.findall(line):
+                found[Status(name, STATUSES.index(name) if name in STATUSES else None)] = None
+    return tuple(status for status in found if status.number != 0)
+
+
+def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
+    """What went wrong, the most telling first: what left the library, what it logged as an error, what the
+    compiler said, then exceptions that MIOpen caught and passed over with a warning. Where what left it is
+    about a kernel that was not built, the compiler knows more, and comes first."""
+    left = [each for each in messages if each.function is None]
+    logged = [
+        each
+        for each in messages
+        if each.function is not None
+        and each.level in ("Fatal", "Error")
+        and not _PASSED_OVER.search(each.text)
+    ]
+    said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
+    caught = [each for each in messages if each.level == "Warning" and each.place]
+    unbuilt = any(pattern.search(each.text) for each in [*left, *logged] for pattern in _SOURCES)
+    told = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
+    return tuple({each.line: each for each in [*told, *caught]}.values())
+
+
+def _sources(failures: Iterable[Message]) -> tuple[str, ...]:
+    found = [match[1] for each in failures for pattern in _SOURCES if (match := pattern.search(each.text))]
+    return tuple(dict.fromkeys(path.rpartition("/")[2] for path in found))
+
+
+def _tuning(messages: Iterable[Message]) -> Optional[Tuning]:
+    tuning: Optional[Tuning] = None
+    for message in messages:
+        if match := _SEARCH_STARTS.match(message.text):
+            tuning = Tuning(match[1])
+        elif tuning and (match := _SEARCH.search(message.text)):
+            tuning = replace(tuning, best_ms=_number(match[1]), default_ms=_number(match[2]))
+    return tuning

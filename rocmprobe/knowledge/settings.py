@@ -1,0 +1,173 @@
+"""Settings from ``data/settings.toml``: which exist for a backend, how users name them, where they mean
+nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from rocmprobe.knowledge import variables
+from rocmprobe.model.results import BadInput, Setting
+from rocmprobe.text.tables import table
+
+#: Where in ``torch.backends`` the flags of a setting are: module and attribute.
+FLAGS = {
+    "cudnn.benchmark": ("cudnn", "benchmark"),
+    "cudnn.deterministic": ("cudnn", "deterministic"),
+    "miopen.immediate": ("miopen", "immediate"),
+}
+#: The vendor libraries by the names of their backends, as they spell themselves.
+LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
+#: Fields of a row that say to whom it applies, and are no part of the setting.
+_OF_THE_ROW = ("backends", "set")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What a setting meets: the vendor library's name and version, PyTorch's version, and that of the ROCm
+    it was built for. None: not known."""
+
+    library: str
+    library_version: Optional[str] = None
+    torch: Optional[str] = None
+    rocm: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Search:
+    """A way in which PyTorch asks MIOpen for a solver, and the flags of ``torch.backends`` that make it do
+    so from one of its versions to another ("": still)."""
+
+    name: str
+    torch_since: str
+    torch: Mapping[str, Any]
+    source: str
+    torch_until: str = ""
+
+
+def _rows() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table("settings")["setting"]
+    return rows
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    """What choosing this setting is called in a recommendation."""
+    if row.get("device") == "cpu":
+        return "cpu"
+    if row.get("bypass"):
+        return "bypass"
+    if not row.get("vendor_library", True):
+        return "vendor-off"
+    changes = ("env", "torch", "search", "dtype", "channels_last", "derived")
+    return "native-with-settings" if any(row.get(name) for name in changes) else "native"
+
+
+def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
+    fields = {key: value for key, value in row.items() if key not in _OF_THE_ROW}
+    flags = {**search_flags(row.get("search", ""), torch), **row.get("torch", {})}
+    return Setting(**{**fields, "verdict": _verdict(row), "torch": flags})
+
+
+def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
+    """The flags of ``torch.backends`` that make PyTorch ``torch`` ask MIOpen for a solver in this way;
+    None for a version stands for the newest. Empty where that version has no such way."""
+    for each in reversed(searches()):
+        if each.name == search and (torch is None or within(torch, each.torch_since, each.torch_until)):
+            return dict(each.torch)
+    return {}
+
+
+def searches() -> Sequence[Search]:
+    """Every way to ask, the oldest versions of PyTorch first."""
+    return [Search(**row) for row in table("settings")["search"]]
+
+
+def drivers_of(setting: Setting) -> tuple[str, ...]:
+    """The drivers under which a setting means something: to ``capi`` variables and how MIOpen is asked do,
+    to ``torch`` all but Find 2.0, which PyTorch does not use."""
+    if setting.search == "find-2.0":
+        return ("capi",)
+    flags = setting.torch and setting.search not in ("find", "immediate")
+    by_torch = setting.bypass or not setting.vendor_library or setting.device or setting.changes_problems
+    if flags or by_torch or setting.by_layer:
+        return ("torch",)
+    return ("torch", "capi")
+
+
+def settings_for(
+    backend: str,
+    wanted: str = "default",
+    torch: Optional[str] = None,
+    drivers: Sequence[str] = ("torch", "capi"),
+) -> tuple[Setting, ...]:
+    """The settings of ``backend`` that one of ``drivers`` can have: the set "default" or "all", or names
+    separated by commas.
+
+    ``torch`` is the version whose flags they hold, None for the newest. Raises BadInput for a name that
+    the backend does not have. The setting ``default`` is always among them: every gate of the ladder
+    stands on it.
+    """
+    rows = [
+        row
+        for row in _rows()
+        if backend in row["backends"] and not set(drivers).isdisjoint(drivers_of(_setting(row, torch)))
+    ]
+    if wanted == "default":
+        return tuple(_setting(row, torch) for row in rows if row["set"] == "default")
+    if wanted == "all":
+        return tuple(_setting(row, torch) for row in rows)
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    known = [row["name"] for row in rows]
+    for name in names:
+        if name not in known:
+            by = f" by the driver {drivers[0]}" if len(drivers) == 1 and drivers[0] != "torch" else ""
+            raise BadInput(f"--settings: {backend}{by} has no setting {name!r}; it has {', '.join(known)}")
+    return tuple(_setting(row, torch) for row in rows if row["name"] in {"default", *names})
+
+
+def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
+    """Every setting with its backends and the set it belongs to, with the flags of the newest PyTorch."""
+    return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
+
+
+def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
+    """Why ``setting`` means nothing on ``versions``, or None where it may mean something: what is not
+    known forbids nothing."""
+    for product, version, since, until in (
+        (versions.library, versions.library_version, setting.since, setting.until),
+        ("torch", versions.torch, setting.torch_since, setting.torch_until),
+    ):
+        if version and since and not within(version, since, ""):
+            return f"{product} {version} does not know this; {since} is the first that does"
+        if version and until and not within(version, "", until):
+            return f"{product} {version} does not know this any more; {until} was the last that did"
+    if setting.search and versions.torch and not search_flags(setting.search, versions.torch):
+        return f"torch {versions.torch} has no flags that make it ask MIOpen in this way ({setting.search})"
+    return _refused_variables(setting, versions)
+
+
+def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
+    """A value that the running version would not accept, or that no variable of the setting is read."""
+    torch, rocm = (variables.release(text or "") for text in (versions.torch, versions.rocm))
+    labels = {name: variables.label(name, value, rocm, torch) for name, value in setting.env.items()}
+    for name, label in labels.items():
+        if label.verdict == variables.REJECTED:
+            return f"{name}={setting.env[name]}: {label.why}"
+    unread = [label for label in labels.values() if label.verdict == variables.NOT_HERE]
+    if not unread or len(unread) < len(labels) or setting.channels_last or setting.bypass:
+        return None
+    return f"{', '.join(labels)}: {unread[0].why}"
+
+
+def within(version: str, since: str, until: str) -> bool:
+    """Whether ``version`` lies between the two, both included; 2.6.1 is within 2.6."""
+    found = version_numbers(version)
+    last = version_numbers(until)
+    return version_numbers(since) <= found and (not until or found[: len(last)] <= last)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version; a local part such as +rocm5.2 does not count."""
+    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])

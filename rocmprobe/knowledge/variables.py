@@ -1,0 +1,384 @@
+"""The catalogue of environment variables (``data/variables.toml``), and what it says of one that is set."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, Optional
+
+from rocmprobe.knowledge.gpus import isa_of_override
+from rocmprobe.model.results import Fact, Machine
+from rocmprobe.text.tables import table
+
+EFFECTIVE = "effective"
+DEFAULT = "no effect (default already)"
+UNKNOWN = "unknown or misspelled"
+REJECTED = "rejected value"
+NOT_HERE = "not in this version"
+FOLKLORE = "folklore"
+#: May follow EFFECTIVE: a change after the first use does nothing.
+ONCE = "read once per process"
+LABELS = (EFFECTIVE, DEFAULT, UNKNOWN, REJECTED, NOT_HERE, FOLKLORE, ONCE)
+
+#: A variable whose name begins so belongs to the GPU stack, known or not.
+PREFIXES = (
+    "MIOPEN_", "HSA_", "ROCR_", "HIP_", "AMD_", "ROCBLAS_", "HIPBLASLT_", "PYTORCH_", "TORCH_", "ROCM_",
+    "HIPRTC_", "HSAKMT_", "ROC_", "TENSILE_", "ONEDNN_", "MKLDNN_",
+)  # fmt: skip
+#: What a shell takes for the name of a variable.
+VARIABLE_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile("TOKEN|KEY|SECRET|PASSW|CREDENTIAL")
+
+Release = tuple[int, int]
+
+#: How a text is understood, for ``values`` of the table.
+KINDS = {
+    "": "any text",
+    "miopen-bool": "0 or 1",
+    "mode": "a name or its number",
+    "c-int": "a number, 0x for hexadecimal",
+    "decimal": "a decimal number",
+    "zero-one": "0 or 1",
+    "one": "1, or not",
+    "hip-bool": "0 or 1",
+    "hip-int": "a decimal number",
+    "torch-bool": "0 or 1",
+    "gfx-version": "MAJOR.MINOR.STEPPING",
+    "devices": "indices or GPU-UUIDs, by comma",
+    "alloc-conf": "option:value, by comma",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of the words and numbers that mean something."""
+
+    word: str = ""
+    number: Optional[int] = None
+    since: str = ""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A row of the catalogue (which explains the fields)."""
+
+    name: str
+    of: str
+    effect: str
+    source: str
+    values: str = ""
+    choices: tuple[Choice, ...] = ()
+    default: str = ""
+    since: str = ""
+    until: str = ""
+    read: str = "first-call"
+    keep: bool = False
+
+    @property
+    def once(self) -> bool:
+        """Whether the value is kept for the life of the process."""
+        return self.read in ("load", "import", "first-call")
+
+
+@dataclass(frozen=True)
+class Label:
+    """What the catalogue says of a variable that is set: ``words`` from LABELS, the verdict first.
+
+    ``nearest`` is the known name that an unknown one resembles. ``complete`` says that an unknown name
+    cannot be one that is merely missing from the table.
+    """
+
+    words: tuple[str, ...]
+    why: str
+    source: str = ""
+    nearest: Optional[str] = None
+    complete: bool = False
+
+    @property
+    def verdict(self) -> str:
+        return self.words[0]
+
+
+@dataclass(frozen=True)
+class _Table:
+    by_name: Mapping[str, Variable]
+    families: tuple[Variable, ...]
+    complete: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def _table() -> _Table:
+    data = table("variables")
+    rows = [_variable(row) for row in [*data["variable"], *_members(data["family"])]]
+    return _Table(
+        {row.name: row for row in rows},
+        tuple(row for row in rows if row.name.endswith("*")),
+        tuple(data["complete"]),
+    )
+
+
+def _members(families: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for family in families:
+        common = {key: value for key, value in family.items() if key != "members"}
+        for member in family["members"]:
+            row = {**common, **member}
+            own = {key: row.pop(key, "") for key in ("what", "file")}
+            yield {**row, "effect": row["effect"].format(**own), "source": row["source"].format(**own)}
+
+
+def _variable(row: dict[str, Any]) -> Variable:
+    return Variable(**{**row, "choices": tuple(Choice(**choice) for choice in row.get("choices", ()))})
+
+
+def variables() -> tuple[Variable, ...]:
+    """Every row of the catalogue, in its order."""
+    return tuple(_table().by_name.values())
+
+
+def find(name: str) -> Optional[Variable]:
+    """The row of a variable, or of the family it belongs to."""
+    table = _table()
+    own = table.by_name.get(name)
+    return own or next((row for row in table.families if fnmatchcase(name, row.name)), None)
+
+
+def nearest(name: str) -> Optional[str]:
+    """The name of the catalogue that ``name`` resembles most, None where it resembles none."""
+    if len(name) > _LONGEST:
+        return None
+    # A name of quite another length is no misspelling, and comparing is what costs time here.
+    alike = [known for known in _known() if abs(len(known) - len(name)) <= max(2, len(name) // 4)]
+    found = difflib.get_close_matches(name, alike, 1, 0.8)
+    return found[0] if found else None
+
+
+_LONGEST = 120
+
+
+def one_letter_apart(one: str, other: str) -> bool:
+    """Whether a letter was left out, added or mistyped, or two were swapped."""
+    if sorted(one) == sorted(other):
+        return True
+    blocks = difflib.SequenceMatcher(None, one, other, False).get_matching_blocks()
+    return sum(block.size for block in blocks) >= max(len(one), len(other)) - 1
+
+
+@lru_cache(maxsize=1)
+def _known() -> tuple[str, ...]:
+    """Names that a user may have meant."""
+    return tuple(
+        row.name for row in variables() if row.of not in ("nobody", "process") and row.name[-1] != "*"
+    )
+
+
+@lru_cache(maxsize=1)
+def _tails() -> Mapping[str, tuple[str, ...]]:
+    """What stands before the first underscore, by what follows it."""
+    tails: dict[str, tuple[str, ...]] = {}
+    for name in _known():
+        head, _, tail = name.partition("_")
+        tails[tail] = (*tails.get(tail, ()), head)
+    return tails
+
+
+def matters(name: str) -> bool:
+    """Whether the value of a set variable is worth a fact; never for a name that suggests a secret."""
+    if _SECRET.search(name):
+        return False
+    row = find(name)
+    if row is not None and row.of != "process":
+        return True
+    if name in ("LD_LIBRARY_PATH", "LD_PRELOAD") or name.startswith(PREFIXES):
+        return True
+    head, _, tail = name.partition("_")
+    # A tail of one word, as in CHIP_PATH, is anybody's.
+    return (
+        "_" in tail
+        and len(name) <= _LONGEST
+        and bool(difflib.get_close_matches(head, _tails().get(tail, ()), 1, 0.75))
+    )
+
+
+def labels(machine: Machine) -> dict[str, Label]:
+    """The label of every variable that was found set, by name. Pure."""
+    rocm = _release(machine, "torch.hip", "hip.version", "rocm.version")
+    torch = _release(machine, "torch.version")
+    return {
+        name: label(name, str(fact.value), rocm, torch)
+        for name, fact in machine.variables.items()
+        if fact.value is not None
+    }
+
+
+def label_facts(machine: Machine) -> dict[str, Fact]:
+    """``variables.<NAME>``: the label's words, with the reason and where that was read as the source."""
+    return {
+        f"variables.{name}": Fact(", ".join(each.words), "; ".join(filter(None, (each.why, each.source))))
+        for name, each in labels(machine).items()
+    }
+
+
+def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Release]) -> Label:
+    """What becomes of ``name=value`` under these releases of ROCm and torch (None: not known)."""
+    row = find(name)
+    if row is None:
+        return _unknown(name)
+    if row.of == "nobody":
+        return Label((FOLKLORE,), row.effect, row.source)
+    release, product = (torch, "torch") if row.of == "torch" else (rocm, "ROCm")
+    if release and row.since and release < _parsed(row.since):
+        return Label((NOT_HERE,), f"not read before {product} {row.since}", row.source)
+    if release and row.until and release > _parsed(row.until):
+        return Label((NOT_HERE,), f"not read after {product} {row.until}", row.source)
+    refused = _refused(row, value, rocm)
+    if refused:
+        return Label((REJECTED,), refused, row.source)
+    if row.default and _same(row, value, row.default):
+        return Label((DEFAULT,), row.effect, row.source)
+    return Label((EFFECTIVE, ONCE) if row.once else (EFFECTIVE,), row.effect, row.source)
+
+
+def _unknown(name: str) -> Label:
+    complete = name.startswith(_table().complete)
+    close = nearest(name)
+    why = (
+        "none of the sources that the catalogue was made from reads it"
+        if complete
+        else "not in the catalogue"
+    )
+    return Label((UNKNOWN,), f"{why}; nearest: {close}" if close else why, "", close, complete)
+
+
+def _release(machine: Machine, *names: str) -> Optional[Release]:
+    releases = (release(str(machine.value(name) or "")) for name in names)
+    return next(filter(None, releases), None)
+
+
+def release(version: str) -> Optional[Release]:
+    """(major, minor) at the start of a version, None for a text of another kind."""
+    match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
+    return (int(match.group(1)), int(match.group(2))) if match else None
+
+
+def _parsed(text: str) -> Release:
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+# ---- values -------------------------------------------------------------------------------------------
+
+_MIOPEN_OFF = frozenset({"0", "no", "false", "disable", "disabled"})
+_MIOPEN_ON = frozenset({"1", "yes", "true", "enable", "enabled"})
+#: Twenty digits hold every number that C can; more would make Python refuse, too.
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
+#: What strtoul with base 0 takes whole.
+_C_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,19})")
+_DEVICE = re.compile(r"-?[0-9]+|GPU-[0-9a-fA-F]+")
+
+
+def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
+    """Why the program will not take ``value``, or will take it for something else; "" if it is fine."""
+    text = value.strip()
+    if row.values == "miopen-bool":
+        return _refused_by_miopen(value, rocm)
+    if row.values == "mode":
+        return _refused_mode(row, value, rocm)
+    if row.values == "c-int" and not _C_INTEGER.fullmatch(text):
+        return "not a number: read as 0 without a word"
+    if row.values == "c-int" and row.choices and _number(row, text) not in _numbers(row, rocm):
+        return f"ignored: only {_listed(row, rocm)} mean something"
+    if row.values in ("decimal", "hip-int") and not _DECIMAL.fullmatch(text):
+        return "not a decimal number: what stands before the first other character counts, else 0"
+    if row.values == "hip-bool" and text not in ("true", "false") and not _DECIMAL.fullmatch(text):
+        return "neither true nor a number: read as 0 without a word"
+    if row.values == "zero-one" and value not in ("0", "1"):
+        return "neither 0 nor 1: ignored without a word"
+    if row.values == "torch-bool" and value not in ("0", "1"):
+        return "neither 0 nor 1: torch warns and ignores it"
+    if row.values == "gfx-version" and isa_of_override(value) is None:
+        return "not MAJOR.MINOR.STEPPING in decimal numbers: the ROCm runtime refuses to start"
+    if row.values == "devices" and not all(
+        _DEVICE.fullmatch(each.strip()) for each in text.split(",") if text
+    ):
+        return "neither an index nor a GPU-UUID: the list ends there, and what follows is hidden"
+    if row.values == "alloc-conf":
+        return _refused_option(row, value)
+    return ""
+
+
+def _refused_by_miopen(value: str, rocm: Optional[Release]) -> str:
+    words = _MIOPEN_OFF | _MIOPEN_ON
+    if rocm is not None and rocm < (6, 0):
+        return "" if value in words else "no word that this MIOpen knows: ignored without a word; use 0 or 1"
+    if value.lower() in words | {"on", "off"}:
+        return ""
+    if rocm is not None and rocm < (6, 1):
+        return "no word that this MIOpen knows: ignored without a word; use 0 or 1"
+    return "no word that MIOpen knows: from ROCm 6.1 on calls fail with 'Invalid value for env variable'"
+
+
+def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
+    if not value or value.upper() in {each.word for each in _offered(row, rocm) if each.word}:
+        return ""
+    # Only the digits that a text begins with count.
+    digits = re.match(r"\s*[+-]?[0-9]{1,20}", value)
+    if digits is None:
+        early = "logs an error and uses the default"
+        late = "fails with 'stoul' (miopenStatusUnknownError), even where a descriptor is made"
+        if rocm is None:
+            return f"no mode: MIOpen up to ROCm 6.0 {early}, a later one {late}"
+        return f"no mode of this version: MIOpen {late if rocm >= (6, 1) else early}"
+    if int(digits.group()) not in _numbers(row, rocm):
+        return "no mode of this version: MIOpen logs an error and uses the default"
+    return ""
+
+
+def _refused_option(row: Variable, value: str) -> str:
+    known = {choice.word for choice in row.choices}
+    # Commas also stand inside the list that roundup_power2_divisions takes.
+    for option in filter(None, re.sub(r"\[[^\]]*\]", "list", value).split(",")):
+        name, colon, setting = (part.strip() for part in option.partition(":"))
+        if not colon or not setting:
+            return f"{name[:40]!r} is no option:value: torch raises at the first allocation"
+        if name not in known:
+            return f"no option {name[:40]!r} is known: torch raises on those it does not know"
+    return ""
+
+
+def _offered(row: Variable, rocm: Optional[Release]) -> list[Choice]:
+    return [each for each in row.choices if not (rocm and each.since and rocm < _parsed(each.since))]
+
+
+def _numbers(row: Variable, rocm: Optional[Release]) -> set[int]:
+    return {each.number for each in _offered(row, rocm) if each.number is not None}
+
+
+def _listed(row: Variable, rocm: Optional[Release]) -> str:
+    return ", ".join(str(number) for number in sorted(_numbers(row, rocm)))
+
+
+def _number(row: Variable, text: str) -> int:
+    """What C makes of a number that was accepted."""
+    sign = -1 if text.startswith("-") else 1
+    digits = text.lstrip("+-").lower()
+    if row.values != "c-int":
+        return sign * int(digits)
+    return sign * int(digits, 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10)
+
+
+def _same(row: Variable, value: str, default: str) -> bool:
+    """Whether an accepted ``value`` says what holds anyway."""
+    if row.values == "miopen-bool":
+        return (value.lower() in {*_MIOPEN_ON, "on"}) == (default == "1")
+    if row.values == "hip-bool":
+        return (value.strip() == "true" or (value.strip() != "false" and int(value) != 0)) == (default == "1")
+    if row.values in ("decimal", "hip-int", "c-int"):
+        return _number(row, value.strip()) == _number(row, default)
+    if row.values == "mode":
+        meant = {str(each.number): each.word for each in row.choices}
+        return not value or meant.get(value.strip(), value.upper()) == default
+    return value == default

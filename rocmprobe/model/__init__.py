@@ -1,0 +1,1 @@
+"""What a run asks and what it learns: checks, problems, outcomes, results."""

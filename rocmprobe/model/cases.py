@@ -1,0 +1,55 @@
+"""Cases: one question each, with an id that stays the same from run to run.
+
+A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases it stands on;
+where one of them failed, the case is blocked. ``if_failed`` holds the ids of those that give a reason to ask:
+where none of them failed, the case is skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.model.checks import CHECKS
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question to one device under one driver and setting."""
+
+    device: str
+    driver: str
+    setting: str
+    check: str
+    dtype: str
+    problem: Optional[str] = None
+    direction: Optional[str] = None
+    needs: tuple[str, ...] = ()
+    if_failed: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        what = (self.check, self.problem or self.dtype, self.direction)
+        return "/".join(part for part in (self.device, self.driver, self.setting, *what) if part)
+
+    @property
+    def rung(self) -> str:
+        return CHECKS[self.check].rung
+
+    @property
+    def exclusive(self) -> bool:
+        return CHECKS[self.check].exclusive
+
+    @property
+    def trial_key(self) -> str:
+        """What the cases of one child process share. Measurements have one of their own, in which the
+        vendor library does not trace what it does: that takes time. A start-up has its own databases, too;
+        a memory sweep a process whose memory nothing else has filled."""
+        return trial_key(self.id)
+
+
+def trial_key(case_id: str) -> str:
+    """The same, from the id of a case."""
+    *under, check, subject = case_id.split("/")[:5]
+    own = (check, subject) if CHECKS[check].own_process else ("measure",)
+    return "/".join((*under, *(own if CHECKS[check].exclusive else ())))

@@ -1,0 +1,295 @@
+"""The problem matrix: layers of real networks in variants, and geometry by pairwise coverage.
+
+What each level takes, of ``data/networks.toml`` and ``data/geometry.toml``:
+
+========  ===============================================  =======================================
+level     networks                                         geometry
+========  ===============================================  =======================================
+quick     the telling layer of each network, plain; each   every value once
+          other variant of one network, in turn
+standard  every layer, plain; each network's telling       every pair of values
+          layer in every variant
+long      every layer in every variant, at the true        every pair of values in each kind, so
+          image too                                        every triple that holds a kind
+========  ===============================================  =======================================
+
+A level holds the problems of the levels below it. Below long an image is halved until a direction costs at
+most ``REDUCED_FLOPS`` and adds up at most ``REDUCED_TERMS`` products, but no side below ``SMALLEST_SIDE`` or
+so far that a dilated filter meets one element of it at a time. Channels are always those of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from itertools import chain, combinations, count, islice, product
+from typing import Optional
+
+from allpairspy import AllPairs
+
+from rocmprobe.model.problems import LEVELS, Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS, BadInput
+from rocmprobe.text.tables import table
+
+#: Of one direction: a CPU computes its reference in fp64, too, several times.
+REDUCED_FLOPS = 20_000_000
+#: Into one element: longer sums are for level long.
+REDUCED_TERMS = 1 << 14
+SMALLEST_SIDE = 4
+#: What geometry is made of; those first that the others depend on, so that AllPairs turns back early.
+PARAMETERS = (
+    "kind", "output_padding", "layout", "kernel", "dilation", "padding", "stride", "groups", "bias", "dtype",
+)  # fmt: skip
+_SIMPLEST = ("conv2d", "none", "contiguous", "1", "1", "0", "1", "c1-k1", "none", "fp32")
+#: So many values of a row decide whether its sizes go together.
+_SIZED = PARAMETERS.index("stride") + 1
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One problem of the matrix, and where it comes from: a network's layer in a variant, or geometry."""
+
+    problem: Problem
+    network: str
+    layer: str = ""
+    variant: str = ""
+
+    @property
+    def origin(self) -> str:
+        return f"{self.network}, {self.layer}: {self.variant}" if self.layer else self.network
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network's layers by name, as they are there; the first is its telling one."""
+
+    name: str
+    source: str
+    layers: Mapping[str, Problem]
+
+
+def problem_matrix(level: str) -> tuple[Problem, ...]:
+    """The problems that ``level`` asks about, each once."""
+    return tuple(entry.problem for entry in entries(level))
+
+
+@lru_cache(maxsize=len(LEVELS))
+def entries(level: str) -> tuple[Entry, ...]:
+    """The problems of ``level`` with their origins, each problem once; those of lower levels first."""
+    below = LEVELS.index(level)
+    lower = entries(LEVELS[below - 1]) if below else ()
+    made = (*lower, *_OF_NETWORKS[level](), *_of_geometry(level))
+    once: dict[Problem, Entry] = {}
+    for entry in made:
+        once.setdefault(entry.problem, entry)
+    return tuple(once.values())
+
+
+# Networks and their variants.
+
+
+@lru_cache(maxsize=1)
+def networks() -> tuple[Network, ...]:
+    """The rows of ``data/networks.toml``."""
+    return tuple(
+        Network(
+            row["name"],
+            row["source"],
+            {layer["name"]: parse_problem(layer["problem"]) for layer in row["layers"]},
+        )
+        for row in table("networks")["network"]
+    )
+
+
+def reduced(problem: Problem) -> Problem:
+    """``problem`` with its image halved until it is within ``REDUCED_FLOPS`` and ``REDUCED_TERMS``, or as
+    small as it may be."""
+    while problem.flops > REDUCED_FLOPS or max(map(problem.terms, DIRECTIONS)) > REDUCED_TERMS:
+        size = tuple(
+            max(-(-side // 2), min(side, max(SMALLEST_SIDE, dilation + 1)))
+            for side, dilation in zip(problem.input_size, problem.dilation)
+        )
+        smaller = replace(problem, input_size=size)
+        if smaller == problem or min(smaller.output_size) < 1:
+            break
+        problem = smaller
+    return problem
+
+
+def tail(problem: Problem) -> Problem:
+    """``problem`` with batch, channels of each group and sides at odd primes, each side another: no tile,
+    vector or wave divides them. What is depthwise stays so, with as many groups as it then has channels."""
+    groups = problem.groups
+    inner, outer = problem.in_channels // groups, problem.out_channels // groups
+    if groups > 1 and inner == 1:
+        groups = _prime(groups)
+    else:
+        inner, outer = _prime(inner), _prime(outer)
+    sides: list[int] = []
+    for axis, side in enumerate(problem.input_size):
+        fitting = (each for each in _primes_near(side) if each not in sides and _fits(problem, axis, each))
+        sides.append(next(fitting))
+    return replace(
+        problem, batch=_prime(problem.batch), in_channels=groups * inner, input_size=tuple(sides),
+        out_channels=groups * outer, groups=groups,
+    )  # fmt: skip
+
+
+def channels_last(problem: Problem) -> Optional[Problem]:
+    """``problem`` in NHWC; None for a kind that has no such memory format."""
+    return replace(problem, channels_last=True) if problem.rank == 2 else None
+
+
+def noncontiguous(problem: Problem) -> Problem:
+    """``problem`` with operands that are views with gaps in larger storages."""
+    return replace(problem, noncontiguous=True)
+
+
+#: By name; each gives None where the problem has no such variant.
+VARIANTS: Mapping[str, Callable[[Problem], Optional[Problem]]] = {
+    "plain": lambda problem: problem,
+    "tail": tail,
+    "channels-last": channels_last,
+    "noncontiguous": noncontiguous,
+}
+
+
+def _in_variants(network: Network, layer: str, names: Iterable[str], true_image: bool) -> Iterator[Entry]:
+    problem = network.layers[layer] if true_image else reduced(network.layers[layer])
+    for name in names:
+        varied = VARIANTS[name](problem)
+        if varied is not None:
+            yield Entry(varied, network.name, layer, name)
+
+
+def _telling_layers() -> Iterator[Entry]:
+    others = list(VARIANTS)[1:]
+    for number, network in enumerate(networks()):
+        yield from _in_variants(network, next(iter(network.layers)), ("plain", *others[number:][:1]), False)
+
+
+def _layers_and_variants() -> Iterator[Entry]:
+    for network in networks():
+        for number, layer in enumerate(network.layers):
+            yield from _in_variants(network, layer, ("plain",) if number else VARIANTS, False)
+
+
+def _everything_at_its_size() -> Iterator[Entry]:
+    for network in networks():
+        for layer in network.layers:
+            yield from _in_variants(network, layer, VARIANTS, True)
+
+
+_OF_NETWORKS: Mapping[str, Callable[[], Iterator[Entry]]] = {
+    "quick": _telling_layers, "standard": _layers_and_variants, "long": _everything_at_its_size,
+}  # fmt: skip
+
+
+def _fits(problem: Problem, axis: int, side: int) -> bool:
+    alike = replace(problem, input_size=(side,) * problem.rank)
+    return alike.output_size[axis] >= 1
+
+
+def _prime(number: int) -> int:
+    return next(_primes_near(number))
+
+
+def _primes_near(number: int) -> Iterator[int]:
+    """Odd primes: from ``number`` down, then those above it."""
+    return (each for each in chain(range(number, 2, -1), count(max(3, number + 1))) if _is_odd_prime(each))
+
+
+def _is_odd_prime(number: int) -> bool:
+    return number > 2 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
+
+
+# Geometry.
+
+
+def geometry_rows(level: str) -> tuple[Row, ...]:
+    """Rows of one value for each of ``PARAMETERS`` that cover what ``level`` asks for, as far as there are
+    such problems: every value, every pair of values, or every pair in each kind."""
+    values = parameter_values()
+    rows = _covering(values, 1, ())
+    if level == "quick":
+        return rows
+    rows = _covering(values, 2, rows)
+    if level == "standard":
+        return rows
+    for kind in values[0]:
+        of_kind = tuple(row for row in rows if row[0] == kind)
+        rows += _covering(((kind,), *values[1:]), 2, of_kind)[len(of_kind) :]
+    return rows
+
+
+@lru_cache(maxsize=1)
+def parameter_values() -> tuple[Row, ...]:
+    """The values of each of ``PARAMETERS``, from ``data/geometry.toml``."""
+    return tuple(tuple(table("geometry")[name]["values"]) for name in PARAMETERS)
+
+
+@cache
+def problem_of(row: Row) -> Optional[Problem]:
+    """The problem of a row of values; None where there is none, or where another row says the same: a filter
+    of one element has no dilation, and output padding may be at most zero. What a row is too short for takes
+    its simplest value."""
+    kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
+        *row, *_SIMPLEST[len(row) :]
+    )  # fmt: skip
+    if kernel == "1" and dilation != "1":
+        return None
+    geometry, rank = table("geometry"), int(kind[-2])
+    sizes = {"i": geometry["image"], "f": kernel, "s": stride, "p": padding, "d": dilation}
+    flags = (flag for flag in (bias, layout) if flag not in ("none", "contiguous"))
+    try:
+        problem = parse_problem(
+            "-".join(
+                (
+                    f"{kind}-{dtype}-n{geometry['batch']}-{groups}",
+                    *(letter + "x".join(value.split("x")[-rank:]) for letter, value in sizes.items()),
+                    *flags,
+                )
+            )
+        )
+        if output_padding == "none":
+            return problem
+        largest = tuple(max(pair) - 1 for pair in zip(problem.stride, problem.dilation))
+        return parse_problem(replace(problem, output_padding=largest).text) if any(largest) else None
+    except BadInput:
+        return None
+
+
+def _possible(row: Sequence[str]) -> bool:
+    """Whether rows that begin so can be problems. Sizes are judged together: a filter that is too wide for
+    the image may fit with padding."""
+    return len(row) < _SIZED or problem_of(tuple(row)) is not None
+
+
+def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
+    """``before``, then the rows that with these cover every combination of ``strength`` values that some
+    problem has. AllPairs ends early where its filter is in the way, so what it leaves is asked for alone."""
+    rows = [*before, *_all_pairs(values, strength, before)]
+    covered = {each for row in rows for each in combinations(enumerate(row), strength)}
+    for places in combinations(range(len(values)), strength):
+        for wanted in product(*(values[place] for place in places)):
+            if tuple(zip(places, wanted)) not in covered:
+                fixed = dict(zip(places, wanted))
+                alone = [(fixed[place],) if place in fixed else row for place, row in enumerate(values)]
+                for row in islice(_all_pairs(alone, 1), 1):
+                    rows.append(row)
+                    covered.update(combinations(enumerate(row), strength))
+    return tuple(rows)
+
+
+def _all_pairs(values: Sequence[Row], strength: int, before: Iterable[Row] = ()) -> Iterator[Row]:
+    return map(tuple, AllPairs(values, _possible, [list(row) for row in before], strength))
+
+
+def _of_geometry(level: str) -> Iterator[Entry]:
+    for row in geometry_rows(level):
+        problem = problem_of(row)
+        assert problem is not None, "AllPairs gives possible rows"
+        yield Entry(problem, "geometry")

@@ -1,0 +1,238 @@
+"""Convolution problems: sizes, their one-line text form, and those that each level checks for a purpose.
+
+The text form is printed everywhere and can be pasted back (``--problem``)::
+
+    conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc
+
+kind, dtype, batch, input channels, input sizes, output channels, filter sizes; then, only where
+they differ from the default: stride, padding, output padding, dilation, groups, bias, channels-last or
+operands that are not contiguous (docs/problems.md).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from rocmprobe.model.results import BadInput
+from rocmprobe.text.plain_text import quoted
+from rocmprobe.text.tables import table
+
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
+SHORT_DTYPES = {name: short for short, name in DTYPES.items()}
+KINDS = {
+    "conv1d": 1, "conv2d": 2, "conv3d": 3,
+    "conv_transpose1d": 1, "conv_transpose2d": 2, "conv_transpose3d": 3,
+}  # fmt: skip
+LEVELS = ("quick", "standard", "long")
+#: What problems are asked for: the tables of ``data/problems.toml``.
+PURPOSES = ("native", "kinds", "gradients", "gradient-flow", "memory", "throughput", "start-up")
+_FLAGS = ("bias", "nhwc", "noncontiguous")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One convolution: PyTorch's arguments as plain numbers; spatial tuples have the kind's rank.
+
+    ``noncontiguous``: input, weight and output gradient are views with gaps in larger storages, which PyTorch
+    makes contiguous before it calls the vendor library.
+    """
+
+    kind: str
+    dtype: str
+    batch: int
+    in_channels: int
+    input_size: tuple[int, ...]
+    out_channels: int
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    groups: int = 1
+    bias: bool = False
+    channels_last: bool = False
+    noncontiguous: bool = False
+
+    @property
+    def rank(self) -> int:
+        return KINDS[self.kind]
+
+    @property
+    def transposed(self) -> bool:
+        return "transpose" in self.kind
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (self.batch, self.in_channels, *self.input_size)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """PyTorch's layout: (K, C/groups, ...), transposed (C, K/groups, ...)."""
+        if self.transposed:
+            return (self.in_channels, self.out_channels // self.groups, *self.kernel)
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel)
+
+    @property
+    def output_size(self) -> tuple[int, ...]:
+        sizes = zip(
+            self.input_size, self.kernel, self.stride, self.padding, self.dilation, self.output_padding
+        )
+        if self.transposed:
+            return tuple((i - 1) * s - 2 * p + d * (k - 1) + o + 1 for i, k, s, p, d, o in sizes)
+        return tuple((i + 2 * p - d * (k - 1) - 1) // s + 1 for i, k, s, p, d, _ in sizes)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return (self.batch, self.out_channels, *self.output_size)
+
+    @property
+    def flops(self) -> int:
+        """Multiply and add of one direction; the same for all three."""
+        positions = prod(self.input_size if self.transposed else self.output_size)
+        return 2 * self.batch * positions * prod(self.weight_shape)
+
+    def terms(self, direction: str) -> int:
+        """How many products are summed into one element of that direction's result (GEMM's K)."""
+        weights = prod(self.kernel)
+        forward = weights * self.in_channels // self.groups
+        backward = weights * self.out_channels // self.groups
+        if direction == "fwd":
+            return forward
+        if direction == "bwd-data":
+            return backward
+        return self.batch * prod(self.input_size if self.transposed else self.output_size)
+
+    def parts(self, direction: str) -> int:
+        """How many parts of a sum PyTorch's own kernels round to the dtype before they add them up: the taps
+        of the kernel where columns become an image (col2im), the samples of the batch for the weights, and
+        the bias."""
+        if direction == "bwd-weights":
+            return self.batch
+        taps = prod(self.kernel) if (direction == "fwd") == self.transposed else 1
+        return taps + (self.bias and direction == "fwd")
+
+    @property
+    def text(self) -> str:
+        parts = [
+            self.kind, SHORT_DTYPES[self.dtype], f"n{self.batch}", f"c{self.in_channels}",
+            "i" + _sizes(self.input_size, keep=True), f"k{self.out_channels}",
+            "f" + _sizes(self.kernel, keep=True),
+        ]  # fmt: skip
+        for letter, values, default in (
+            ("s", self.stride, 1), ("p", self.padding, 0),
+            ("o", self.output_padding, 0), ("d", self.dilation, 1),
+        ):  # fmt: skip
+            if set(values) != {default}:
+                parts.append(letter + _sizes(values))
+        if self.groups != 1:
+            parts.append(f"g{self.groups}")
+        flags = zip(_FLAGS, (self.bias, self.channels_last, self.noncontiguous))
+        return "-".join([*parts, *(flag for flag, holds in flags if holds)])
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.text, "kind": self.kind, "dtype": self.dtype, "input": list(self.input_shape),
+            "weight": list(self.weight_shape), "output": list(self.output_shape), "stride": list(self.stride),
+            "padding": list(self.padding), "output_padding": list(self.output_padding),
+            "dilation": list(self.dilation), "groups": self.groups, "bias": self.bias,
+            "channels_last": self.channels_last, "noncontiguous": self.noncontiguous, "flops": self.flops,
+        }  # fmt: skip
+
+
+def _sizes(values: tuple[int, ...], keep: bool = False) -> str:
+    if not keep and len(set(values)) == 1:
+        return str(values[0])
+    return "x".join(map(str, values))
+
+
+# Nine digits are plenty, and keep int() away from its own limit.
+_TOKEN = re.compile(r"([ncikfspodg])([0-9]{1,9}(?:x[0-9]{1,9}){0,2})")
+
+
+def parse_problem(text: str) -> Problem:
+    """The problem that ``text`` names.
+
+    Raises BadInput for an unknown token, a missing size, a wrong rank, or sizes that PyTorch would
+    refuse (groups that do not divide the channels) or that leave nothing to compute.
+    """
+
+    def bad(what: str) -> BadInput:
+        return BadInput(
+            f"problem {quoted(text)}: {what}; write it like conv2d-fp32-n1-c16-i28x28-k32-f3x3-s1-p1"
+        )
+
+    tokens = text.strip().split("-")
+    if tokens[0] not in KINDS:
+        raise bad(f"{quoted(tokens[0])} is no kind (one of {', '.join(KINDS)})")
+    if len(tokens) < 2 or tokens[1] not in DTYPES:
+        raise bad(f"the second part must be a dtype (one of {', '.join(DTYPES)})")
+    rank = KINDS[tokens[0]]
+    numbers: dict[str, tuple[int, ...]] = {}
+    flags = set()
+    for token in tokens[2:]:
+        match = _TOKEN.fullmatch(token)
+        if token in _FLAGS and token not in flags:
+            flags.add(token)
+        elif match and match[1] not in numbers:
+            numbers[match[1]] = tuple(int(number) for number in match[2].split("x"))
+        else:
+            raise bad(f"{quoted(token)} is not understood or stands twice")
+
+    def one(letter: str, default: int | None = None) -> int:
+        values = numbers.get(letter, () if default is None else (default,))
+        if len(values) != 1:
+            raise bad(f"{letter!r} needs one number")
+        return values[0]
+
+    def spatial(letter: str, default: int | None = None) -> tuple[int, ...]:
+        values = numbers.get(letter, () if default is None else (default,))
+        if len(values) == 1:
+            values *= rank
+        if len(values) != rank:
+            raise bad(f"{letter!r} needs {rank} number(s)")
+        return values
+
+    problem = Problem(
+        tokens[0], DTYPES[tokens[1]], one("n"), one("c"), spatial("i"), one("k"), spatial("f"),
+        spatial("s", 1), spatial("p", 0), spatial("d", 1), spatial("o", 0), one("g", 1),
+        *(flag in flags for flag in _FLAGS),
+    )  # fmt: skip
+    for letter, values in (
+        ("n", (problem.batch,)), ("c", (problem.in_channels,)), ("i", problem.input_size),
+        ("k", (problem.out_channels,)), ("f", problem.kernel), ("s", problem.stride),
+        ("d", problem.dilation), ("g", (problem.groups,)),
+    ):  # fmt: skip
+        if min(values) < 1:
+            raise bad(f"{letter!r} must be at least 1")
+    if problem.in_channels % problem.groups or problem.out_channels % problem.groups:
+        raise bad("groups must divide the input and the output channels")
+    if not problem.transposed and any(problem.output_padding):
+        raise bad("'o', output padding, belongs to transposed convolution")
+    if any(o and o >= max(s, d) for o, s, d in zip(problem.output_padding, problem.stride, problem.dilation)):
+        raise bad("'o', output padding, must be smaller than the stride or the dilation")
+    if problem.channels_last and problem.rank != 2:
+        raise bad("'nhwc' is a memory format of 2-d convolution")
+    if problem.channels_last and problem.noncontiguous:
+        raise bad("'nhwc' and 'noncontiguous' exclude each other")
+    if min(problem.output_size) < 1:
+        raise bad("the output has no elements")
+    return problem
+
+
+def source_of(text: str) -> str:
+    """The network and layer that a problem of the tables is taken from, "" for any other."""
+    rows = (row for purpose in PURPOSES for row in table("problems")[purpose])
+    return next((str(row["source"]) for row in rows if row["problem"] == text), "")
+
+
+def problems(level: str, purpose: str) -> tuple[Problem, ...]:
+    """The problems that ``level`` checks for ``purpose`` (a key of ``data/problems.toml``).
+
+    Each level holds those of the levels below it.
+    """
+    wanted = LEVELS[: LEVELS.index(level) + 1]
+    rows = table("problems")[purpose]
+    return tuple(parse_problem(row["problem"]) for row in rows if row["level"] in wanted)

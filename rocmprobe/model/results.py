@@ -1,0 +1,504 @@
+"""What a run knows: facts, settings, trials, outcomes, findings and the recommendation.
+
+Everything here is a frozen dataclass that mirrors one object of ``results.json`` (schema:
+``data/results.schema.json``, described in ``docs/results.md``). No I/O beyond reading and writing
+that file, and no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Optional, TypeVar, cast
+
+import msgspec
+
+from rocmprobe.model.changes import Changes, Expected
+from rocmprobe.model.telemetry import DeviceTelemetry
+from rocmprobe.text import reading
+from rocmprobe.text.plain_text import message, one_line, quoted
+
+_T = TypeVar("_T")
+
+SCHEMA_VERSION = 1
+BadInput = reading.BadInput
+
+#: Every state an outcome can be in; the groups below partition what they mean for a user.
+STATES = (
+    "pass", "wrong", "error", "crash", "hang", "slow", "flaky", "xfail", "xpass",
+    "skipped", "n/a", "blocked", "aborted", "probe-error",
+)  # fmt: skip
+WORKING_STATES = frozenset({"pass", "slow", "xpass"})
+FAILING_STATES = frozenset({"wrong", "error", "crash", "hang", "flaky", "aborted", "xfail"})
+UNLEARNED_STATES = frozenset({"skipped", "n/a", "blocked"})
+
+#: How a process ended that gave no answer.
+CRASH_CAUSES = (
+    "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
+    "exit", "oom-kill", "killed",
+)  # fmt: skip
+#: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it stands on.
+CAUSES = (
+    *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
+    "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", "run-died", "machine-died",
+)  # fmt: skip
+
+DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
+#: Rungs of the ladder, lowest first; each stands on those before it.
+RUNGS = (
+    "copy", "elementwise", "gemm", "im2col", "controls", "conv", "batch-norm", "primitives", "train",
+    "multi-gpu",
+)  # fmt: skip
+#: Verdicts of settings under which convolution still goes through the vendor library.
+NATIVE = ("native", "native-with-settings")
+VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none")
+SEVERITIES = ("info", "warning", "error")
+
+
+class NothingToTest(Exception):
+    """The machine lacks what was asked for; the message says what was looked for and where, in one line."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(message(text))
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value and where it came from; ``value`` is None where nothing could be learned."""
+
+    value: Any = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as the kernel and the runtime see it.
+
+    ``native_isa`` is the silicon (from the kernel driver), ``effective_isa`` what the ROCm runtime
+    believes after any override. ``cus`` counts compute units, ``simds`` their SIMD units, ``wave_size`` the
+    threads of a wavefront; ``apu`` says that the GPU sits in a processor and ``partition`` in which
+    compute mode it is split. ``pcie_atomics`` is whether its way to the processor carries them. ``pcie_link``
+    is the present link and the best one. From ``vram_used_bytes`` on the facts are of this moment, each in
+    the unit of its name: bytes, per cent, degrees Celsius, turns a minute, watts, megahertz.
+    """
+
+    native_isa: Fact = Fact()
+    effective_isa: Fact = Fact()
+    name: Fact = Fact()
+    pci_id: Fact = Fact()
+    revision: Fact = Fact()
+    cus: Fact = Fact()
+    vram_bytes: Fact = Fact()
+    vendor: Fact = Fact()
+    driver: Fact = Fact()
+    address: Fact = Fact()
+    simds: Fact = Fact()
+    wave_size: Fact = Fact()
+    apu: Fact = Fact()
+    partition: Fact = Fact()
+    pcie_atomics: Fact = Fact()
+    pcie_link: Fact = Fact()
+    vbios: Fact = Fact()
+    vram_vendor: Fact = Fact()
+    vram_used_bytes: Fact = Fact()
+    busy_percent: Fact = Fact()
+    temperature_edge_c: Fact = Fact()
+    temperature_junction_c: Fact = Fact()
+    temperature_memory_c: Fact = Fact()
+    fan_rpm: Fact = Fact()
+    power_w: Fact = Fact()
+    core_clock_mhz: Fact = Fact()
+    memory_clock_mhz: Fact = Fact()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that was learned about a machine without running a kernel.
+
+    ``facts`` has dotted names (``torch.version``, ``rocm.version``, ``kernel.release``, ...);
+    ``variables`` holds the environment variables that matter and are set.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    variables: Mapping[str, Fact] = field(default_factory=dict)
+
+    @property
+    def amd_gpus(self) -> tuple[Gpu, ...]:
+        return tuple(gpu for gpu in self.gpus if gpu.vendor.value == "amd")
+
+    def value(self, name: str) -> Any:
+        return self.facts.get(name, Fact()).value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One named way to run a problem: variables, torch flags, vendor library or bypass.
+
+    ``torch`` maps the flags of ``worker.setting`` to values; ``vendor_library`` False switches the
+    backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
+    ``verdict`` is what the recommendation says if this setting is chosen. ``since`` and ``until`` are the
+    first and the last version of the vendor library on which it means anything, ``torch_since`` and
+    ``torch_until`` those of PyTorch; ``isa`` is a regular expression over the native ISAs on which it does.
+    ``search`` says how MIOpen is asked for a solver ("find",
+    "immediate", "exhaustive", "find-2.0"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
+    ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
+    out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
+    ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as the keywords of
+    ``rocmprobe.bypass.install``: under the derived setting that is ``by_layer``.
+    """
+
+    name: str
+    reason: str
+    verdict: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    torch: Mapping[str, Any] = field(default_factory=dict)
+    vendor_library: bool = True
+    bypass: bool = False
+    inherit_environment: bool = False
+    device: Optional[str] = None
+    cost: str = ""
+    source: str = ""
+    since: str = ""
+    until: str = ""
+    torch_since: str = ""
+    torch_until: str = ""
+    isa: str = ""
+    search: str = ""
+    dtype: Optional[str] = None
+    channels_last: bool = False
+    derived: bool = False
+    solver: str = ""
+    by_layer: bool = False
+    pytorch_layers: tuple[str, ...] = ()
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether everything is as PyTorch comes, convolution and all other layers."""
+        return self.verdict == "native" and not self.pytorch_layers
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it is derived and was not found out yet."""
+        return self.derived and not (self.env or self.pytorch_layers)
+
+    @property
+    def changes_problems(self) -> bool:
+        """Whether it asks about other problems than ``default`` does."""
+        return self.dtype is not None or self.channels_last
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One child process: a driver and a setting on one device.
+
+    ``exit`` is "0", an exit code, a signal name, or "killed" when rocmprobe ended it; ``exit_crash``
+    says that it died in teardown, after its last result. ``log`` is what it printed (head and tail).
+    ``library`` is the vendor library's version as the child's torch, or the library itself, reports it;
+    ``mapped`` holds the files of HIP, rocBLAS and MIOpen that were mapped in it, by library.
+    """
+
+    id: str
+    device: str
+    driver: str
+    setting: str
+    start_method: str
+    exit: str
+    exit_crash: bool = False
+    log: str = ""
+    seconds: float = 0.0
+    library: Optional[str] = None
+    mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of one question; ``message`` is the line that explains a failure."""
+
+    state: str
+    trial: str
+    message: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened to one question (a rung or a problem and direction) under one setting.
+
+    ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors beside their limits.
+    ``ending`` says how the child of a crash or hang ended: ``status`` (as ``Trial.exit``), ``phase``,
+    ``after`` (the last event before), ``oom_killed`` (by the kernel, where that can be told).
+    ``algorithm`` is the family of the solver, ``workspace_bytes`` what it needs besides the tensors, and
+    ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not tell.
+    ``evidence`` lists lines, the most telling first. ``calls`` are those of the driver ``capi`` into the
+    libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
+    ``conditions`` are those of a measurement: clocks and temperatures "before" and "after", by the names of
+    ``detect.sensors``; empty where none could be read. ``expected`` says why it is ``xfail`` or ``xpass``,
+    and what it came to; findings and recommendation rest on that.
+    """
+
+    id: str
+    device: str
+    driver: str
+    setting: str
+    check: str
+    rung: str
+    state: str
+    trial: str = ""
+    native_isa: Optional[str] = None
+    effective_isa: Optional[str] = None
+    problem: Optional[str] = None
+    direction: Optional[str] = None
+    dtype: str = "float32"
+    phase: Optional[str] = None
+    activity: Optional[str] = None
+    cause: Optional[str] = None
+    attempts: tuple[Attempt, ...] = ()
+    solver: Optional[str] = None
+    timings: Mapping[str, Any] = field(default_factory=dict)
+    numerics: Mapping[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    ending: Mapping[str, Any] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+    algorithm: Optional[str] = None
+    workspace_bytes: Optional[int] = None
+    find_db: Optional[str] = None
+    calls: tuple[str, ...] = ()
+    conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    expected: Optional[Expected] = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An established fact worth telling. ``cause`` and ``layer`` are words of ``data/causes.toml``."""
+
+    id: str
+    severity: str
+    cause: str
+    layer: str
+    title: str
+    evidence: tuple[str, ...] = ()
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What to do: the setting's name, variables to export, Python lines, extra layer switches."""
+
+    setting: Optional[str] = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    code: str = ""
+    layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The ranked answer. ``per`` maps "dtype/purpose" to a verdict and setting; ``cost`` and
+    ``confidence`` are sentences, ``verify`` a command that exits 0 if and only if it holds.
+    ``confidence_level`` is "high", "medium" or "low", by what was covered; ``not_covered`` says what was
+    not. ``advice`` (each with ``title``, ``text``, ``source``) is what no setting can give."""
+
+    verdict: str
+    sentence: str
+    configuration: Configuration = Configuration()
+    per: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    alternatives: tuple[Mapping[str, Any], ...] = ()
+    cost: str = ""
+    confidence: str = ""
+    verify: str = ""
+    confidence_level: str = ""
+    not_covered: tuple[str, ...] = ()
+    advice: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingTime:
+    """What a training takes with the network ``name``, in seconds: of a step as it was timed with ``batch``
+    samples of the shape ``input``, and of an epoch and the whole training; each median, and from p10 to p90
+    of a step. ``own``: it is the user's own network, which then counts."""
+
+    name: str
+    device: str
+    setting: str
+    dtype: str
+    input: str
+    batch: int
+    step: float
+    step_low: float
+    step_high: float
+    epoch: float
+    epoch_low: float
+    epoch_high: float
+    training: float
+    training_low: float
+    training_high: float
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The training that ``--estimate`` names (``batch`` None: that of what was timed), and how long it
+    takes; ``left_out`` says what these times do not hold, and ``own_left_out`` what those of the user's own
+    network do not."""
+
+    images: int
+    epochs: int
+    batch: Optional[int]
+    times: tuple[TrainingTime, ...] = ()
+    left_out: tuple[str, ...] = ()
+    own_left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What the program that a run was given the shapes of would take under a setting.
+
+    ``per`` is "step" or, where no training step is known, "program". Of its ``convolutions`` (directions of
+    problems, each as often as it is computed) so many were ``timed``. Seconds of all of it and of its
+    convolutions alone, by the means of their times, and what it would be if all took their p10 or their p90.
+    None where they cannot be told, for the ``reason`` given.
+    """
+
+    device: str
+    setting: str
+    per: str
+    convolutions: int
+    timed: int
+    seconds: Optional[float] = None
+    seconds_p10: Optional[float] = None
+    seconds_p90: Optional[float] = None
+    convolution_seconds: Optional[float] = None
+    convolution_seconds_p10: Optional[float] = None
+    convolution_seconds_p90: Optional[float] = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind;
+    ``changes`` are those against its baseline, None where it was given none. ``telemetry`` is that of each
+    device whose sensors were watched."""
+
+    schema_version: int
+    rocmprobe: str
+    started: str
+    finished: Optional[str]
+    partial: bool
+    simulated: Optional[str]
+    options: Mapping[str, Any]
+    machine: Machine
+    settings: tuple[Setting, ...]
+    problems: tuple[Mapping[str, Any], ...]
+    trials: tuple[Trial, ...]
+    outcomes: tuple[Outcome, ...]
+    findings: tuple[Finding, ...] = ()
+    recommendation: Optional[Recommendation] = None
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    estimate: Optional[Estimate] = None
+    step_times: tuple[StepTime, ...] = ()
+    changes: Optional[Changes] = None
+    telemetry: tuple[DeviceTelemetry, ...] = ()
+
+
+def to_json(value: Any) -> Any:
+    """A dataclass of this module as plain JSON data."""
+    # As dataclasses.asdict, without its copies of texts and numbers: results have a hundred thousand.
+    if isinstance(value, Mapping):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([to_json(item) for item in value])
+    names = _field_names(value.__class__)
+    return {name: to_json(getattr(value, name)) for name in names} if names else value
+
+
+@lru_cache(maxsize=64)
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a dataclass; none for any other type."""
+    return tuple(each.name for each in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+
+
+def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
+    """The dataclass ``kind`` from plain JSON data.
+
+    Raises BadInput where a field is missing or has the wrong type.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
+
+
+_NO_RESULTS = "name a results.json of a run"
+_DAMAGED = "the file is damaged, run again"
+
+
+def read_results(path: Path, content: Optional[bytes] = None) -> Results:
+    """Read a ``results.json``, or its ``content``, which was read from ``path`` already.
+
+    Raises BadInput, in one line, for a file that is missing, not JSON, of an unknown schema
+    version, or that breaks the schema (naming the place).
+    """
+    content = reading.read_bytes(path, _NO_RESULTS) if content is None else content
+    data = reading.json_of(content, str(path), _NO_RESULTS)
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise BadInput(
+            f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "
+            "use the rocmprobe that wrote it, or run again"
+        )
+    reading.check(data, "results", str(path), _DAMAGED)
+    try:
+        results: Results = from_json(Results, data)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
+    return results
+
+
+def check_results(results: Results, path: Path) -> None:
+    """Hold results that were put together from the journal ``path`` against the schema. Raises BadInput."""
+    reading.check(to_json(as_stored(results)), "results", str(path), _DAMAGED)
+
+
+def write_results(results: Results, path: Path) -> None:
+    """Write ``results.json`` whole or not at all: a reader never sees half a file."""
+    write_whole(results_document(results), path.with_suffix(".tmp"), path)
+
+
+def results_document(results: Results) -> bytes:
+    """The content of ``results.json``."""
+    data = to_json(as_stored(results))
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # A captured log may hold half a surrogate pair; the escape that this leaves is one of JSON's own.
+    return text.encode("utf-8", "backslashreplace")
+
+
+def write_whole(content: bytes, temporary: Path, path: Path) -> None:
+    """Write ``path`` whole or not at all, by way of ``temporary`` beside it. Raises OSError."""
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def as_stored(value: _T) -> _T:
+    """``value`` as ``results.json`` gives it back: a number that is not finite becomes None, as JSON has no
+    word for it."""
+    return cast(_T, _stored(value))
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _stored(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_stored(item) for item in value])
+    stored = {name: _stored(getattr(value, name)) for name in _field_names(value.__class__)}
+    return dataclasses.replace(value, **stored) if stored else value

@@ -1,0 +1,206 @@
+"""The file that ``rocmprobe shapes`` writes: the distinct convolutions of a program.
+
+Its fields are those of a problem in ``results.json``, with the device and how often each direction was
+computed and what a training step takes; they are described in ``docs/exec.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.model.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS, BadInput, write_whole
+from rocmprobe.text import reading
+from rocmprobe.text.plain_text import quoted
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A problem in its text form, and how often each direction of it was computed: ``counts`` by the program,
+    ``step_counts`` by one training step of it."""
+
+    problem: str
+    counts: Mapping[str, int]
+    step_counts: Mapping[str, int]
+
+    @property
+    def flops(self) -> int:
+        """The arithmetic of all that the program computed of it."""
+        return parse_problem(self.problem).flops * sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The training steps of a program, of which ``alike`` of ``made`` computed the ``step_counts``.
+
+    ``device`` is the type of the one that they convolved on, "several", or None where they convolve nothing;
+    ``threads`` those that its CPU kernels had. Seconds of a step: median and deciles, and the median of what
+    is no convolution in it, None where that could not be told.
+    """
+
+    made: int
+    alike: int
+    device: Optional[str]
+    threads: int
+    seconds: float
+    seconds_p10: float
+    seconds_p90: float
+    rest_seconds: Optional[float]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What a program convolves, and the versions of torch that it does so with; ``steps`` is None where it
+    made no step that could be timed."""
+
+    problems: tuple[Recorded, ...]
+    steps: Optional[Steps] = None
+    torch: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(each.problem for each in self.problems)
+
+    @property
+    def cpu_threads(self) -> int:
+        """How many threads the convolutions of a training step had; 0 on a GPU, or where it is not known."""
+        return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
+
+    def heaviest(self, most: int) -> tuple[str, ...]:
+        """The ``most`` problems that take the most arithmetic, of all that the program computed."""
+
+        def work(each: Recorded) -> tuple[int, int]:
+            # What a program died in was computed never.
+            return each.flops, parse_problem(each.problem).flops
+
+        return tuple(each.problem for each in sorted(self.problems, key=work, reverse=True)[:most])
+
+
+def writable(path: Path) -> Path:
+    """Where to write: ``path``, or what it links to.
+
+    Raises BadInput where no file can be written there, or where something other than a file is there.
+    """
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise BadInput(f"{path}: is no file; name a file with -o")
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=target.parent)
+        os.close(descriptor)
+        os.unlink(name)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written ({error.strerror}); name another file with -o") from error
+    return target
+
+
+def write(path: Path, shapes: Mapping[str, Any]) -> None:
+    """Write the file whole or not at all. Raises OSError."""
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
+    write_whole(text.encode(), path.with_name(f".{path.name}.{os.getpid()}.tmp"), path)
+
+
+def read_problems(path: Path) -> tuple[Problem, ...]:
+    """The problems of a file in its order, each once: on which devices they were computed does not matter.
+
+    Raises BadInput for a file that is missing, not JSON, of another version, or that holds something that is
+    no problem (naming the place).
+    """
+    return tuple(parse_problem(text) for text in _read(path).texts)
+
+
+def read_shapes(path: Path) -> Shapes:
+    """What a file holds, for a run that asks about it. Raises BadInput as ``read_problems`` does, and where
+    there is no problem in it."""
+    shapes = _read(path)
+    if not shapes.problems:
+        raise BadInput(f"{path}: holds no problem; record a program that convolves")
+    return shapes
+
+
+def _read(path: Path) -> Shapes:
+    data = _json(path)
+    found: dict[str, Recorded] = {}
+    for number, record in enumerate(data["problems"]):
+        try:
+            text = problem_of(record).text
+        except BadInput as error:
+            raise BadInput(f"{path}: problems/{number}: {error}") from error
+        counts, in_step = counts_of(record), counts_of(record, "step_counts")
+        before = found.get(text)
+        if before:
+            counts, in_step = _sum(before.counts, counts), _sum(before.step_counts, in_step)
+        found[text] = Recorded(text, counts, in_step)
+    return Shapes(tuple(found.values()), _steps(data.get("steps")), tuple(data.get("torch", ())))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The file's content, of this version and as the schema has it."""
+    data = reading.read_json(path, "name a file of `rocmprobe shapes`")
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise BadInput(
+            f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "
+            "record it again"
+        )
+    reading.check(data, "shapes", str(path), "record it again")
+    found: dict[str, Any] = data
+    return found
+
+
+def _steps(record: Optional[Mapping[str, Any]]) -> Optional[Steps]:
+    if record is None:
+        return None
+    rest = record["rest_seconds"]
+    return Steps(
+        int(record["made"]), int(record["alike"]), record["device"], int(record["threads"]),
+        float(record["seconds"]), float(record["seconds_p10"]), float(record["seconds_p90"]),
+        # Convolutions that ran at the same time, in threads of the program, take more together than the step.
+        None if rest is None or rest < 0 else float(rest),
+    )  # fmt: skip
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {direction: one[direction] + other[direction] for direction in DIRECTIONS}
+
+
+def problem_of(record: Mapping[str, Any]) -> Problem:
+    """The problem that one entry of the file describes.
+
+    Raises BadInput for what is none: sizes that do not belong together, a dtype that rocmprobe does not ask
+    about.
+    """
+    kind, dtype, groups = record["kind"], record["dtype"], int(record["groups"])
+    batch, channels, *image = map(int, record["input"])
+    first, second, *filters = map(int, record["weight"])
+    stride, padding, dilation, output_padding = (
+        tuple(map(int, record[name])) for name in ("stride", "padding", "dilation", "output_padding")
+    )
+    flags = record["bias"], record["channels_last"]
+    if kind not in KINDS or dtype not in SHORT_DTYPES:
+        raise BadInput(f"{quoted(kind)} in {quoted(dtype)} is nothing that rocmprobe asks about")
+    rank = KINDS[kind]
+    if any(len(each) != rank for each in (image, filters, stride, padding, dilation, output_padding)):
+        raise BadInput(f"{kind} needs {rank} number(s) for each of its sizes")
+    out_channels = second * groups if "transpose" in kind else first
+    problem = Problem(
+        kind, dtype, batch, channels, tuple(image), out_channels, tuple(filters), stride, padding,
+        dilation, output_padding, groups, *flags,
+    )  # fmt: skip
+    if problem.weight_shape != (first, second, *filters):
+        raise BadInput(f"weight: {first} and {second} do not belong to {channels} channels, groups {groups}")
+    # The text form knows what PyTorch would refuse.
+    return parse_problem(problem.text)
+
+
+def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
+    """How often each direction of one entry was computed; 0 for all where the program died in it."""
+    counts = record.get(key, {})
+    return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

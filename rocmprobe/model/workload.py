@@ -1,0 +1,49 @@
+"""A training that a user has in mind: how many images, how many at a time, how often."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.model.results import BadInput
+
+_KEYS = ("images", "batch", "epochs")
+_REQUIRED = ("images", "epochs")
+_NUMBER = re.compile(r"[0-9]{1,12}")
+#: Networks are timed with the batch, in the memory of a small card.
+_MOST_AT_A_TIME = 1024
+_EXAMPLE = "'images=329300 batch=4 epochs=50'"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``images`` are what one epoch goes through, ``batch`` at a time; None for the batch of whatever was
+    timed."""
+
+    images: int
+    epochs: int
+    batch: Optional[int] = None
+
+
+def parse_workload(text: str) -> Workload:
+    """The workload of ``--estimate``: words KEY=NUMBER in any order, ``images`` and ``epochs`` among them.
+
+    Raises BadInput for anything else.
+    """
+    found: dict[str, int] = {}
+    for word in text.split():
+        key, _, value = word.partition("=")
+        if key not in _KEYS:
+            raise BadInput(f"--estimate: {word!r} is none of {', '.join(_KEYS)}; write {_EXAMPLE}")
+        if key in found:
+            raise BadInput(f"--estimate: {key} is there twice; leave one out")
+        if not _NUMBER.fullmatch(value) or not int(value):
+            raise BadInput(f"--estimate: {word!r} is no whole number above 0; write {_EXAMPLE}")
+        found[key] = int(value)
+    if found.get("batch", 1) > _MOST_AT_A_TIME:
+        raise BadInput(f"--estimate: a batch of {found['batch']} is not timed; {_MOST_AT_A_TIME} at most")
+    missing = [key for key in _REQUIRED if key not in found]
+    if missing:
+        raise BadInput(f"--estimate: {' and '.join(missing)} missing in {text!r}; write {_EXAMPLE}")
+    return Workload(found["images"], found["epochs"], found.get("batch"))

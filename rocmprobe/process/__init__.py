@@ -1,0 +1,1 @@
+"""Processes: started with limits, watched, ended, and cleaned up after."""

@@ -1,0 +1,92 @@
+"""What /proc says of a process and of those below it; and that one ends with its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+#: prctl(2).
+_PR_SET_PDEATHSIG = 1
+
+
+def active_seconds(pid: int) -> float:
+    """For how long a process has run so far, in user and system mode, or was ready to and waited for a core
+    (Documentation/scheduler/sched-stats.rst of Linux, where the kernel counts it); 0 where it is gone."""
+    fields = _stat(pid)
+    if not fields:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + _delayed_seconds(pid)
+
+
+def _delayed_seconds(pid: int) -> float:
+    """What the threads of a process have waited for a core: on a machine with much else to do, one that
+    spins gets little of it."""
+    nanoseconds = 0
+    # No such file without CONFIG_SCHED_INFO; and threads end.
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            nanoseconds += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
+    return nanoseconds / 1e9
+
+
+def started(pid: int) -> Optional[int]:
+    """When a process started, in the kernel's ticks: with its number, this names it for good."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def pid_namespace() -> int:
+    """Which numbering of processes this one sees; containers have their own."""
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def short_name(pid: int) -> str:
+    """As the kernel keeps it, 15 characters; empty where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def descendants(pid: int) -> dict[int, Optional[int]]:
+    """All processes below ``pid``, whatever their session, and when each started."""
+    found: dict[int, Optional[int]] = {}
+    waiting = [pid]
+    while waiting:
+        threads = Path(f"/proc/{waiting.pop()}/task")
+        # A process may end while it is looked at, and its folder under the reader's hands.
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(threads):
+                pids = [int(child) for child in (threads / thread / "children").read_text().split()]
+                found.update({child: started(child) for child in pids})
+                waiting += pids
+    return found
+
+
+def kill_same(pids: Mapping[int, Optional[int]]) -> None:
+    """SIGKILL to those that live and started when it says: a number may be another process's by now."""
+    for pid, start in pids.items():
+        if start is not None and started(pid) == start:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the third on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def die_with_parent(parent: Optional[int] = None) -> None:
+    """Have the kernel kill this process when its parent thread ends; end it if ``parent`` is gone already."""
+    parent = parent or os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,1 @@
+"""One failure as text for an issue tracker."""

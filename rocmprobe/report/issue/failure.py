@@ -1,0 +1,145 @@
+"""Which failure a bug report is about, and what else the run knows of the same question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.judge.evidence import failed, tells_of_convolution
+from rocmprobe.knowledge.layers import leaves
+from rocmprobe.model.baseline import came_to
+from rocmprobe.model.problems import source_of
+from rocmprobe.model.results import RUNGS, BadInput, Outcome, Results, Setting, Trial
+from rocmprobe.report.repro.script import backend, child_variables, driver_line, script
+from rocmprobe.report.states import LOOKS
+
+TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
+#: Rungs on which MIOpen computes something; the others are the runtime's, rocBLAS's or PyTorch's own.
+_OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
+_STATES = tuple(LOOKS)
+#: Of what failures are ranked by, so many make one graver than another: driver, library, setting, state.
+_GRAVE = 4
+#: So many are tried for one that a script without rocmprobe reproduces.
+_TRIED = 50
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failed outcome and its setting, with a stand-alone script (or why there is none), the line for
+    MIOpenDriver, and the variables that its process was given; ``others`` failed besides."""
+
+    outcome: Outcome
+    setting: Setting
+    script: str
+    no_script: str
+    driver: str
+    variables: Mapping[str, str]
+    others: tuple[Outcome, ...]
+
+    @property
+    def state(self) -> str:
+        """What it came to."""
+        return came_to(self.outcome)
+
+    @property
+    def message(self) -> str:
+        """The line that explains it."""
+        attempts = (attempt.message for attempt in self.outcome.attempts)
+        return next(filter(None, (*self.outcome.evidence, *attempts)), self.outcome.cause or self.state)
+
+
+def gravest(results: Results, tracker: str) -> Optional[Failure]:
+    """The failure that matters most to ``tracker``: under the first of the run's settings (PyTorch as it
+    comes), the worst state; of those that share it one that a script can reproduce, low on the ladder, in
+    float32, and for Ultralytics one of YOLO's own layers. None where nothing failed that is the tracker's
+    matter: settings of rocmprobe's own bypass and what the CPU does for a GPU are nobody's, and MIOpen's are
+    those that enter it.
+    """
+    settings = {setting.name: setting for setting in results.settings}
+    order = {name: position for position, name in enumerate(settings)}
+    found = concerning(results, tracker)
+    if not found:
+        return None
+
+    def rank(outcome: Outcome) -> tuple[object, ...]:
+        state = came_to(outcome)
+        return (
+            outcome.driver != "torch",
+            not settings[outcome.setting].vendor_library,
+            order[outcome.setting],
+            _STATES.index(state) if state in _STATES else len(_STATES),
+            RUNGS.index(outcome.rung) if outcome.rung in RUNGS else len(RUNGS),
+            outcome.dtype != "float32",
+            tracker == "ultralytics" and "YOLO" not in source_of(outcome.problem or ""),
+        )
+
+    ranked = sorted(found, key=rank)
+    alike = [each for each in ranked if rank(each)[:_GRAVE] == rank(ranked[0])[:_GRAVE]][:_TRIED]
+    made = (_failure(results, each, settings[each.setting], ranked) for each in alike)
+    first = next(made)
+    return first if first.script else next((each for each in made if each.script), first)
+
+
+def concerning(results: Results, tracker: str) -> list[Outcome]:
+    """The failures that are a matter of ``tracker``."""
+    settings = {setting.name: setting for setting in results.settings}
+    return [
+        outcome
+        for outcome in failures(results)
+        if outcome.setting in settings and _concerns(results, outcome, settings[outcome.setting], tracker)
+    ]
+
+
+def failures(results: Results) -> tuple[Outcome, ...]:
+    """What was asked and failed, whatever the setting; a prediction of memory is no such thing."""
+    return tuple(outcome for outcome in failed(results.outcomes) if tells_of_convolution(outcome))
+
+
+def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str) -> bool:
+    elsewhere = setting.device and setting.device != outcome.device
+    if setting.bypass or elsewhere or leaves(setting, outcome):
+        return False
+    on_amd = backend(results, outcome, setting) == "miopen"
+    if tracker == "miopen":
+        return on_amd and setting.vendor_library and outcome.rung in _OF_MIOPEN
+    return on_amd or tracker != "rocm"
+
+
+def _failure(results: Results, outcome: Outcome, setting: Setting, ranked: list[Outcome]) -> Failure:
+    code, why, variables = "", "", {}
+    try:
+        code = script(results, outcome)
+    except BadInput as error:
+        why = str(error)
+    try:
+        driver = driver_line(results, outcome)
+        variables = dict(child_variables(results, outcome, setting))
+    except BadInput as error:
+        driver = f"no MIOpenDriver line: {error}"
+    others = tuple(each for each in ranked if each is not outcome)
+    return Failure(outcome, setting, code, why, driver, variables, others)
+
+
+def same_question(results: Results, outcome: Outcome) -> dict[str, Outcome]:
+    """The same question by the same driver under the other settings, by setting. Of the whole ladder's
+    settings some change dtype or memory format: theirs is another question."""
+    own = {setting.name for setting in results.settings if setting.changes_problems}
+    return {
+        each.setting: each
+        for each in results.outcomes
+        if _question(each) == _question(outcome) and each.setting not in (outcome.setting, *own)
+    }
+
+
+def _question(outcome: Outcome) -> tuple[object, ...]:
+    return (
+        outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype,
+    )  # fmt: skip
+
+
+def trials_of(results: Results, outcome: Outcome) -> Iterator[Trial]:
+    """The processes in which ``outcome`` was tried, the last try first."""
+    tried = dict.fromkeys([outcome.trial, *(attempt.trial for attempt in reversed(outcome.attempts))])
+    by_id = {trial.id: trial for trial in results.trials}
+    yield from (by_id[name] for name in tried if name in by_id)

@@ -1,0 +1,117 @@
+"""What a reader has to know before any result: warnings above the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rocmprobe.judge.commands import resume
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.variables import DEFAULT, find
+from rocmprobe.model.results import Gpu, Machine, Results
+from rocmprobe.report import text
+from rocmprobe.report.identity import card, overridden, show_gpu_name
+from rocmprobe.report.page.size import FITS, Fit
+
+#: Per cent of a GPU's time, and share of its memory, that a desktop alone does not take.
+_BUSY, _FULL = 20, 0.5
+_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Banner:
+    kind: str
+    title: str
+    body: str
+
+
+def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
+    """Warnings, gravest first."""
+    return [
+        *_simulated(results), *_partial(results), *_noted(results), *_overridden(results.machine),
+        *_dirty(results.machine), *_busy(results.machine.gpus), *_probe_errors(results), *_shortened(fit),
+    ]  # fmt: skip
+
+
+def _simulated(results: Results) -> Iterator[Banner]:
+    if results.simulated:
+        body = (
+            f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
+            f"{card(results.machine)} or on any RDNA1 card. All speeds are those of the simulating CPU."
+        )
+        yield Banner("simulated", "SIMULATED", body)
+
+
+def _partial(results: Results) -> Iterator[Banner]:
+    if results.partial or results.finished is None:
+        body = (
+            "The run stopped before it was done, so what follows is incomplete. "
+            f"Continue it with `{resume(results)}`."
+        )
+        yield Banner("partial", "Partial run", body)
+
+
+def _noted(results: Results) -> Iterator[Banner]:
+    note = str(results.options.get("note") or "")
+    if note:
+        yield Banner("note", "Note", note)
+
+
+def _overridden(machine: Machine) -> Iterator[Banner]:
+    for native, effective in overridden(machine):
+        variable = machine.variables.get(OVERRIDE)
+        by = f" ({OVERRIDE}={variable.value})" if variable else ""
+        body = f"The silicon is {native}, but the ROCm runtime is told that it is {effective}{by}."
+        yield Banner("override", "ISA override", body)
+
+
+def _dirty(machine: Machine) -> Iterator[Banner]:
+    """Variables that steer the stack, apart from those that name a default and the override."""
+    reach: list[str] = []
+    dropped: list[str] = []
+    for name in machine.variables:
+        row, label = find(name), machine.facts.get(f"variables.{name}")
+        if name == OVERRIDE or (label and str(label.value).startswith(DEFAULT)):
+            continue
+        (reach if row is not None and row.keep else dropped).append(name)
+    told = [f"Set, and reaching every trial: {_names(reach)}."] if reach else []
+    if dropped:
+        told.append(f"Set, and kept from all trials but those of “as-found”: {_names(dropped)}.")
+    if told:
+        yield Banner("dirty", "Environment", " ".join(told))
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _busy(gpus: Sequence[Gpu]) -> Iterator[Banner]:
+    for gpu in gpus:
+        busy, used, whole = (
+            text.numeric(fact.value) for fact in (gpu.busy_percent, gpu.vram_used_bytes, gpu.vram_bytes)
+        )
+        told = [f"{busy:.0f} % busy"] if busy is not None and busy >= _BUSY else []
+        if used is not None and whole and used >= _FULL * whole:
+            told.append(f"{text.bytes_(used)} of {text.bytes_(whole)} VRAM in use")
+        if told:
+            body = (
+                f"{show_gpu_name(gpu)} had other work when the run began: {', '.join(told)}. "
+                "Times and memory are less sure."
+            )
+            yield Banner("busy", "GPU busy", body)
+
+
+def _probe_errors(results: Results) -> Iterator[Banner]:
+    broken = sum(outcome.state == "probe-error" for outcome in results.outcomes)
+    if broken:
+        told = "says" if broken == 1 else "say"
+        body = (
+            f"{text.count(broken, 'check')} broke by rocmprobe's own fault and {told} nothing of the machine."
+        )
+        yield Banner("probe", "Probe errors", body)
+
+
+def _shortened(fit: Fit) -> Iterator[Banner]:
+    if fit.left_out:
+        yield Banner("shortened", "Shortened", f"To stay below 20 MB this page leaves out {fit.left_out}.")

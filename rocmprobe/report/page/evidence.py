@@ -1,0 +1,336 @@
+"""What each outcome can show for itself: all of it where something failed, one row where nothing did."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.model.results import (
+    FAILING_STATES,
+    UNLEARNED_STATES,
+    BadInput,
+    Outcome,
+    Results,
+    Setting,
+    Trial,
+)
+from rocmprobe.report import text
+from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.size import Fit, fit_lines
+from rocmprobe.report.repro.script import reproduction
+from rocmprobe.report.states import LOOKS, Look, reason
+
+_LOG_LINES = 80
+_SCRIPTS = 20
+_DETAILED = ("Failed", "Failed as expected", "Works, and was expected to fail")
+_SHORT = ("Not learned", "Worked")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One outcome, whole. ``same`` is the anchor of an earlier entry that has the same lines; ``log`` that of
+    what its trial printed."""
+
+    anchor: str
+    label: str
+    look: Look
+    hint: str
+    arch: str
+    facts: tuple[tuple[str, str], ...]
+    lines: tuple[str, ...]
+    same: str
+    log: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One outcome in short: under which setting, of what, how long it took, and its error or its reason."""
+
+    anchor: str
+    look: Look
+    setting: str
+    subject: str
+    arch: str
+    took: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Outcomes that failed for one reason, with a ``script`` that asks one of them again; or outcomes of one
+    check, in short."""
+
+    heading: str
+    count: int
+    entries: tuple[Entry, ...] = ()
+    rows: tuple[Row, ...] = ()
+    script: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    heading: str
+    count: int
+    bundles: tuple[Bundle, ...]
+
+
+@dataclass(frozen=True)
+class Log:
+    """What trials printed and which libraries they mapped, once for all that are alike in that."""
+
+    anchor: str
+    trials: tuple[str, ...]
+    mapped: tuple[tuple[str, str], ...]
+    lines: tuple[str, ...]
+
+
+def anchor(position: int) -> str:
+    """The page's own name for an outcome: ids come from files and may hold anything."""
+    return f"o{position}"
+
+
+def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
+    """Every outcome that fits, what failed first."""
+    by_heading: dict[str, list[tuple[int, Outcome]]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
+    for position, outcome in enumerate(results.outcomes):
+        by_heading[_heading(outcome)].append((position, outcome))
+    entries = _Entries(results, fit)
+    found = []
+    for heading, members in by_heading.items():
+        detailed = heading in _DETAILED
+        shown = members[: fit.entries if detailed else fit.rows]
+        bundles = _failures(results, shown, entries) if detailed else _checks(results, shown)
+        found.append(Group(heading, len(members), bundles))
+    return tuple(group for group in found if group.count)
+
+
+def _heading(outcome: Outcome) -> str:
+    special = {
+        "xfail": "Failed as expected", "xpass": "Works, and was expected to fail", "probe-error": "Failed",
+    }  # fmt: skip
+    if outcome.state in special:
+        return special[outcome.state]
+    if outcome.state in FAILING_STATES:
+        return "Failed"
+    return "Not learned" if outcome.state in UNLEARNED_STATES else "Worked"
+
+
+_Members = Sequence[tuple[int, Outcome]]
+
+
+def _bundled(members: _Members, key: Callable[[Outcome], str]) -> Mapping[str, _Members]:
+    bundles: dict[str, list[tuple[int, Outcome]]] = defaultdict(list)
+    for position, outcome in members:
+        bundles[key(outcome)].append((position, outcome))
+    return bundles
+
+
+def _failures(results: Results, members: _Members, entries: _Entries) -> tuple[Bundle, ...]:
+    bundles = _bundled(members, _why)
+    return tuple(
+        Bundle(
+            heading,
+            len(alike),
+            entries=tuple(entries.entry(position, outcome) for position, outcome in alike),
+            script=_script(results, alike) if number < _SCRIPTS else "",
+        )
+        for number, (heading, alike) in enumerate(bundles.items())
+    )
+
+
+def _why(outcome: Outcome) -> str:
+    """State, cause and the first words of the reason: numbers in it differ from problem to problem."""
+    first = text.one_line(reason(outcome), 100)
+    if outcome.state == "wrong":
+        first = "the numbers are off"
+    return " · ".join(dict.fromkeys(filter(None, (outcome.state, outcome.cause, first))))
+
+
+def _script(results: Results, members: _Members) -> str:
+    """A stand-alone script for the first of them that has one."""
+    for _, outcome in members[:3]:
+        try:
+            return reproduction(results, outcome.id)
+        except BadInput:
+            continue
+    return ""
+
+
+def _checks(results: Results, members: _Members) -> tuple[Bundle, ...]:
+    several = len({outcome.device for outcome in results.outcomes}) > 1
+    bundles = _bundled(members, lambda outcome: outcome.check)
+    return tuple(
+        Bundle(check, len(alike), rows=tuple(_row(position, outcome, several) for position, outcome in alike))
+        for check, alike in bundles.items()
+    )
+
+
+def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
+    parts = (
+        outcome.problem or outcome.dtype, outcome.direction,
+        "" if outcome.driver == "torch" else outcome.driver, outcome.device if several_devices else "",
+    )  # fmt: skip
+    learned = outcome.state not in UNLEARNED_STATES
+    seconds = took(outcome)
+    found = " · ".join(filter(None, (_share(outcome), outcome.solver)))
+    note = found if learned else text.one_line(reason(outcome), 120)
+    if outcome.state == "slow":
+        note = text.one_line(reason(outcome), 120) or note
+    return Row(
+        anchor(position), LOOKS[outcome.state], outcome.setting, " ".join(filter(None, parts)),
+        arch(outcome), text.seconds(seconds) if learned and seconds else "", note,
+    )  # fmt: skip
+
+
+def took(outcome: Outcome) -> float:
+    """Seconds of all its attempts."""
+    return sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
+
+
+def _share(outcome: Outcome) -> str:
+    """The largest error as a share of its limit."""
+    shares = [
+        value / limit
+        for name in outcome.numerics
+        if (limit := text.numeric(outcome.numerics.get(f"{name}_limit")))
+        and (value := text.numeric(outcome.numerics[name])) is not None
+    ]
+    return f"{max(shares):.0%} of its limit" if shares else ""
+
+
+def arch(outcome: Outcome) -> str:
+    """Native and effective ISA, as words to filter by."""
+    return " ".join(dict.fromkeys(filter(None, (outcome.native_isa, outcome.effective_isa))))
+
+
+class _Entries:
+    """Makes entries, and remembers lines that were told already and the logs that they belong to."""
+
+    def __init__(self, results: Results, fit: Fit) -> None:
+        self._fit = fit
+        self._settings = {setting.name: setting for setting in results.settings}
+        self._trials = {trial.id: trial for trial in results.trials}
+        alike = enumerate(_alike(results.trials).values())
+        self._logs = {trial.id: _log(number) for number, same in alike for trial in same}
+        self._several = len({outcome.device for outcome in results.outcomes}) > 1
+        self._told: dict[tuple[str, ...], str] = {}
+
+    def entry(self, position: int, outcome: Outcome) -> Entry:
+        setting, trial = self._settings.get(outcome.setting), self._trials.get(outcome.trial)
+        own = anchor(position)
+        lines = tuple(fit_lines(list(outcome.evidence), self._fit))
+        first = self._told.setdefault(lines, own) if lines else own
+        return Entry(
+            anchor=own,
+            label=_label(outcome) + (f" · {outcome.device}" if self._several else ""),
+            look=LOOKS[outcome.state],
+            hint=text.one_line(reason(outcome), 120),
+            arch=arch(outcome),
+            facts=tuple(_facts(outcome, setting, trial)),
+            lines=lines if first == own else (),
+            same="" if first == own else first,
+            log=self._logs.get(outcome.trial, ""),
+        )
+
+
+def _label(outcome: Outcome) -> str:
+    subject = outcome.problem or f"{outcome.rung}: {outcome.check}"
+    check = outcome.check if outcome.problem and outcome.check != "convolution" else ""
+    driver = "" if outcome.driver == "torch" else outcome.driver
+    return " · ".join(part for part in (subject, outcome.direction, check, outcome.setting, driver) if part)
+
+
+def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial]) -> Iterable[tuple[str, str]]:
+    late = ", died in teardown" if trial and trial.exit_crash else ""
+    ended = f", exit {trial.exit}{late}" if trial else ""
+    yield "command", f"rocmprobe repro results.json {shlex.quote(text.one_line(outcome.id, 300))}"
+    if setting and _under(setting):
+        yield "under", _under(setting)
+    yield "trial", f"{outcome.trial or 'none'}{ended}"
+    if outcome.driver != "torch":
+        yield "driver", outcome.driver
+    known = outcome.expected
+    if known:
+        yield "came to", known.state
+        yield f"expected by {known.source}", " ".join(filter(None, (known.reason, known.link)))
+    for name in ("cause", "phase", "activity", "solver", "algorithm"):
+        if getattr(outcome, name):
+            yield name, getattr(outcome, name)
+    if outcome.ending:
+        yield "its process", text.show(outcome.ending)
+    if outcome.calls:
+        yield "calls", "; ".join(outcome.calls)
+    for name in ("timings", "numerics", "memory", "conditions"):
+        if getattr(outcome, name):
+            yield name, text.show(getattr(outcome, name))
+    yield from _attempts(outcome)
+
+
+def _under(setting: Setting) -> str:
+    """What the setting sets: variables, flags, and what stands in for the vendor library."""
+    parts = [f"{name}={value}" for name, value in setting.env.items()]
+    parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
+    if not setting.vendor_library:
+        parts.append("vendor library off")
+    if setting.bypass:
+        parts.append("bypass")
+    parts += [f"{option} by PyTorch" for option in setting.pytorch_layers]
+    if setting.inherit_environment:
+        parts.append("the user's own environment")
+    return " ".join(parts)
+
+
+def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
+    """Tries that came to the same are told once, with the time of each."""
+    alike: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for number, attempt in enumerate(outcome.attempts, 1):
+        alike[attempt.state, attempt.message].append((number, text.seconds(attempt.seconds)))
+    for (state, message), tries in alike.items():
+        numbers = ", ".join(str(number) for number, _ in tries)
+        times = ", ".join(seconds for _, seconds in tries)
+        name = f"attempt{'s' if len(tries) > 1 else ''} {numbers}"
+        yield name, " · ".join(filter(None, (state, times, message)))
+
+
+def counted(results: Results) -> Table:
+    """How many outcomes of each check came to each state."""
+    counts = Counter((outcome.check, outcome.state) for outcome in results.outcomes)
+    states = [state for state in LOOKS if any(counts[check, state] for check, _ in counts)]
+    checks = dict.fromkeys(outcome.check for outcome in results.outcomes)
+    rows = tuple((check, *(str(counts[check, state] or "") for state in states)) for check in checks)
+    return Table(("check", *states), rows)
+
+
+def logs(results: Results, fit: Fit) -> tuple[Log, ...]:
+    """What the trials printed, each text once."""
+    found = []
+    for number, ((log, mapped), same) in enumerate(_alike(results.trials).items()):
+        tail = log.splitlines()
+        cut = len(tail) - _LOG_LINES
+        kept = [f"[{cut} lines left out]", *tail[-_LOG_LINES:]] if cut > 0 else tail
+        found.append(Log(_log(number), tuple(map(_trial, same)), mapped, tuple(fit_lines(kept, fit))))
+    return tuple(found[: fit.entries])
+
+
+_Said = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def _alike(trials: Sequence[Trial]) -> dict[_Said, list[Trial]]:
+    """The trials with each different log and set of libraries."""
+    alike: dict[_Said, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        mapped = tuple((name, ", ".join(paths)) for name, paths in trial.mapped.items())
+        alike[text.plain(trial.log), mapped].append(trial)
+    return alike
+
+
+def _log(number: int) -> str:
+    return f"l{number}"
+
+
+def _trial(trial: Trial) -> str:
+    late = " in teardown" if trial.exit_crash else ""
+    return f"{trial.id}: {trial.driver} on {trial.device}, {trial.start_method}, exit {trial.exit}{late}"

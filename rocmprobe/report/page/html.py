@@ -1,0 +1,124 @@
+"""The one self-contained page and the JUnit file of a run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Optional
+
+import jinja2
+from markupsafe import Markup
+
+from rocmprobe.model.results import Results, write_whole
+from rocmprobe.report import junit, text
+from rocmprobe.report.page import embedded, pytest_html_page, view
+from rocmprobe.report.page.size import CAP, FITS, Fit, clipped
+from rocmprobe.report.reported import Reported, reported
+
+#: What indents elements: no line of a text begins with an angle bracket that is not escaped.
+_INDENT = re.compile(r"\n\s+(?=<)")
+
+
+def write(results: Results, html_path: Path, junit_path: Optional[Path] = None) -> None:
+    """Write the page of a run, and its JUnit file where ``junit_path`` is given.
+
+    Raises OSError.
+    """
+    cases = reported(results)
+    _put(html_path, page(results, cases))
+    if junit_path is not None:
+        _put(junit_path, junit.document(cases, results))
+
+
+def page(results: Results, cases: Optional[Sequence[Reported]] = None) -> str:
+    """The page of a run, with as much of it as fits; ``cases`` are its outcomes as test cases, if at hand."""
+    every = reported(results) if cases is None else cases
+    made = ""
+    for fit in FITS:
+        made = assemble(pytest_html_page.page(every[: fit.rows], results), results, fit)
+        if len(made.encode()) <= CAP:
+            break
+    return made
+
+
+@lru_cache(maxsize=len(FITS))
+def _templates(fit: Fit) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("rocmprobe.report.page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: _shown(value, fit),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _shown(value: Any, fit: Fit) -> Any:
+    """Any value as the page may show it: inert, and no longer than fits; SVG of our own stays whole."""
+    if value is None:
+        return ""
+    plain = text.plain(value)
+    return plain if isinstance(value, Markup) else clipped(plain, fit.value)
+
+
+def _asset(name: str) -> str:
+    return resources.files("rocmprobe.report.page").joinpath(name).read_text("utf-8")
+
+
+def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
+    """pytest-html's page with ours above it, in the order in which it is seen.
+
+    Only HTML's own landmarks (head, body) are relied on, so that another pytest-html still fits.
+    """
+    opened = re.search(r"<body[^>]*>", page)
+    closed = page.rfind("</html>")
+    head = page.find("</head>")
+    if opened is None or closed < 0 or head < 0:
+        raise RuntimeError("pytest-html's page has no head and body to build on")
+    # pytest-html 4.1 closes the body before its footer, later ones after it.
+    theirs = "".join(page[opened.end() : closed].rpartition("</body>")[::2])
+    script = _asset("templates/page.js")
+    values = view.build(results, fit)
+    packed, texts = embedded.results_data(results, fit), embedded.issue_texts(results)
+    ours = _templates(fit).get_template("page.html.jinja").render(
+        **values, packed=packed, texts=texts, packed_texts=embedded.pack(texts)
+    )  # fmt: skip
+    ours = _INDENT.sub("\n", ours)
+    own_head = _head([script, theirs.rpartition("<script>")[2].partition("</script>")[0]])
+    start = page[:head].replace("<html>", '<html lang="en">', 1).replace("<head>", f"<head>{own_head}", 1)
+    title = str(Markup.escape(text.one_line(values["title"])))
+    start = re.sub(r"(<title[^>]*>).*?(</title>)", lambda match: match[1] + title + match[2], start, count=1)
+    # Ours comes first: pytest-html's writes the address anew when it starts.
+    return (
+        f"{start}<style>{_asset('templates/style.css')}</style></head>\n<body>\n{ours}\n"
+        f"<script>{script}</script>\n"
+        f'<section class="pytest-html" aria-label="All outcomes, by pytest-html">{theirs}</section>\n'
+        "</body>\n</html>\n"
+    )
+
+
+def _head(scripts: list[str]) -> str:
+    """Meta elements; the policy forbids all requests, and every script but the page's own two.
+
+    Escaping alone keeps foreign text inert; this is the second fence.
+    """
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"script-src {allowed}"
+    )
+    return (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
+    )
+
+
+def _put(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(content.encode(), path.with_name(path.name + ".tmp"), path)

@@ -1,0 +1,143 @@
+"""Settings against problems and against layers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.model.results import DIRECTIONS, RUNGS, UNLEARNED_STATES, Outcome, Results
+from rocmprobe.report import text
+from rocmprobe.report.states import LOOKS, Look, reason, worst
+
+_WORDY_COLUMNS = 7
+
+
+@dataclass(frozen=True)
+class Column:
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    look: Look
+    hint: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """One problem with a row for each direction, or one check with a row for each dtype or problem; a cell
+    (or None) for each column."""
+
+    name: str
+    rows: tuple[tuple[str, tuple[Optional[Cell], ...]], ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    summary: str
+
+    @property
+    def compact(self) -> bool:
+        """Too many columns for words: symbols only, and the legend open beside them."""
+        return len(self.columns) > _WORDY_COLUMNS
+
+
+def anchor(results: Results, outcome: Outcome) -> str:
+    """The page's own name for an outcome: ids come from files and may hold anything."""
+    return f"o{_positions(results)[id(outcome)]}"
+
+
+def _positions(results: Results) -> dict[int, int]:
+    return {id(outcome): position for position, outcome in enumerate(results.outcomes)}
+
+
+def build(results: Results, device: str, check: str) -> Optional[Matrix]:
+    """Settings against the problems and directions of ``check``."""
+    mine = [o for o in results.outcomes if o.device == device and o.check == check]
+    return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
+
+
+#: Rungs whose checks are asked with the vendor library and without it, or once.
+_LAYER_RUNGS = tuple(rung for rung in RUNGS if rung not in ("conv", "train"))
+
+
+def layers(results: Results, device: str) -> Optional[Matrix]:
+    """Settings against the other checks of the ladder and their dtypes."""
+    mine = [o for o in results.outcomes if o.device == device and o.rung in _LAYER_RUNGS]
+    return _matrix(results, mine, "check", lambda o: (o.check, _row(o)))
+
+
+def _row(outcome: Outcome) -> str:
+    return f"{outcome.problem} {outcome.direction or ''}".strip() if outcome.problem else outcome.dtype
+
+
+def _matrix(
+    results: Results, mine: list[Outcome], what: str, place: Callable[[Outcome], tuple[str, str]]
+) -> Optional[Matrix]:
+    """``place`` gives the group and the row of an outcome."""
+    if not mine:
+        return None
+    order = {setting.name: position for position, setting in enumerate(results.settings)}
+    reasons = {setting.name: setting.reason for setting in results.settings}
+    columns = sorted({(o.driver, o.setting) for o in mine}, key=lambda c: (order.get(c[1], len(order)), c))
+    drivers = {driver for driver, _ in columns}
+    cells: dict[tuple[str, str, str, str], list[Outcome]] = defaultdict(list)
+    groups: dict[str, dict[str, None]] = {}
+    for outcome in mine:
+        group, row = place(outcome)
+        groups.setdefault(group, {})[row] = None
+        cells[group, row, outcome.driver, outcome.setting].append(outcome)
+    positions = _positions(results)
+
+    def cell(group: str, row: str, column: tuple[str, str]) -> Optional[Cell]:
+        found = cells.get((group, row, *column))
+        if not found:
+            return None
+        culprit = worst(found)
+        look = LOOKS[culprit.state]
+        # What went well says so already.
+        good = look.tone == "good"
+        hint = "" if good else text.one_line(f"{culprit.state}: {reason(culprit) or look.meaning}", 160)
+        return Cell(look, hint, f"o{positions[id(culprit)]}")
+
+    tabled = tuple(
+        Group(
+            group,
+            tuple(
+                (row, tuple(cell(group, row, column) for column in columns))
+                for row in sorted(rows, key=_direction_order)
+            ),
+        )
+        for group, rows in groups.items()
+    )
+    labels = tuple(
+        Column(setting if len(drivers) == 1 else f"{setting} ({driver})", reasons.get(setting, ""))
+        for driver, setting in columns
+    )
+    return Matrix(labels, tabled, _summary(mine, text.count(len(groups), what), len(columns)))
+
+
+def _direction_order(direction: str) -> int:
+    return DIRECTIONS.index(direction) if direction in DIRECTIONS else len(DIRECTIONS)
+
+
+def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
+    counts = Counter(outcome.state for outcome in outcomes)
+    states = ", ".join(f"{counts[state]} {state}" for state in LOOKS if counts[state])
+    return f"{groups} under {text.count(columns, 'setting')}: {states}."
+
+
+def unlearned(results: Results) -> list[tuple[Look, str, int]]:
+    """State, reason and count of what this run could not learn, most frequent first."""
+    counts = Counter(
+        (outcome.state, text.one_line(reason(outcome)) or LOOKS[outcome.state].meaning)
+        for outcome in results.outcomes
+        if outcome.state in UNLEARNED_STATES
+    )
+    return [(LOOKS[state], why, amount) for (state, why), amount in counts.most_common()]

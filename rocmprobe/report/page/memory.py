@@ -1,0 +1,125 @@
+"""What was measured of memory: a table for each problem, a row for each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+from markupsafe import Markup
+
+from rocmprobe.model.results import Outcome, Results
+from rocmprobe.report import text
+from rocmprobe.report.page import plots
+from rocmprobe.report.page.measures import Table
+from rocmprobe.report.states import LOOKS
+
+_MOST_PLOTS, _MOST_BARS = 4, 16
+_HEADER = ("setting", "peak", "kept for backward", "largest batch")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """``tables`` are a problem each, with the label above it; ``plots`` (label and SVG) the first of them."""
+
+    caption: str
+    tables: tuple[tuple[str, Table], ...]
+    plots: tuple[tuple[str, Markup], ...]
+
+
+def memory(results: Results) -> Optional[Memory]:
+    """Measured beside predicted, and native's largest batch beside that of the other settings."""
+    mine = [each for each in results.outcomes if each.check in ("memory", "memory-sweep") and each.memory]
+    if not mine:
+        return None
+    several = len({outcome.device for outcome in mine}) > 1
+    problems = dict.fromkeys((each.device, each.problem or each.id) for each in mine)
+    tables, drawn = [], []
+    for device, problem in problems:
+        found = [each for each in mine if (each.device, each.problem or each.id) == (device, problem)]
+        label = f"{problem} ({device})" if several else problem
+        tables.append((label, Table(_HEADER, _rows(found))))
+        drawn.append((label, _bars(found)))
+    bounds = {text.bytes_(bound) for each in mine if (bound := _number(each, "bound_bytes")) is not None}
+    caption = (
+        "Peak of forward and backward above input, weight and the gradient of the output; output and the "
+        "other gradients are part of it, and the least that it can be where a library tells no workspace."
+    )
+    if bounds:
+        caption += (
+            f" Largest batch: forward and backward in {' or '.join(sorted(bounds))}, in brackets the "
+            "smallest that was refused, and the factor against setting “default”."
+        )
+    charts = [(label, bars) for label, bars in drawn if bars][:_MOST_PLOTS]
+    return Memory(
+        caption,
+        tuple(tables),
+        tuple((label, plots.bars(bars, f"memory-{i}")) for i, (label, bars) in enumerate(charts)),
+    )
+
+
+def _bars(outcomes: list[Outcome]) -> list[plots.Bar]:
+    """The measured peak of each setting beside the predicted one, or beside the least that it can be."""
+    bars = []
+    for outcome in outcomes:
+        predicted = _number(outcome, "predicted_bytes") or _number(outcome, "least_bytes")
+        for word, series, value in (
+            ("measured", "fwd", _number(outcome, "peak_bytes")), ("predicted", "fwd_bwd", predicted),
+        ):  # fmt: skip
+            if value and value > 0 and outcome.check == "memory":
+                bars.append(plots.Bar(f"{outcome.setting} {word}", series, value, text.bytes_(value)))
+    return bars[:_MOST_BARS]
+
+
+def _rows(outcomes: list[Outcome]) -> tuple[tuple[str, ...], ...]:
+    by_check: dict[str, dict[str, Outcome]] = {"memory": {}, "memory-sweep": {}}
+    for outcome in outcomes:
+        by_check[outcome.check][outcome.setting] = outcome
+    measured, swept = by_check["memory"], by_check["memory-sweep"]
+    native = _number(swept["default"], "largest_batch") if "default" in swept else None
+    return tuple(
+        (setting, *_bytes(measured.get(setting)), _batch(swept.get(setting), native))
+        for setting in dict.fromkeys([*measured, *swept])
+    )
+
+
+def _bytes(outcome: Optional[Outcome]) -> tuple[str, str]:
+    """Peak, and what is kept for backward, each with what was predicted."""
+    if outcome is None:
+        return "", ""
+    peak = _beside(outcome, "peak_bytes", {"predicted": "predicted_bytes", "at least": "least_bytes"})
+    kept = _beside(outcome, "saved_bytes", {"predicted": "predicted_saved_bytes"})
+    return _with_state(outcome, peak), kept
+
+
+def _beside(outcome: Outcome, name: str, predictions: Mapping[str, str]) -> str:
+    measured = _number(outcome, name)
+    if measured is None:
+        return "unknown"
+    for word, key in predictions.items():
+        predicted = _number(outcome, key)
+        if predicted is not None:
+            return f"{text.bytes_(measured)}; {word} {text.bytes_(predicted)}"
+    return text.bytes_(measured)
+
+
+def _batch(outcome: Optional[Outcome], native: Optional[float]) -> str:
+    if outcome is None:
+        return ""
+    largest, refused = _number(outcome, "largest_batch"), _number(outcome, "refused_batch")
+    if largest is None:
+        return _with_state(outcome, "unknown")
+    shown = f"{largest:.0f}" if outcome.memory.get("ended_by") == "memory" else f"at least {largest:.0f}"
+    if refused is not None:
+        shown += f" ({refused:.0f})"
+    if native and outcome.setting != "default":
+        shown += f" · {largest / native:.2f}×"  # noqa: RUF001
+    return _with_state(outcome, shown)
+
+
+def _with_state(outcome: Outcome, shown: str) -> str:
+    return shown if outcome.state == "pass" else f"{LOOKS[outcome.state].symbol} {outcome.state}: {shown}"
+
+
+def _number(outcome: Outcome, name: str) -> Optional[float]:
+    return text.numeric(outcome.memory.get(name))

@@ -1,0 +1,130 @@
+"""The small networks that were trained, and the time of the user's own training: tables and one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from rocmprobe.model.checks import MODELS
+from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
+from rocmprobe.report import text
+from rocmprobe.report.page.measures import Table
+from rocmprobe.report.states import LOOKS
+
+#: What is held against a limit, by the key of ``numerics``.
+_ERRORS = {"losses": "losses", "gradients": "last gradients", "ways": "weights"}
+_RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"}
+
+
+@dataclass(frozen=True)
+class Models:
+    """``caption`` and ``trained`` are of the networks, the rest of the estimate, if one was asked for."""
+
+    caption: str
+    trained: Table
+    question: str = ""
+    answer: str = ""
+    times: Optional[Table] = None
+    left_out: tuple[str, ...] = ()
+    own_left_out: tuple[str, ...] = ()
+
+
+def models(results: Results) -> Optional[Models]:
+    """What became of every network under every setting; None where no network was asked about."""
+    mine = [outcome for outcome in results.outcomes if outcome.check in MODELS]
+    if not mine and not results.estimate:
+        return None
+    caption = (
+        "Each trained for some steps on fixed data and held against the same training in float64 on the CPU; "
+        "another dtype than float32 is autocast to it. Errors are shown beside their limits."
+    )
+    if results.simulated:
+        caption += " Speeds are those of the simulating CPU."
+    header = ("network", "setting", "dtype", "state", "loss", *_ERRORS.values(), "step", "speed")
+    trained = Table(header, tuple(_row(outcome, mine) for outcome in mine))
+    asked = results.estimate
+    if asked is None:
+        return Models(caption, trained)
+    return Models(
+        caption, trained, f"Time of {_training(asked)}", line(results), _times(asked.times),
+        asked.left_out, asked.own_left_out,
+    )  # fmt: skip
+
+
+def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
+    numerics = outcome.numerics
+    devices = {each.device for each in all_of_them}
+    setting = outcome.setting if len(devices) == 1 else f"{outcome.setting} ({outcome.device})"
+    rate = next((f"{text.show(numerics[key])} {unit}" for key, unit in _RATES.items() if key in numerics), "")
+    return (
+        outcome.check[len("train-") :], setting, outcome.dtype,
+        f"{LOOKS[outcome.state].symbol} {outcome.state}", _fell(numerics),
+        *(_against(numerics, name) for name in _ERRORS), _spread(outcome.timings, "step"), rate,
+    )  # fmt: skip
+
+
+def _fell(numerics: Any) -> str:
+    """The first and the last loss; "" where there are none, as in results from elsewhere."""
+    losses = numerics.get("losses")
+    known = [text.numeric(loss) for loss in losses] if isinstance(losses, (list, tuple)) else []
+    return " → ".join(text.show(known[place]) for place in (0, -1)) if known else ""
+
+
+def _against(numerics: Any, name: str) -> str:
+    error = numerics.get(f"{name}_error")
+    limit = numerics.get(f"{name}_error_limit")
+    return "" if error is None else f"{text.show(error)} of {text.show(limit)}"
+
+
+def _spread(timings: Any, name: str) -> str:
+    median, low, high = (text.numeric(timings.get(f"{name}{end}")) for end in ("", "_p10", "_p90"))
+    return "" if median is None else f"{text.seconds(median)} ({text.seconds(low)} to {text.seconds(high)})"
+
+
+def _training(asked: Estimate) -> str:
+    """The training in words. A network of the user's has the batch that it was recorded with."""
+    own = [each.batch for each in asked.times if each.own]
+    batch = own[0] if own else asked.batch
+    batches = f" in batches of {batch}" if batch else ""
+    return f"{text.count(asked.epochs, 'epoch')} of {text.count(asked.images, 'image')}{batches}"
+
+
+def _times(times: Sequence[TrainingTime]) -> Table:
+    header = ("network", "setting", "dtype", "sample", "batch", "step", "epoch", "whole training")
+    rows = tuple(
+        (
+            f"{each.name} (yours)" if each.own else each.name, each.setting, each.dtype, each.input,
+            str(each.batch), _range(each.step, each.step_low, each.step_high),
+            _range(each.epoch, each.epoch_low, each.epoch_high),
+            _range(each.training, each.training_low, each.training_high),
+        )
+        for each in sorted(times, key=lambda each: not each.own)
+    )  # fmt: skip
+    return Table(header, rows)
+
+
+def _range(median: float, low: float, high: float) -> str:
+    return f"{text.seconds(median)} ({text.seconds(low)} to {text.seconds(high)})"
+
+
+def line(results: Results) -> str:
+    """The estimate in one line: of the user's own network where it was timed, else of each of ours, under
+    the recommended setting where that was timed. Empty where no estimate was asked for."""
+    asked = results.estimate
+    if asked is None:
+        return ""
+    if not asked.times:
+        return f"{_training(asked)}: no network trained right, so none was timed."
+    counting = [each for each in asked.times if each.own] or list(asked.times)
+    recommended = results.recommendation.configuration.setting if results.recommendation else None
+    setting = recommended if any(each.setting == recommended for each in counting) else counting[0].setting
+    counting = [each for each in counting if each.setting == setting]
+    dtype = "float32" if any(each.dtype == "float32" for each in counting) else counting[0].dtype
+    told = ", ".join(
+        f"{each.name} {_range(each.training, each.training_low, each.training_high)}"
+        for each in counting
+        if each.dtype == dtype
+    )
+    whose = "your network" if counting[0].own else "a network like ours"
+    return f"{_training(asked)} with {whose}, setting “{setting}”, {dtype}: {told}."

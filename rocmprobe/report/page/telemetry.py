@@ -1,0 +1,136 @@
+"""What the sensors said over a run: plots, a table of extremes, and the findings that rest on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from markupsafe import Markup
+
+from rocmprobe.judge.findings.telemetry import FINDINGS
+from rocmprobe.model.results import Finding, Results
+from rocmprobe.model.telemetry import QUANTITIES, DeviceTelemetry
+from rocmprobe.report import text
+from rocmprobe.report.page.lines import Line, lines
+from rocmprobe.report.page.measures import Table
+from rocmprobe.report.states import SEVERITY_SYMBOLS
+
+_HEADER = ("quantity", "least", "median", "most", "limit")
+_WORDS = {
+    "temperature_edge_c": "temperature, edge", "temperature_junction_c": "temperature, junction",
+    "temperature_memory_c": "temperature, memory", "temperature_c": "temperature", "fan_rpm": "fan",
+    "fan_percent": "fan, driven at", "power_w": "power", "core_clock_mhz": "clock, core",
+    "memory_clock_mhz": "clock, memory", "vram_used_bytes": "GPU memory in use", "busy_percent": "busy",
+}  # fmt: skip
+_GIB = 2.0**30
+#: Plots: title, unit, what a number is divided by, and the quantities with their names. The limit of the
+#: first one that has one is drawn.
+_PLOTS = (
+    ("Temperature", "°C", 1.0, (("temperature_junction_c", "junction"), ("temperature_edge_c", "edge"),
+                                ("temperature_memory_c", "memory"), ("temperature_c", "processor"))),
+    ("Fan", "%", 1.0, (("fan_percent", "fan"),)),
+    ("Clocks", "MHz", 1.0, (("core_clock_mhz", "core"), ("memory_clock_mhz", "memory"))),
+    ("Power", "W", 1.0, (("power_w", "power"),)),
+    ("GPU memory", "GiB", _GIB, (("vram_used_bytes", "in use"),)),
+    ("Busy", "%", 1.0, (("busy_percent", "busy"),)),
+)  # fmt: skip
+_SERIES = ("first", "second", "third")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One device. ``alarms`` are symbol, severity and words of what lasted."""
+
+    title: str
+    caption: str
+    alarms: tuple[tuple[str, str, str], ...]
+    plots: tuple[tuple[str, Markup], ...]
+    table: Table
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """``devices`` that were watched; ``note`` says why there is none."""
+
+    devices: tuple[Watched, ...]
+    note: str = ""
+
+
+def telemetry(results: Results) -> Optional[Telemetry]:
+    """None where nothing was sampled; for a simulated machine that is said."""
+    seen = [device for device in results.telemetry if device.samples]
+    if not seen:
+        note = "A simulated machine has no sensors: nothing was sampled."
+        return Telemetry((), note) if results.simulated else None
+    found = [_watched(device, number, results.findings, len(seen) > 1) for number, device in enumerate(seen)]
+    note = "Made up: this machine is simulated." if results.simulated else ""
+    return Telemetry(tuple(found), note)
+
+
+def _watched(device: DeviceTelemetry, number: int, findings: Sequence[Finding], several: bool) -> Watched:
+    lasted = text.seconds(max((each for each in device.seconds if each is not None), default=0.0))
+    caption = f"{text.count(device.samples, 'sample')} over {lasted}"
+    if device.asleep:
+        caption += f", {device.asleep} of them found it asleep and did not wake it"
+    suffix = f"-{device.device}" if several else ""
+    own = {f"{name}{suffix}" for name in FINDINGS}
+    alarms = tuple(
+        (SEVERITY_SYMBOLS[each.severity], each.severity, each.title) for each in findings if each.id in own
+    )
+    return Watched(
+        f"{device.name} ({device.device})" if device.device != "cpu" else "Processor",
+        f"{caption}.", alarms, tuple(_plots(device, number)), Table(_HEADER, tuple(_rows(device))),
+    )  # fmt: skip
+
+
+def _rows(device: DeviceTelemetry) -> list[tuple[str, ...]]:
+    found = []
+    for quantity, words in _WORDS.items():
+        series = device.values.get(quantity)
+        if series is None:
+            continue
+        limit = device.limit(quantity)
+        extremes = (series.min, series.median, series.max)
+        found.append((words, *(_shown(quantity, value) for value in extremes),
+                      "" if limit is None else _shown(quantity, limit)))  # fmt: skip
+    return found
+
+
+def _shown(quantity: str, value: Optional[float]) -> str:
+    number = text.numeric(value)
+    if number is None:
+        return "unknown"
+    if quantity.endswith("_bytes"):
+        return text.bytes_(number)
+    return f"{number:.4g} {QUANTITIES[quantity]}"
+
+
+def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
+    timed = [
+        (second, moment)
+        for second, moment in zip(map(text.numeric, device.seconds), device.moments())
+        if second is not None
+    ]
+    found: list[tuple[str, Markup]] = []
+    for title, unit, divisor, quantities in _PLOTS:
+        rows: list[Line] = []
+        limit: Optional[float] = None
+        for quantity, name in quantities:
+            values = [_divided(moment.get(quantity), divisor) for _, moment in timed]
+            if any(None not in pair for pair in zip(values, values[1:])):
+                points = [(second, value) for (second, _), value in zip(timed, values)]
+                rows.append(Line(name, _SERIES[len(rows) % len(_SERIES)], points))
+                limit = limit if limit is not None else _divided(device.limit(quantity), divisor)
+        if not rows:
+            continue
+        if limit is not None:
+            rows.append(Line(f"limit {limit:.3g}", "limit", [(timed[0][0], limit), (timed[-1][0], limit)]))
+        label, within = f"{title}, {unit}", (0.0, 100.0) if unit == "%" else ()
+        found.append((label, lines(rows, label, unit, f"telemetry-{number}-{len(found)}", within)))
+    return found
+
+
+def _divided(value: Optional[float], divisor: float) -> Optional[float]:
+    number = text.numeric(value)
+    return None if number is None else number / divisor

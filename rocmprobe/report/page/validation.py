@@ -1,0 +1,131 @@
+"""The bypass's errors beside their limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Optional
+
+from markupsafe import Markup
+
+from rocmprobe.model.checks import CONVOLUTIONS
+from rocmprobe.model.results import Outcome, Results
+from rocmprobe.report import text
+from rocmprobe.report.page import plots
+from rocmprobe.report.page.evidence import anchor
+from rocmprobe.report.states import LOOKS, Look
+
+#: What is told besides the measures that have a limit, with the words that head it.
+VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
+#: How the checks head an error map and draw its rows (``worker.compare``).
+_MAP = "error map:"
+_MAP_ROW = re.compile(r" *[0-9]+ [.+#]+")
+_SHOWN_MAPS = 6
+
+
+@dataclass(frozen=True)
+class ValidationRow:
+    problem: str
+    direction: str
+    look: Look
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The bypass's errors, each as a share of its limit; ``summary`` says the worst, ``plots`` (label and
+    SVG) the worst of each dtype and direction. ``maps`` (label, text and anchor) show where the first of
+    ``wrong`` results of any setting are off."""
+
+    measures: tuple[str, ...]
+    rows: tuple[ValidationRow, ...]
+    summary: str
+    plots: tuple[tuple[str, Markup], ...]
+    maps: tuple[tuple[str, str, str], ...]
+    wrong: int
+
+
+def validation(results: Results) -> Optional[Validation]:
+    bypass = {setting.name for setting in results.settings if setting.bypass} | {"bypass"}
+    mine = [o for o in results.outcomes if o.check in CONVOLUTIONS and o.setting in bypass and o.numerics]
+    if not mine:
+        return None
+    names = [name for o in mine for name in o.numerics if f"{name}_limit" in o.numerics]
+    measures = tuple(dict.fromkeys(names))
+    rows, highest = [], (0.0, "")
+    worst: dict[tuple[str, str], float] = {}
+    for outcome in mine:
+        shares = [share for name in measures if (share := _share(outcome, name)) is not None]
+        subject = f"{outcome.problem or outcome.id}, {outcome.direction or 'fwd'}"
+        highest = max([highest, *((share, subject) for share in shares)])
+        place = outcome.dtype, outcome.direction or "fwd"
+        worst[place] = max([worst.get(place, 0.0), *shares])
+        cells = tuple(_against(outcome, name) for name in measures)
+        views = tuple(_view(outcome, name) for name in VIEWS)
+        rows.append(
+            ValidationRow(
+                outcome.problem or outcome.id,
+                outcome.direction or "",
+                LOOKS[outcome.state],
+                (*cells, *views),
+            )
+        )
+    good = sum(row.look.tone in ("good", "slow") for row in rows)
+    summary = f"{good} of {text.count(len(rows), 'result')} within their limits"
+    if highest[1]:
+        summary += f"; the largest error is {highest[0]:.0%} of its limit ({text.one_line(highest[1], 90)})"
+    maps, wrong = _maps(results)
+    return Validation(measures, tuple(rows), summary + ".", _plots(worst), maps, wrong)
+
+
+def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], ...]:
+    """For each dtype the largest error of each direction beside the limit, which is the longest bar unless
+    one exceeds it."""
+    found = []
+    for number, dtype in enumerate(dict.fromkeys(dtype for dtype, _ in worst)):
+        bars = [
+            plots.Bar(direction, "fwd", share, f"{share:.3g} of the limit")
+            for (of, direction), share in worst.items()
+            if of == dtype
+        ]
+        limit = plots.Bar("limit", "limit", 1.0, "1")
+        found.append((f"Largest error, {dtype}", plots.bars([*bars, limit], f"limits-{number}")))
+    return tuple(found)
+
+
+def _maps(results: Results) -> tuple[tuple[tuple[str, str, str], ...], int]:
+    """The first error maps, as the evidence of wrong results draws them, and how many such results are."""
+    wrong = [
+        (position, outcome)
+        for position, outcome in enumerate(results.outcomes)
+        if any(line.startswith(_MAP) for line in outcome.evidence)
+    ]
+    found = []
+    for position, outcome in wrong[:_SHOWN_MAPS]:
+        start = next(i for i, line in enumerate(outcome.evidence) if line.startswith(_MAP))
+        rows = takewhile(_MAP_ROW.fullmatch, outcome.evidence[start + 1 :])
+        label = " · ".join(filter(None, (outcome.problem, outcome.direction, outcome.setting)))
+        found.append((text.one_line(label or outcome.id), "\n".join(rows), anchor(position)))
+    return tuple(found), len(wrong)
+
+
+def _view(outcome: Outcome, name: str) -> str:
+    value = outcome.numerics.get(name)
+    share = text.numeric(value)
+    return f"{share:.0%}" if share is not None else text.show(value) if value is not None else ""
+
+
+def _share(outcome: Outcome, name: str) -> Optional[float]:
+    value = text.numeric(outcome.numerics.get(name))
+    limit = text.numeric(outcome.numerics.get(f"{name}_limit"))
+    return value / limit if value is not None and limit else None
+
+
+def _against(outcome: Outcome, name: str) -> str:
+    if name not in outcome.numerics:
+        return ""
+    share = _share(outcome, name)
+    used = f", {share:.0%}" if share is not None else ""
+    return f"{text.show(outcome.numerics[name])} of {text.show(outcome.numerics.get(f'{name}_limit'))}{used}"

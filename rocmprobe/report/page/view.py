@@ -1,0 +1,274 @@
+"""What the page says, as plain data: a pure function of the results, with no HTML in it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+from rocmprobe.knowledge.variables import VARIABLE_NAME
+from rocmprobe.model.checks import CONVOLUTIONS
+from rocmprobe.model.results import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
+from rocmprobe.report import changes, text  # fmt: skip
+from rocmprobe.report.identity import card, identity, poses, tried_on
+from rocmprobe.report.page import (
+    evidence,  # fmt: skip
+    findings,  # fmt: skip
+    matrix,  # fmt: skip
+    measures,  # fmt: skip
+    memory,  # fmt: skip
+    models,  # fmt: skip
+    roofline_plot,  # fmt: skip
+    shapes_table,  # fmt: skip
+    solvers,  # fmt: skip
+    start_up,  # fmt: skip
+    telemetry,  # fmt: skip
+    throughput,  # fmt: skip
+    validation,  # fmt: skip
+)
+from rocmprobe.report.page.banners import banners
+from rocmprobe.report.page.size import FITS, Fit
+from rocmprobe.report.states import (
+    LOOKS,
+    SEVERITY_SYMBOLS,
+    VERDICT_TONES,
+    VERDICT_WORDS,
+    Look,
+    verdict_word,
+    worst,
+)
+
+RUNG_WORDS = {
+    "copy": "Copy",
+    "elementwise": "Elementwise",
+    "gemm": "GEMM",
+    "im2col": "im2col",
+    "controls": "Controls",
+    "conv": "Convolution",
+    "batch-norm": "Batch norm",
+    "primitives": "Primitives",
+    "train": "Training step",
+    "multi-gpu": "Several GPUs",
+}
+#: Rungs that are asked without PyTorch, too.
+_DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Text to copy, with the words that introduce it."""
+
+    label: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Rung:
+    name: str
+    look: Optional[Look]
+    detail: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The rungs as one driver found them; ``driver`` is empty where there was no other."""
+
+    driver: str
+    rungs: tuple[Rung, ...]
+    caption: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """Ladders and matrices of one device."""
+
+    name: str
+    isa: str
+    ladders: tuple[Ladder, ...]
+    layers: Optional[matrix.Matrix]
+    problem_matrix: Optional[matrix.Matrix]
+    matrix: Optional[matrix.Matrix]
+
+
+def build(results: Results, fit: Fit) -> dict[str, Any]:
+    """The names that the page template uses, with as much as fits."""
+    recommendation = results.recommendation
+    names = sorted({outcome.device for outcome in results.outcomes})
+    verdict = recommendation.verdict if recommendation else "none"
+    return {
+        "results": results,
+        "title": title(results),
+        "banners": banners(results, fit),
+        "verdict": verdict,
+        "verdict_word": verdict_word(results),
+        "verdict_tone": VERDICT_TONES[verdict] if recommendation else "fault",
+        "sentence": sentence(results),
+        "recommendation": recommendation,
+        "tried_on": tried_on(results),
+        "blocks": blocks(recommendation.configuration) if recommendation else (),
+        "identity": identity(results),
+        "causes": findings.by_cause(results.findings),
+        "layer_titles": findings.layer_titles(),
+        "severity_symbols": SEVERITY_SYMBOLS,
+        "devices": [device(results, name, fit) for name in names],
+        "looks": [look for look in LOOKS.values() if any(o.state == look.state for o in results.outcomes)],
+        "evidence": evidence.groups(results, fit),
+        "counted": evidence.counted(results),
+        "logs": evidence.logs(results, fit),
+        "per": per_rows(recommendation.per) if recommendation else (),
+        "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
+        if recommendation
+        else None,
+        **_measured(results if fit.tables else replace(results, outcomes=())),
+        "facts": fact_rows(unlabelled(results.machine)),
+        "variables": fact_rows(labelled(results.machine)),
+        "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
+        "unlearned": matrix.unlearned(results),
+        "against": changes.sentence(results.changes) if results.changes else "",
+        "changes": changes.table(results.changes),
+        "settings": results.settings,
+        "sweep": solvers.build(results),
+    }
+
+
+def _measured(results: Results) -> dict[str, Any]:
+    """The sections of what was measured; all of them are empty where there are no outcomes."""
+    return {
+        "program": shapes_table.program(results),
+        "throughput": throughput.throughput(results),
+        "rooflines": roofline_plot.rooflines(results),
+        "start_up": start_up.start_up(results),
+        "validation": validation.validation(results),
+        "validation_views": validation.VIEWS.values(),
+        "memory": memory.memory(results),
+        "telemetry": telemetry.telemetry(results),
+        "models": models.models(results),
+    }
+
+
+def title(results: Results) -> str:
+    words = verdict_word(results) if results.recommendation else "no recommendation"
+    marker = "SIMULATED · " if results.simulated else ""
+    return f"{marker}{words} · {card(results.machine)} · rocmprobe"
+
+
+def sentence(results: Results) -> str:
+    if results.recommendation:
+        return results.recommendation.sentence
+    return "The run ended before a recommendation could be made."
+
+
+def blocks(configuration: Configuration) -> list[Block]:
+    exports = [
+        f"export {name}={shlex.quote(value)}"
+        for name, value in configuration.env.items()
+        if VARIABLE_NAME.fullmatch(name)
+    ]
+    found = []
+    if exports:
+        found.append(Block("Shell, before the program starts", "\n".join(exports)))
+    if configuration.code.strip():
+        found.append(Block("Python, before the model runs", configuration.code.strip("\n")))
+    return found
+
+
+def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:
+    mine = [outcome for outcome in results.outcomes if outcome.device == name]
+    native, effective = mine[0].native_isa, mine[0].effective_isa
+    isa = f"{native} as {effective}" if poses(native, effective) else native or ""
+    drivers = dict.fromkeys(outcome.driver for outcome in mine)
+    ladders = tuple(
+        ladder(results, mine, driver, len(drivers) > 1) for driver in sorted(drivers, reverse=True)
+    )
+    layers, problem_matrix, convolutions = (
+        (
+            matrix.layers(results, name),
+            matrix.build(results, name, "problem-matrix"),
+            matrix.build(results, name, "convolution"),
+        )
+        if fit.tables
+        else (None, None, None)
+    )
+    return Device(name, isa, ladders, layers, problem_matrix, convolutions)
+
+
+def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
+    mine = [outcome for outcome in outcomes if outcome.driver == driver]
+    # What is PyTorch's own is not asked without it.
+    steps = [step for step in RUNGS if driver != "capi" or step in _DIRECT]
+    rungs = tuple(rung(results, mine, step) for step in steps)
+    return Ladder(driver if several or driver != "torch" else "", rungs, ladder_caption(rungs))
+
+
+def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
+    mine = [outcome for outcome in outcomes if outcome.rung == name and outcome.setting == "default"]
+    if name == "conv":
+        mine = [outcome for outcome in mine if outcome.check in CONVOLUTIONS] or mine
+    if not mine:
+        return Rung(RUNG_WORDS[name], None, "not run", "")
+    culprit = worst(mine)
+    same = sum(outcome.state == culprit.state for outcome in mine)
+    detail = f"{same} of {len(mine)}" if len(mine) > 1 else ""
+    return Rung(RUNG_WORDS[name], LOOKS[culprit.state], detail, matrix.anchor(results, culprit))
+
+
+def ladder_caption(rungs: Sequence[Rung]) -> str:
+    """Which rung breaks first: the layer to look at."""
+    applicable = [step for step in rungs if step.look is None or step.look.state != "n/a"]
+    for position, step in enumerate(applicable):
+        if step.look and step.look.tone == "bad":
+            return f"Setting “default”: {_broken(applicable[:position], step)}"
+    if all(map(_holds, applicable)):
+        that_applies = " that applies" if len(applicable) < len(rungs) else ""
+        return f"Setting “default”: every rung{that_applies} holds."
+    return "Setting “default”: no rung breaks, but not every rung was learned."
+
+
+def _broken(below: Sequence[Rung], step: Rung) -> str:
+    held = [each.name for each in below if _holds(each)]
+    unknown = [each.name for each in below if not _holds(each)]
+    if unknown:
+        told = f"{', '.join(held)} {'hold' if len(held) > 1 else 'holds'}; " if held else ""
+        return f"{told}{step.name} breaks. Not learned below it: {', '.join(unknown)}."
+    told = f"everything up to {held[-1]} holds; " if held else ""
+    return f"{told}{step.name} is the first rung that breaks."
+
+
+def _holds(step: Rung) -> bool:
+    return step.look is not None and step.look.tone in ("good", "slow")
+
+
+def per_rows(per: Mapping[str, Mapping[str, Any]]) -> measures.Table:
+    rows = []
+    for key, answer in per.items():
+        dtype, _, purpose = key.partition("/")
+        verdict = str(answer.get("verdict", ""))
+        rows.append(
+            {"dtype": dtype, "purpose": purpose, **answer, "verdict": VERDICT_WORDS.get(verdict, verdict)}
+        )
+    return measures.table(rows, ("dtype", "purpose", "verdict", "setting"))
+
+
+def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
+    return {name: fact for name, fact in vars(gpu).items() if fact.value is not None or fact.source}
+
+
+def unlabelled(machine: Machine) -> dict[str, Fact]:
+    """The facts without those that belong to a variable."""
+    own = {f"variables.{name}" for name in machine.variables}
+    return {name: fact for name, fact in machine.facts.items() if name not in own}
+
+
+def labelled(machine: Machine) -> dict[str, Fact]:
+    """The variables that are set, each with what is known of it as its source."""
+    found = {}
+    for name, fact in machine.variables.items():
+        label = machine.facts.get(f"variables.{name}")
+        found[name] = Fact(fact.value, f"{label.value}: {label.source}") if label else fact
+    return found
+
+
+def fact_rows(facts: Mapping[str, Fact]) -> list[tuple[str, str, str]]:
+    return [(name, text.show(fact.value), fact.source) for name, fact in sorted(facts.items())]

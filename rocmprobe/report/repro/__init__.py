@@ -1,0 +1,1 @@
+"""One outcome as a script without rocmprobe, and as a command line for MIOpenDriver."""

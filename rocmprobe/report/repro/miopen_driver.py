@@ -1,0 +1,81 @@
+"""Command lines for MIOpenDriver, MIOpen's own test program, in the form that MIOpen prints them in
+(``MIOPEN_ENABLE_LOGGING_CMD``): its src/driver_arguments.cpp, driver/conv_driver.hpp and bn_driver.hpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from rocmprobe.model.problems import Problem
+
+_BASES = {"float32": "conv", "float16": "convfp16", "bfloat16": "convbfp16"}
+_FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHTS = 1, 2, 4
+_FLAGS = {"fwd": _FORWARD, "bwd-data": _BACKWARD_DATA, "bwd-weights": _BACKWARD_WEIGHTS}
+#: PyTorch gives MIOpen a transposed convolution as the backward data of a plain one, and the other way round.
+_TRANSPOSED = {**_FLAGS, "fwd": _BACKWARD_DATA, "bwd-data": _FORWARD}
+
+
+def batch_norm_line(dtype: str) -> tuple[str, str]:
+    """The forward pass of the check batch-norm; or nothing, and why."""
+    if dtype == "float16":
+        return "", "none is known for float16 with the weights in float32, as PyTorch has them"
+    if dtype != "float32":
+        return "", "PyTorch keeps batch norm of this dtype from MIOpen"
+    return "MIOpenDriver bnorm -n 4 -c 16 -H 14 -W 14 -m 1 -F 1 -t 1", ""
+
+
+def convolution_line(
+    problem: Problem, direction: str, torch: Optional[tuple[int, int]], immediate: bool
+) -> tuple[str, str]:
+    """One direction of ``problem``, by Find or in immediate mode; or nothing, and why.
+
+    ``torch`` is its version, on which it depends what PyTorch keeps from MIOpen; None where PyTorch was not
+    asked.
+    """
+    if torch is None and problem.dtype not in _BASES:
+        return "", "the driver has no convolution of this dtype"
+    if torch is not None and _kept_from_miopen(problem, direction, torch):
+        return "", "PyTorch keeps this problem from MIOpen"
+    if problem.transposed and _shrunk(problem) != problem.input_size:
+        return "", "the driver cannot say this output padding"
+    return " ".join(["MIOpenDriver", *_words(problem, direction), *(["-S 0"] if immediate else [])]), ""
+
+
+def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) -> bool:
+    """PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
+    dilated = any(each != 1 for each in problem.dilation)
+    old_bf16 = torch < (2, 2) and problem.dtype == "bfloat16" and problem.bias and direction == "fwd"
+    return problem.dtype not in _BASES or (problem.groups > 1 and dilated) or old_bf16
+
+
+def _shrunk(problem: Problem) -> tuple[int, ...]:
+    """The size that a plain convolution makes of the output of a transposed one."""
+    sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
+    return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
+
+
+def _words(problem: Problem, direction: str) -> list[str]:
+    flag = (_TRANSPOSED if problem.transposed else _FLAGS)[direction]
+    channels, size, filters = problem.in_channels, problem.input_size, problem.out_channels
+    if problem.transposed:
+        channels, size, filters = problem.out_channels, problem.output_size, problem.in_channels
+    layout = "NHWC" if problem.channels_last else ""
+    return [
+        _BASES[problem.dtype], f"-n {problem.batch}", f"-c {channels}",
+        *_sizes(("--in_d", "-H", "-W"), size, 1),
+        f"-k {filters}",
+        *_sizes(("--fil_d", "-y", "-x"), problem.kernel, 1),
+        *_sizes(("--pad_d", "-p", "-q"), problem.padding, 0),
+        *_sizes(("--conv_stride_d", "-u", "-v"), problem.stride, 1),
+        *_sizes(("--dilation_d", "-l", "-j"), problem.dilation, 1),
+        *(["--spatial_dim 3"] if problem.rank == 3 else []),
+        *(f"--{tensor}_layout {layout}" for tensor in ("in", "fil", "out") if layout),
+        "-m conv", f"-g {problem.groups}", f"-F {flag}", "-t 1",
+    ]  # fmt: skip
+
+
+def _sizes(names: Sequence[str], values: Sequence[int], usual: int) -> list[str]:
+    """A 1-d convolution is one of height 1."""
+    values = (usual, *values) if len(values) == 1 else values
+    return [f"{name} {value}" for name, value in zip(names[3 - len(values) :], values)]

@@ -1,0 +1,291 @@
+"""One outcome as a torch script that needs nothing of rocmprobe, and as a command line for MIOpenDriver.
+
+The script draws the same numbers as the run did, so that it comes to the same errors. What results.json
+says reaches it only as numbers, as words of closed lists, as quoted text and in comments of plain ASCII.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shlex
+import zlib
+from collections.abc import Sequence
+from keyword import iskeyword
+from typing import Any
+
+from rocmprobe.knowledge.layers import leaves
+from rocmprobe.knowledge.settings import FLAGS
+from rocmprobe.knowledge.variables import find
+from rocmprobe.model.repro_script import MAX_WIDTH, ReproScript, packed
+from rocmprobe.model.results import BadInput, Outcome, Results, Setting
+from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
+from rocmprobe.report.repro.operands import CHANNELS_LAST, dtype_of, problem_of, question
+from rocmprobe.report.text import one_line
+from rocmprobe.simulate.machines import torch_version
+from rocmprobe.text.redact import census
+
+MAX_LINES = 20
+#: Where MIOpen keeps what it has learned; a run gives every setting empty ones.
+_OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
+_LISTED = 20
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def find_outcome(results: Results, case: str) -> Outcome:
+    """The outcome whose id is ``case``, or the only one whose id has ``case`` in it.
+
+    Raises BadInput that lists the ids where there are several, and the nearest where there is none.
+    """
+    outcomes = {outcome.id: outcome for outcome in results.outcomes}
+    if case in outcomes:
+        return outcomes[case]
+    found = [name for name in outcomes if case in name]
+    if len(found) == 1:
+        return outcomes[found[0]]
+    if found:
+        more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
+        raise BadInput(
+            "\n  ".join([f"{len(found)} outcomes match {case!r}; name one:", *_printable(found), *more])
+        )
+    nearest = difflib.get_close_matches(case, outcomes, cutoff=0.3)
+    hint = "\n  ".join(["; the nearest are:", *_printable(nearest)]) if nearest else ""
+    raise BadInput(f"no outcome matches {case!r}{hint}")
+
+
+def _printable(names: Sequence[str]) -> list[str]:
+    return [one_line(name) for name in names[:_LISTED]]
+
+
+def reproduction(results: Results, case: str) -> str:
+    """The script, and after it as comments what the run found and the line for MIOpenDriver.
+
+    Raises BadInput where no single outcome matches, or where it has no script of its own.
+    """
+    outcome = find_outcome(results, case)
+    notes = [_told(results, outcome), *_remarks(results, outcome)]
+    return "\n".join([script(results, outcome), *(f"# {note}" for note in notes)])
+
+
+def script(results: Results, outcome: Outcome) -> str:
+    """A torch script of at most 20 lines of at most 110 characters that asks again what ``outcome`` answers.
+
+    It takes another device as its argument, prints state and errors, and exits with 0 if all is right;
+    what the device raises, it lets through. Raises BadInput for an outcome that cannot be had that way.
+    """
+    setting = _setting(results, outcome)
+    if outcome.driver != "torch":
+        raise BadInput(
+            f"{one_line(outcome.id)}: asked without torch, so no script of torch's reproduces it; "
+            + driver_line(results, outcome)
+        )
+    asked = question(outcome, setting, backend(results, outcome, setting))
+    dtype = "uint8" if outcome.check == "copy" else dtype_of(outcome)
+    seed = zlib.crc32((outcome.problem or outcome.dtype).encode())
+    code = _settled(results, outcome, setting, seed)
+    code += [
+        f'device, dtype = sys.argv[1] if sys.argv[1:] else "{_device(outcome, setting)}", torch.{dtype}',
+        *asked.draw,
+        *packed("operands = [", asked.drawn, "]"),
+        *([CHANNELS_LAST] if asked.channels_last else []),
+        *_function(asked),
+        *_compared(asked),
+    ]
+    if len(code) > MAX_LINES or max(map(len, code)) > MAX_WIDTH:
+        raise BadInput(f"{one_line(outcome.id)}: this does not fit into a script of {MAX_LINES} lines")
+    return "\n".join(code)
+
+
+def _function(asked: ReproScript) -> list[str]:
+    head = f"def run({', '.join(asked.names)}):"
+    call, *arguments, tail = asked.result
+    if asked.before:
+        lines = [*asked.before, *packed(f"return {call}", arguments, tail, indent=4)]
+        return [head, *(f"    {line}" for line in lines)]
+    return packed(f"{head} return {call}", arguments, tail)
+
+
+def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) -> list[str]:
+    """The lines that make the setting hold, with the import of torch where it has to stand."""
+    values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
+    own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
+    if own:
+        values.update({name: "tempfile.mkdtemp()" for name in _OWN_FOLDERS if name not in setting.env})
+    code = ["import os, sys, tempfile" if own else "import os, sys" if values else "import sys"]
+    if values:
+        assigned = [f"{name}={value}" for name, value in values.items()]
+        code = packed(f"{code[0]}; os.environ.update(", assigned, ")")
+    begun = ["import torch", f"torch.manual_seed({seed})"]
+    if backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
+        begun.append("torch.backends.cudnn.allow_tf32 = False")
+    old, new = _flags(setting)
+    code += ["; ".join([*begun, *old]), *new]
+    if not setting.vendor_library:
+        module = "mkldnn" if _device(outcome, setting) == "cpu" else "cudnn"
+        code.append(f"torch.backends.{module}.enabled = False")
+    return code
+
+
+def _flags(setting: Setting) -> tuple[list[str], list[str]]:
+    """Statements: those for cuDNN, which also are MIOpen's, and for others, where this torch has them."""
+    unknown = [name for name in setting.torch if name not in FLAGS]
+    if unknown:
+        raise BadInput(
+            f"setting {one_line(setting.name)}: {one_line(unknown[0])!r} is no flag of torch.backends"
+        )
+    values = {FLAGS[name]: bool(value) for name, value in setting.torch.items()}
+    old = [
+        f"torch.backends.cudnn.{flag} = {value}"
+        for (module, flag), value in values.items()
+        if module == "cudnn"
+    ]
+    new = [
+        f'if hasattr(getattr(torch.backends, "{module}", None), "{flag}"): '
+        f"torch.backends.{module}.{flag} = {value}"
+        for (module, flag), value in values.items()
+        if module != "cudnn"
+    ]
+    return old, new
+
+
+def _compared(asked: ReproScript) -> list[str]:
+    if asked.bound is not None:
+        of_sums, of_result, least = (f"{factor:.4g}" for factor in asked.bound)
+        return [
+            "given, sizes = [t.to(device, dtype) for t in operands], [t.abs() for t in operands]",
+            "for got, want, sums in zip(run(*given), run(*operands), run(*sizes)):",
+            f"    bound = {of_sums} * sums + {of_result} * want.abs() + {least}",
+            "    error = float(((got.cpu().double() - want).abs() / bound).max())",
+            '    print(state := "pass" if error <= 1 else "wrong", f"{error=:.2g} times the bound")',
+            '    if state == "wrong": sys.exit(1)',
+        ]
+    right, told = f"error <= {asked.max_limit}", "{error=:.2g}"
+    if asked.max_limit == 0:
+        measured = ["error = float((got.cpu().double() - want).abs().max())"]
+    elif asked.rms_limit is None:
+        top = f"want.abs().max().clamp(min={asked.least})"
+        measured = [f"error = float((got.cpu().double() - want).abs().max() / {top})"]
+    else:
+        measured = [
+            f"off, top = got.cpu().double() - want, want.abs().max().clamp(min={asked.least})",
+            "error, rms = float(off.abs().max() / top), float(off.norm() / off.numel() ** 0.5 / top)",
+        ]
+    if asked.rms_limit is not None:
+        right += f" and rms <= {asked.rms_limit}"
+        told += ", {rms=:.2g}"
+    return [
+        "for got, want in zip(run(*(t.to(device, dtype) for t in operands)), run(*operands)):",
+        *(f"    {line}" for line in measured),
+        f'    print(state := "pass" if {right} else "wrong", f"{told}")',
+        '    if state == "wrong": sys.exit(1)',
+    ]
+
+
+def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
+    """Name and value of what the child had set: the setting's variables, and the user's that reach a child.
+
+    What was redacted cannot be set again, and what the dynamic loader reads is set too late in a script.
+    """
+    found = _inherited(results, outcome, setting)
+    found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}
+    found.update(setting.env)
+    return [
+        (name, str(value)) for name, value in found.items() if _NAME.fullmatch(name) and not iskeyword(name)
+    ]
+
+
+def _inherited(results: Results, outcome: Outcome, setting: Setting) -> dict[str, str]:
+    if _device(outcome, setting) == "cpu" and not setting.inherit_environment:
+        return {}
+    rows = {name: find(name) for name in results.machine.variables}
+    return {
+        name: str(results.machine.variables[name].value)
+        for name, row in rows.items()
+        if setting.inherit_environment or (row is not None and row.keep)
+    }
+
+
+def _early(name: str) -> bool:
+    row = find(name)
+    return row is not None and row.read == "load"
+
+
+def _redacted(value: str) -> bool:
+    return bool(census(value))
+
+
+def _remarks(results: Results, outcome: Outcome) -> list[str]:
+    setting = _setting(results, outcome)
+    inherited = _inherited(results, outcome, setting)
+    left_out = [name for name, value in inherited.items() if _redacted(value) or _early(name)]
+    remarks = [f"Set in the shell of the run, too: {_ascii(', '.join(left_out))}"] if left_out else []
+    return [*remarks, driver_line(results, outcome)]
+
+
+def _told(results: Results, outcome: Outcome) -> str:
+    """What the run found, in one line."""
+    message = next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")
+    torch = results.machine.value("torch.version")
+    isa = " as ".join(
+        dict.fromkeys(str(each) for each in (outcome.native_isa, outcome.effective_isa) if each)
+    )
+    where = ", ".join(str(each) for each in (isa, torch and f"torch {torch}") if each)
+    simulated = f" (simulated: {results.simulated})" if results.simulated else ""
+    text = f"In the run{simulated} of {outcome.id} on {where or 'an unknown machine'}: {outcome.state}"
+    return _ascii(f"{text}: {message}" if message else text)
+
+
+def driver_line(results: Results, outcome: Outcome) -> str:
+    """The line for MIOpenDriver with the variables before it, or why there is none."""
+    setting = _setting(results, outcome)
+    if backend(results, outcome, setting) != "miopen":
+        why = "what runs here is not MIOpen"
+    elif setting.bypass or not setting.vendor_library or leaves(setting, outcome):
+        why = "under this setting nothing enters MIOpen"
+    elif outcome.check == "batch-norm":
+        line, why = batch_norm_line(outcome.dtype)
+    elif outcome.rung in ("batch-norm", "primitives") and outcome.problem is None:
+        why = "none is known for this layer"
+    elif setting.search == "find-2.0":
+        why = "the driver does not use Find 2.0"
+    elif outcome.problem is None:
+        why = "this check enters no MIOpen"
+    else:
+        version = (torch_version(results.machine) or (99, 0)) if outcome.driver == "torch" else None
+        immediate = setting.search == "immediate"
+        line, why = convolution_line(problem_of(outcome), outcome.direction or "fwd", version, immediate)
+    if why:
+        return f"no MIOpenDriver line: {why}"
+    values = [
+        f"{name}={shlex.quote(_ascii(value))}" for name, value in child_variables(results, outcome, setting)
+    ]
+    return " ".join([*values, line])
+
+
+def _setting(results: Results, outcome: Outcome) -> Setting:
+    for setting in results.settings:
+        if setting.name == outcome.setting:
+            return setting
+    raise BadInput(f"{one_line(outcome.id)}: the results do not describe its setting; run again")
+
+
+def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
+    """The vendor library's backend for the device that ``outcome`` was asked on."""
+    if (setting.device or outcome.device) == "cpu":
+        return "onednn"
+    targets: Any = results.options.get("targets") or ()
+    backends = {target.get("device"): target.get("backend") for target in targets}
+    return str(backends.get(outcome.device, "miopen"))
+
+
+def _device(outcome: Outcome, setting: Setting) -> str:
+    device = setting.device or outcome.device
+    if not re.fullmatch(r"[a-z]+(:[0-9]+)?", device):
+        raise BadInput(f"{one_line(outcome.id)}: {one_line(device)!r} is no device of torch's")
+    return device
+
+
+def _ascii(text: str) -> str:
+    """``text`` in one line that can end no comment."""
+    return re.sub(r"[^ -~]+", " ", one_line(text, 400).replace("…", "..."))

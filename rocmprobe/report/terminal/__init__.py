@@ -1,0 +1,1 @@
+"""What a terminal, GitHub and Markdown show."""

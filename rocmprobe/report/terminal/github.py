@@ -1,0 +1,70 @@
+"""What GitHub shows of a run: the summary of a job, and annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rocmprobe.model.changes import REGRESSION
+from rocmprobe.model.results import Results
+from rocmprobe.report import text
+from rocmprobe.report.inert import joined
+from rocmprobe.report.terminal.markdown import against, counts, left_out, title, verdict
+
+#: Characters of a summary. A step may have 1 MiB, in which other programs may have written already.
+LIMIT = 60_000
+_FINDINGS = 20
+#: GitHub shows so many annotations of a kind for a step.
+MOST = 10
+_KINDS = {"error": "error", "warning": "warning", "info": "notice"}
+_MESSAGE = 1_000
+_TITLE = 200
+
+
+def summary(results: Results) -> str:
+    """The verdict, what to do, findings and changes by title, in at most ``LIMIT`` characters of Markdown."""
+    return joined(_summary(results), LIMIT)
+
+
+def _summary(results: Results) -> Iterator[str]:
+    yield from verdict(results)
+    yield "\n".join(f"- {title(found)}" for found in results.findings[:_FINDINGS])
+    yield left_out(len(results.findings) - _FINDINGS, "finding")
+    yield from against(results, most=20)
+    yield counts(results)
+
+
+def workflow_commands(results: Results) -> list[str]:
+    """A workflow command for each regression and finding, at most ``MOST`` of a kind; where there are more,
+    the last one says so."""
+    commands: list[str] = []
+    for kind in ("error", "warning", "notice"):
+        mine = [each for each in _told(results) if each[0] == kind]
+        if len(mine) > MOST:
+            more = text.count(len(mine) - MOST + 1, "finding")
+            mine = [*mine[: MOST - 1], (kind, "rocmprobe", f"{more} more of this kind, see the summary")]
+        commands += [_command(*each) for each in mine]
+    return commands
+
+
+def _told(results: Results) -> Iterator[tuple[str, str, str]]:
+    """Kind, title and message."""
+    simulated = "SIMULATED: " if results.simulated else ""
+    for change in results.changes.of(REGRESSION) if results.changes else ():
+        yield "error", f"{simulated}Regression", f"{change.id}: was {change.before}, is {change.after}"
+    for found in results.findings:
+        yield (
+            _KINDS[found.severity],
+            f"{simulated}{found.cause} ({found.layer})",
+            f"{found.title}. {found.advice}",
+        )
+
+
+def _command(kind: str, heading: str, message: str) -> str:
+    """A workflow command: ``%`` and line ends are escaped, in a property ``:`` and ``,``, too (the toolkit of
+    GitHub Actions, packages/core/src/command.ts)."""
+    heading = _escaped(text.one_line(heading[: 8 * _TITLE], _TITLE)).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} title={heading}::{_escaped(text.one_line(message[: 8 * _MESSAGE], _MESSAGE))}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

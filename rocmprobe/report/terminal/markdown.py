@@ -1,0 +1,225 @@
+"""The whole judgement as Markdown, for people: what the page says first, in a form that any tracker shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Optional
+
+from rocmprobe.judge.findings.sweep import summary
+from rocmprobe.model.results import Configuration, Finding, Results
+from rocmprobe.report import changes, text
+from rocmprobe.report.identity import card, identity, tried_on
+from rocmprobe.report.inert import code, fence, folded, joined, lines, table, words
+from rocmprobe.report.page import matrix, measures, models, shapes_table, view
+from rocmprobe.report.page.banners import banners as page_banners
+from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, Look, verdict_word
+
+#: Characters of the whole: a tenth of what a step of GitHub's may have as its summary.
+LIMIT = 100_000
+_EVIDENCE_LINES = 12
+_FINDINGS = 50
+_COLUMNS = 40
+_ROWS = 100
+
+
+def markdown(results: Results) -> str:
+    """Verdict, configuration, findings with evidence, matrices, environment, and what was not covered; at
+    most ``LIMIT`` characters, with the cut marked. Nothing in it is HTML but folds."""
+    return joined(_blocks(results), LIMIT)
+
+
+def _blocks(results: Results) -> Iterator[str]:
+    yield from verdict(results)
+    if results.findings:
+        yield "## Findings"
+        for found in results.findings[:_FINDINGS]:
+            yield from _finding(found)
+        yield left_out(len(results.findings) - _FINDINGS, "finding")
+    yield from against(results)
+    yield "## Outcomes"
+    yield counts(results)
+    for name in sorted({outcome.device for outcome in results.outcomes}):
+        yield from _device(view.device(results, name))
+    yield from _recommended(results)
+    yield from _not_covered(results)
+    yield from _environment(results)
+
+
+def verdict(results: Results) -> Iterator[str]:
+    """The first screen: title, warnings, the sentence, what to do and how sure that is."""
+    recommendation = results.recommendation
+    word = verdict_word(results)
+    yield f"# rocmprobe: {word} · {words(card(results.machine), 120)}"
+    yield from banners(results)
+    yield f"**{word}.** {words(view.sentence(results), 1000)}"
+    if recommendation is None:
+        return
+    yield from configuration(recommendation.configuration)
+    told = (
+        ("Cost", recommendation.cost),
+        ("Your model", shapes_table.sentence(results)),
+        ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
+        ("Tried on", tried_on(results)),
+        ("Estimate", models.line(results) if results.estimate else ""),
+    )
+    yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in told if value)
+    if recommendation.verify:
+        yield f"Check it again:\n\n{fence(recommendation.verify, 'sh', 1000)}"
+    yield "\n".join(
+        f"- **Besides:** {words(row.get('title', ''))}. {words(row.get('text', ''), 1000)}"
+        for row in recommendation.advice[:10]
+    )
+
+
+def banners(results: Results) -> Iterator[str]:
+    """What a reader has to know before all else, each as a quotation."""
+    for banner in page_banners(results):
+        yield f"> **{banner.title}:** {words(banner.body, 1000)}"
+
+
+def configuration(recommended: Configuration) -> Iterator[str]:
+    """The recommended configuration, to copy."""
+    for block in view.blocks(recommended):
+        language = "sh" if block.label.startswith("Shell") else "python"
+        yield f"{block.label}:\n\n{fence(block.body, language)}"
+    yield "\n".join(f"- {words(layer, 1000)}" for layer in recommended.layers[:20])
+
+
+def title(found: Finding, limit: int = 400) -> str:
+    """A finding in one line: its symbol and severity, then what it says."""
+    return f"{SEVERITY_SYMBOLS[found.severity]} {found.severity}: {words(found.title, limit)}"
+
+
+def _finding(found: Finding) -> Iterator[str]:
+    yield f"### {title(found)}"
+    yield f"Layer {code(found.layer, 60)}, cause {code(found.cause, 60)}."
+    if found.evidence:
+        yield lines(found.evidence, _EVIDENCE_LINES)
+    if found.advice:
+        yield f"**What to do:** {words(found.advice, 1500)}"
+
+
+def left_out(amount: int, noun: str) -> str:
+    """What is not shown, or nothing."""
+    return f"{text.count(amount, noun)} more in results.json." if amount > 0 else ""
+
+
+def against(results: Results, most: int = 50) -> Iterator[str]:
+    """What changed against the baseline, where there is one."""
+    if results.changes is None:
+        return
+    yield "## Against the baseline"
+    yield f"{words(changes.sentence(results.changes), 1000)}."
+    tabled = changes.table(results.changes)
+    if tabled:
+        yield _table(tabled, most)
+
+
+def counts(results: Results) -> str:
+    """How many outcomes came to which state."""
+    found = Counter(outcome.state for outcome in results.outcomes)
+    states = [f"{look.symbol} {found[state]} {state}" for state, look in LOOKS.items() if found[state]]
+    return f"{text.count(len(results.outcomes), 'outcome')}: {', '.join(states) or 'none'}."
+
+
+def _device(device: view.Device) -> Iterator[str]:
+    isa = f" ({words(device.isa, 60)})" if device.isa else ""
+    yield f"### Device {code(device.name, 60)}{isa}"
+    for ladder in device.ladders:
+        asked = f" without PyTorch ({code(ladder.driver, 40)})" if ladder.driver == "capi" else ""
+        yield f"The ladder{asked}. {words(ladder.caption)}"
+        rows = [(rung.name, _look(rung.look), rung.detail) for rung in ladder.rungs]
+        yield table(("rung", "state", "of them"), rows)
+    tables = {"Convolution": device.matrix, "Problem matrix": device.problem_matrix, "Layers": device.layers}
+    for name, tabled in tables.items():
+        if tabled:
+            yield folded(f"{name}: settings and what came of them", _matrix(tabled))
+
+
+def _look(look: Optional[Look]) -> str:
+    return f"{look.symbol} {look.state}" if look else "not run"
+
+
+def _matrix(tabled: matrix.Matrix) -> str:
+    """Only settings that answer something here; a state that is not ``pass`` stands in words."""
+    columns = tabled.columns[:_COLUMNS]
+    rows = [
+        (
+            code(group.name, 120), code(row, 120),
+            *(_cell(cell) for cell in cells[:_COLUMNS]),
+        )
+        for group in tabled.groups
+        for row, cells in group.rows
+    ]  # fmt: skip
+    header = ("question", "part", *(code(column.label, 60) for column in columns))
+    parts = [words(tabled.summary), table(header, rows, _ROWS)]
+    return "\n\n".join([*parts, *filter(None, [left_out(len(tabled.columns) - _COLUMNS, "setting")])])
+
+
+def _cell(cell: Optional[matrix.Cell]) -> str:
+    if cell is None:
+        return ""
+    return cell.look.symbol if cell.look.state == "pass" else _look(cell.look)
+
+
+def _recommended(results: Results) -> Iterator[str]:
+    if results.recommendation is None:
+        return
+    per = view.per_rows(results.recommendation.per)
+    if per.rows:
+        yield "## For each dtype and purpose"
+        yield _table(per)
+    alternatives = measures.table(results.recommendation.alternatives, ("setting", "verdict"))
+    if alternatives.rows:
+        yield "## Alternatives"
+        yield _table(alternatives)
+
+
+def _table(tabled: measures.Table, most: int = _ROWS) -> str:
+    header = [words(name, 60) for name in tabled.header[:_COLUMNS]]
+    return table(header, ([words(cell, 200) for cell in row[:_COLUMNS]] for row in tabled.rows), most)
+
+
+def _not_covered(results: Results) -> Iterator[str]:
+    yield "## Not covered"
+    told = list(results.recommendation.not_covered) if results.recommendation else []
+    items = [f"- {words(line)}" for line in (*_never_run(results), *told)][:30]
+    items += [
+        f"- {text.count(amount, 'outcome')} {look.symbol} {look.state}: {words(why)}"
+        for look, why, amount in matrix.unlearned(results)[:20]
+    ]
+    yield "\n".join(items) or "All that was asked was answered."
+    sweep = summary(results)
+    if sweep:
+        yield f"Solvers alone: {words(sweep)}."
+
+
+def _never_run(results: Results) -> Iterator[str]:
+    """Where a reader could take a result for one of the hardware that rocmprobe is about."""
+    if results.simulated:
+        yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
+    elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):
+        yield "any AMD GPU: this run asked none"
+
+
+def _environment(results: Results) -> Iterator[str]:
+    machine = results.machine
+    yield "## Environment"
+    yield table(("", ""), ((label, words(value, 200)) for label, value in identity(results)))
+    if machine.variables:
+        yield "Variables that are set:"
+        rows = view.fact_rows(view.labelled(machine))
+        yield table(("variable", "value", "what is known of it"), map(_fact, rows), _ROWS)
+    facts = view.fact_rows(view.unlabelled(machine))
+    if facts:
+        inner = table(("fact", "value", "source"), map(_fact, facts), _ROWS)
+        yield folded(f"{text.count(len(facts), 'fact')}, each with its source", inner)
+    if results.redacted:
+        kinds = ", ".join(f"{words(kind, 40)} {amount}" for kind, amount in results.redacted.items())
+        yield f"Replaced by placeholders before this was written: {kinds}."
+
+
+def _fact(row: tuple[str, str, str]) -> tuple[str, ...]:
+    name, value, source = row
+    return code(name, 100), words(value, 160), words(source, 160)

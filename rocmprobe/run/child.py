@@ -1,0 +1,291 @@
+"""One child process: started by fork or from scratch, spoken to over pipes, ended for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing.process
+import os
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.process.processes import descendants, kill_same
+from rocmprobe.run.capture import Capture
+from rocmprobe.run.server import forked
+from rocmprobe.text.reading import json_line
+
+#: An event is a line of some KiB; a child that sends more without a newline is out of its mind.
+_LONGEST_EVENT = 1 << 20
+_LOG_BYTES = 16 * 1024
+#: More than a pipe holds: what was written to it before now is read by then.
+_PIPE_BYTES = 1 << 20
+#: Seconds that a process has to go after SIGKILL; one stuck in a driver never does.
+_UNKILLABLE_AFTER = 10.0
+
+
+class Child:
+    """A worker process. ``events`` come one at a time; what it prints goes to ``log``.
+
+    It is forked from the server unless ``spawn`` says otherwise or the server fails within ``seconds``.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], workdir: Path, spawn: bool, seconds: float = 120.0
+    ) -> None:
+        command_reader, self._commands = os.pipe()
+        self._events, event_writer = os.pipe()
+        self._output, output_writer = os.pipe()
+        self.log = Capture(_LOG_BYTES)
+        self.since_mark = Capture(_LOG_BYTES)
+        self._buffer = b""
+        self.start_method = "spawn"
+        try:
+            ends = command_reader, event_writer, output_writer
+            process = None if spawn else _forked(*ends, workdir, seconds)
+            if process is not None:
+                self.start_method = "fork"
+            self._process: _Process = process or _spawned(*ends, environ, workdir)
+        finally:
+            for descriptor in (command_reader, event_writer, output_writer):
+                os.close(descriptor)
+        self._selector = selectors.DefaultSelector()
+        os.set_blocking(self._commands, False)
+        for descriptor in (self._events, self._output):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
+        """Write one command line. A child that is gone, or reads nothing for ``seconds`` while the pipe is
+        full, shows when its events are waited for."""
+        data = json.dumps(message).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            while data and select.select([], [self._commands], [], seconds)[1]:
+                data = data[os.write(self._commands, data) :]
+
+    def mark(self) -> None:
+        """Let ``since_mark`` start afresh."""
+        self.since_mark = Capture(_LOG_BYTES)
+
+    def event(self, seconds: float) -> Optional[dict[str, Any]]:
+        """The next event, or None when ``seconds`` pass without one.
+
+        Raises EOFError when the child has closed its end, which it does by ending.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                if not line:
+                    continue
+                event = _parsed(line)
+                if event is not None:
+                    self._drain()
+                    return event
+                self.log.write(b"[not an event] " + line[:200] + b"\n")
+                continue
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return None
+            self._pump(min(remaining, 1.0))
+
+    def _pump(self, seconds: float) -> None:
+        """Move what is readable into the buffers; raises EOFError at the end of the events."""
+        for key, _ in self._selector.select(seconds):
+            data = _read(key.fd)
+            if data is None:
+                continue
+            if key.fd == self._output:
+                if not data:
+                    self._selector.unregister(key.fd)
+                self._keep(data)
+            elif data:
+                self._buffer += data
+                if b"\n" not in self._buffer and len(self._buffer) > _LONGEST_EVENT:
+                    self._buffer = b""
+            else:
+                self._drain()
+                raise EOFError
+        if b"\n" in self._buffer or self._process.alive():
+            return
+        if all(key.fd != self._events for key, _ in self._selector.select(0)):
+            # A grandchild may hold the pipes open and print; the child itself is what counts.
+            self._drain()
+            raise EOFError
+
+    def _drain(self) -> None:
+        """Take over all output that was written before now; who prints without end is not waited for."""
+        taken = 0
+        while taken < _PIPE_BYTES and (data := _read(self._output)):
+            self._keep(data)
+            taken += len(data)
+
+    def _keep(self, data: bytes) -> None:
+        self.log.write(data)
+        self.since_mark.write(data)
+
+    def dump_stacks(self) -> None:
+        """Have faulthandler print every thread's stack into the log."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+        time.sleep(0.3)
+        self._drain()
+
+    def close(self, seconds: float) -> str:
+        """Ask the child to end, wait, else kill it. Returns the exit: "0", a code, a signal, "killed"."""
+        self._close_commands()
+        return self.exit(seconds)
+
+    def exit(self, seconds: float) -> str:
+        """How the child ends by itself within ``seconds``, else "killed"; a driver may hold an ended one."""
+        below = descendants(self.pid)
+        ends = time.monotonic() + seconds
+        while self._process.alive() and time.monotonic() < ends:
+            try:
+                self.event(0.05)
+            except EOFError:
+                time.sleep(0.005)
+        if self._process.alive():
+            return self.kill()
+        status = self._gone()
+        kill_same(below)
+        return status
+
+    def kill(self, grace: float = 2.0) -> str:
+        """TERM, then after ``grace`` seconds KILL, to the whole process group. Returns "killed", or
+        "unkillable"."""
+        # Those that went into a session of their own are out of the group.
+        below = descendants(self.pid)
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _UNKILLABLE_AFTER)):
+            self._signal_group(number)
+            ends = time.monotonic() + patience
+            while self._process.alive() and time.monotonic() < ends:
+                time.sleep(0.02)
+            if not self._process.alive():
+                self._gone()
+                kill_same(below)
+                return "killed"
+        self._process.abandon()
+        return "unkillable"
+
+    def _gone(self) -> str:
+        self._drain()
+        code = self._process.code()
+        # What the child started and left behind ends with it. Its own number may be another's by now.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._close_commands()
+        self._selector.close()
+        for descriptor in (self._events, self._output):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        if code is not None and code < 0:
+            return signal.Signals(-code).name
+        return str(code)
+
+    def _close_commands(self) -> None:
+        if self._commands >= 0:
+            os.close(self._commands)
+            self._commands = -1
+
+    def _signal_group(self, number: int) -> None:
+        """To the group, and to the child itself, which may not have a group of its own yet."""
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(self.pid, number)
+
+
+class _Process:
+    """What Child needs of a process, however it was started."""
+
+    pid: int
+
+    def alive(self) -> bool:
+        raise AssertionError
+
+    def code(self) -> Optional[int]:
+        raise AssertionError
+
+    def abandon(self) -> None:
+        """Wait for it no more, not even when this process ends."""
+
+
+class _Forked(_Process):
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def alive(self) -> bool:
+        return bool(self._process.is_alive())
+
+    def code(self) -> Optional[int]:
+        self._process.join(1)
+        code: Optional[int] = self._process.exitcode
+        return code
+
+    def abandon(self) -> None:
+        # At exit, multiprocessing joins all that it knows of.
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
+
+
+class _Spawned(_Process):
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def code(self) -> Optional[int]:
+        return self._process.wait(1)
+
+
+def _forked(commands: int, events: int, output: int, workdir: Path, seconds: float) -> Optional[_Process]:
+    from rocmprobe.worker.forked import forked as serve_forked
+
+    ends = [
+        Connection(os.dup(commands), writable=False),
+        Connection(os.dup(events), readable=False),
+        Connection(os.dup(output), readable=False),
+    ]
+    process = forked(serve_forked, (*ends, str(workdir)), workdir, seconds)
+    for end in ends:
+        end.close()
+    return None if process is None else _Forked(process)
+
+
+def _spawned(commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path) -> _Process:
+    # The child works in a folder of its own: `python -m` puts the working directory on sys.path.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rocmprobe.worker", str(commands), str(events), str(os.getpid())],
+        stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environ), cwd=workdir,
+        pass_fds=(commands, events), start_new_session=True,
+    )  # fmt: skip
+    return _Spawned(process)
+
+
+def _read(descriptor: int) -> Optional[bytes]:
+    """Up to 64 KiB, b"" at the end, None if nothing is there now."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _parsed(line: bytes) -> Optional[dict[str, Any]]:
+    event = json_line(line)
+    return event if isinstance(event, dict) and "event" in event else None

@@ -1,0 +1,59 @@
+"""The environment a child gets: built from an allow-list, the setting and folders of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rocmprobe.knowledge.solvers import FORCE, is_switch
+from rocmprobe.knowledge.variables import variables
+from rocmprobe.model.results import Setting
+
+
+def kept(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a child inherits of the user's environment."""
+    patterns = [row.name for row in variables() if row.keep]
+    return {
+        name: value
+        for name, value in environ.items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+def picks_kernels_alone(setting: Setting) -> bool:
+    """Whether a setting changes which kernels run, and nothing of how one is compiled: its trials may take
+    those that others of this kind have compiled. What did not compile is in no cache, so each compiles that
+    itself."""
+    return all(
+        name in (FORCE, "MIOPEN_FIND_MODE") or is_switch(name, value) for name, value in setting.env.items()
+    )
+
+
+def environment(
+    setting: Setting, folder: Path, kernels: Path, trace: Mapping[str, str], user: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of a trial's child.
+
+    ``folder`` holds the databases of this setting and run, ``kernels`` its compiled kernels; ``trace`` makes
+    the vendor library name the implementation it runs. ``as-found`` keeps the user's environment and folders.
+    """
+    if setting.inherit_environment:
+        return {**user, **trace, **setting.env}
+    own = {
+        "MIOPEN_USER_DB_PATH": str(folder / "miopen-db"),
+        "MIOPEN_CUSTOM_CACHE_DIR": str(kernels / "miopen-cache"),
+        "AMD_COMGR_CACHE_DIR": str(kernels / "comgr-cache"),
+    }
+    for path in own.values():
+        Path(path).mkdir(parents=True, exist_ok=True)
+    own["PYTHONDONTWRITEBYTECODE"] = "1"
+    return {**kept(user), **own, **trace, **setting.env}
+
+
+def must_spawn(setting: Setting) -> bool:
+    """Whether a fork of a process that has imported torch would come too late for this setting."""
+    if setting.inherit_environment:
+        return True
+    early = [row.name for row in variables() if row.read in ("load", "import")]
+    return any(fnmatchcase(name, pattern) for name in setting.env for pattern in early)

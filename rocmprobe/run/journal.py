@@ -1,0 +1,224 @@
+"""The journal: one JSON line per event of a run, appended with a single write and fsynced.
+
+It is the truth of a run: results, gates and resumption are read from it, by every xdist worker. A
+torn last line (the machine died while writing) is passed over. The records are in ``docs/results.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rocmprobe.knowledge.solvers import Cure
+from rocmprobe.model.cases import Case
+from rocmprobe.model.results import BadInput, Outcome, from_json, to_json
+from rocmprobe.text import reading
+from rocmprobe.text.redact import redacted
+
+NAME = "journal.jsonl"
+
+
+class CannotWrite(OSError):
+    """The journal takes no further record: nothing that happens from now on would be kept."""
+
+
+class Appended:
+    """The records of the journal at ``path``, as they come."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new(self) -> list[dict[str, Any]]:
+        """Every whole record that was appended since the last call; none where there is no journal."""
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                data = stream.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return list(_parsed(whole.splitlines()))
+
+
+class Journal:
+    """Appends records, and knows those that any process of the run has appended."""
+
+    def __init__(self, folder: Path, redact: bool) -> None:
+        self.path = folder / NAME
+        self._redact = redact
+        self._appended = Appended(self.path)
+        self._outcomes: dict[str, Outcome] = {}
+        self._intents: set[str] = set()
+        self._wedged: set[str] = set()
+        self._derived: dict[tuple[str, str, str], Cure] = {}
+
+    def append(self, record: str, **content: Any) -> None:
+        """Write one record and have it on disk before going on. Raises CannotWrite."""
+        clean = redacted(content) if self._redact else content
+        line = json.dumps({"record": record, **clean}) + "\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            raise CannotWrite(error.errno, error.strerror, str(self.path)) from error
+
+    def _append(self, line: str) -> None:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            # A writer that was killed in mid-line must not take this record along.
+            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
+            data = ("\n" * bool(torn) + line).encode()
+            while data:
+                data = data[os.write(descriptor, data) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def outcome(self, outcome: Outcome) -> None:
+        self.append("outcome", at=time.time(), outcome=to_json(outcome))
+
+    def intent(self, case: Case) -> None:
+        self.append("intent", at=time.time(), case=case.id, question=to_json(case))
+
+    def find(self, case_id: str) -> Outcome | None:
+        """The outcome of a case, if any process has settled it."""
+        self._refresh()
+        return self._outcomes.get(case_id)
+
+    def in_flight(self, case_id: str) -> bool:
+        """Whether a case was begun and never settled."""
+        self._refresh()
+        return case_id in self._intents and case_id not in self._outcomes
+
+    def count(self, state: str, case: Case) -> int:
+        """How many cases of the same device, driver and setting ended in ``state``."""
+        self._refresh()
+        same = (case.device, case.driver, case.setting)
+        return sum(
+            outcome.state == state and (outcome.device, outcome.driver, outcome.setting) == same
+            for outcome in self._outcomes.values()
+        )
+
+    def count_check(self, state: str, case: Case) -> int:
+        """How many cases of the same device, driver and check ended in ``state``."""
+        self._refresh()
+        same = (case.device, case.driver, case.check)
+        return sum(
+            outcome.state == state and (outcome.device, outcome.driver, outcome.check) == same
+            for outcome in self._outcomes.values()
+        )
+
+    def derive(self, case: Case, cure: Cure) -> None:
+        """Write down what the derived setting of a case is."""
+        self.append(
+            "setting", device=case.device, driver=case.driver, setting=case.setting, cure=to_json(cure)
+        )
+
+    def derived(self, case: Case) -> Cure | None:
+        """What the derived setting of a case is, if any process has found it out."""
+        self._refresh()
+        return self._derived.get((case.device, case.driver, case.setting))
+
+    def wedged(self, device: str) -> bool:
+        """Whether the canary gave the device up."""
+        self._refresh()
+        return device in self._wedged
+
+    def _refresh(self) -> None:
+        for record in self._appended.new():
+            if record["record"] == "intent":
+                self._intents.add(record["case"])
+            elif record["record"] == "outcome":
+                outcome = from_json(Outcome, record["outcome"])
+                self._outcomes[outcome.id] = outcome
+            elif record["record"] == "retry":
+                self._intents.discard(record["case"])
+                self._outcomes.pop(record["case"], None)
+            elif record["record"] == "resumed":
+                # The machine may have been restarted meanwhile, and what stood in the way be gone.
+                self._wedged.clear()
+                self._outcomes = unblocked(self._outcomes)
+            elif record["record"] == "wedged":
+                self._wedged.add(record["device"])
+            elif record["record"] == "setting":
+                key = (record["device"], record["driver"], record["setting"])
+                self._derived.setdefault(key, from_json(Cure, record["cure"]))
+
+
+def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
+    """Those that were asked: what was only blocked is asked again when a run is taken up."""
+    return {case: outcome for case, outcome in outcomes.items() if outcome.state != "blocked"}
+
+
+#: What the records hold that somebody looks at, with its types; ``outcome`` and the like are read further by
+#: who needs them.
+_FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "run": {"rocmprobe": str, "started": str, "folder": str, "options": dict, "machine": dict,
+            "targets": list, "settings": dict, "simulation": (dict, type(None))},
+    "baseline": {"baseline": dict},
+    "plan": {"cases": list},
+    "intent": {"case": str, "question": dict},
+    "waiting": {"case": str, "phase": str, "left": (int, float)},
+    "queued": {"case": str, "device": str, "by": list, "waited": (int, float, type(None))},
+    "alone": {"case": str, "device": str, "waited": (int, float)},
+    "outcome": {"outcome": dict},
+    "trial": {"trial": dict},
+    "setting": {"device": str, "driver": str, "setting": str, "cure": dict},
+    "wedged": {"device": str},
+    "retry": {"case": str},
+    "end": {"at": str},
+}  # fmt: skip
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The records of ``lines``. A line that is torn, of unreasonable length or depth, or lacks what a record
+    of its kind has, is passed over."""
+    for line in lines:
+        record = reading.json_line(line)
+        if isinstance(record, dict) and _is_whole(record):
+            yield record
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    kind = record.get("record")
+    if not isinstance(kind, str):
+        return False
+    return all(isinstance(record.get(name, ...), types) for name, types in _FIELDS.get(kind, {}).items())
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """Every whole record of the journal in ``folder``.
+
+    Raises BadInput where there is none, or where it does not begin with the record of a run.
+    """
+    return list(_of_a_run(folder))
+
+
+def header(folder: Path) -> Mapping[str, Any]:
+    """The first record of a journal: options, machine, settings and problems of the run.
+
+    Raises BadInput as ``records`` does.
+    """
+    return next(_of_a_run(folder))
+
+
+def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
+    path = folder / NAME
+    begun = False
+    try:
+        with path.open("rb") as stream:
+            for record in _parsed(reading.lines_of(stream)):
+                if not begun and record["record"] != "run":
+                    break
+                begun = True
+                yield record
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; name the folder of a run") from error
+    if not begun:
+        raise BadInput(f"{path}: does not begin with the record of a run; name the folder of a run")

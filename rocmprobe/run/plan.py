@@ -1,0 +1,173 @@
+"""From the questions that suites ask to cases: device, driver, setting, dtype or problem, direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from rocmprobe.knowledge.settings import drivers_of
+from rocmprobe.knowledge.solvers import by_name
+from rocmprobe.model.cases import Case
+from rocmprobe.model.checks import CHECKS, MODELS
+from rocmprobe.model.problem_matrix import problem_matrix
+from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
+from rocmprobe.model.results import DIRECTIONS, Setting
+from rocmprobe.run.needs import needs
+from rocmprobe.run.options import RunOptions
+from rocmprobe.run.targets import Target
+
+
+@dataclass(frozen=True)
+class Question:
+    """What ``@pytest.mark.asks`` says: a check, for which settings ("every", names, or "forced" for those
+    that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``, or
+    "matrix"), with each direction apart or not. ``level`` is the first one that it is asked at."""
+
+    check: str
+    settings: tuple[str, ...] = ("default",)
+    dtypes: tuple[str, ...] = ("float32",)
+    problems: str = ""
+    directions: bool = False
+    level: str = "quick"
+
+
+def cases(
+    question: Question, target: Target, settings: tuple[Setting, ...], options: RunOptions
+) -> Iterator[Case]:
+    """The cases of ``question`` on one target, in the order in which they should be settled."""
+    if not _asked_at(question, options):
+        return
+    for driver in target.drivers:
+        asked = _directly(question) if driver == "capi" else question
+        for setting in settings:
+            if driver in drivers_of(setting) and _concerns(asked, setting):
+                native = _problems("native", options, setting)
+                form = Case(target.device, driver, setting.name, asked.check, "")
+                for case in _under(asked, form, target, setting, options):
+                    yield replace(case, needs=needs(case, setting, native, _directions(options)))
+
+
+def _asked_at(question: Question, options: RunOptions) -> bool:
+    """Whether the run's level reaches that of the question. One that is named is asked at any level, and an
+    estimate names the models; nobody asks how to train where the purpose is inference."""
+    if question.check in MODELS and options.purpose == "inference":
+        return False
+    named = question.check in options.only or (bool(options.estimate) and question.check in MODELS)
+    return named or LEVELS.index(options.level) >= LEVELS.index(question.level)
+
+
+def _under(
+    question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
+) -> Iterator[Case]:
+    """The cases of a question under one setting, made from ``form``; what they stand on is left out."""
+    if setting.solver:
+        yield from _sweep(question, form, target, setting, options)
+        return
+    few = CHECKS[question.check].own_process
+    for problem in _problems(question.problems, options, setting, few) if question.problems else (None,):
+        for dtype in (problem.dtype,) if problem else question.dtypes:
+            for direction in _question_directions(question, options):
+                text = problem.text if problem else None
+                yield replace(form, dtype=dtype, problem=text, direction=direction)
+
+
+def _sweep(
+    question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
+) -> Iterator[Case]:
+    """The cases of one forced solver: what it may run at all, asked where ``default`` fails or all is asked
+    for. At level quick, of each dtype the first problem alone, made small."""
+    chosen = _problems(question.problems, options, setting)
+    if options.level == "quick":
+        chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
+    solver = by_name()[setting.solver]
+    for problem in chosen:
+        swept = _small(problem) if options.level == "quick" else problem
+        for direction in _directions(options):
+            if not solver.may_run(swept.text, direction, target.effective_isa):
+                continue
+            case = replace(form, dtype=problem.dtype, problem=swept.text, direction=direction)
+            default = replace(case, setting="default", check="convolution", problem=problem.text)
+            yield replace(case, if_failed=() if options.settings == "all" else (default.id,))
+
+
+def _small(problem: Problem) -> Problem:
+    """The same layer over at most two images of 28 pixels a side, or as large as the filter is: which kernel
+    runs depends on the layer, and how long it runs and its reference takes on the images."""
+    sizes = zip(problem.input_size, problem.kernel, problem.dilation)
+    cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
+    return replace(problem, batch=min(problem.batch, 2), input_size=cut)
+
+
+def _directly(question: Question) -> Question:
+    """The question as it is put to the driver capi. Batch norm under every setting: without a training step
+    nothing else tells whether a setting can train."""
+    dtypes = CHECKS[question.check].capi_dtypes
+    if dtypes is None:
+        return replace(question, settings=())
+    every = question.check == "batch-norm" and "default" in question.settings
+    return replace(
+        question,
+        settings=("every",) if every else question.settings,
+        dtypes=dtypes or question.dtypes,
+    )
+
+
+def _concerns(question: Question, setting: Setting) -> bool:
+    """Whether the question is asked under ``setting``. One that changes the problems is asked about problems
+    alone, a control in another dtype about right numbers alone; the user's own databases are never cold."""
+    if setting.solver:
+        return "forced" in question.settings
+    if "every" not in question.settings and setting.name not in question.settings:
+        return False
+    if setting.changes_problems and not question.problems:
+        return False
+    if setting.dtype and question.check != "convolution":
+        return False
+    return not (setting.inherit_environment and question.check == "start-up")
+
+
+def _directions(options: RunOptions) -> tuple[str, ...]:
+    return DIRECTIONS[:1] if options.purpose == "inference" else DIRECTIONS
+
+
+def _question_directions(question: Question, options: RunOptions) -> tuple[Optional[str], ...]:
+    """Each direction apart where that is asked. What is timed is an iteration of training, or inference."""
+    timed = question.check in ("start-up", "throughput")
+    if question.directions or (timed and options.purpose == "inference"):
+        return _directions(options)
+    return (None,)
+
+
+def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
+    """The user's own problems where they are given, else those of the level; as ``setting`` has them. Own
+    problems leave nothing to the matrix: the native suite asks about them under every setting already.
+    ``few``: of what a program convolves the heaviest alone, as many as are asked about without it."""
+    if purpose == "matrix":
+        asked = () if options.problems else problem_matrix(options.level)
+    elif options.shapes and few:
+        most = len(problems(options.level, purpose))
+        asked = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
+    elif options.problems and purpose not in ("gradients", "gradient-flow", "kinds"):
+        asked = tuple(parse_problem(text) for text in options.problems)
+    else:
+        asked = problems(options.level, purpose)
+    if not setting.changes_problems:
+        return asked
+    own = bool(options.problems)
+    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting, own) for problem in asked))))
+
+
+def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
+    """``problem`` in the dtype and memory format of ``setting``; None where it cannot have them, or has them
+    already, which ``default`` asks about. ``own``: a problem of the user's that is channels-last already is
+    asked all the same, since a program is judged by all that it convolves."""
+    if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
+        return None
+    changed = replace(
+        problem,
+        dtype=setting.dtype or problem.dtype,
+        channels_last=setting.channels_last or problem.channels_last,
+    )
+    as_it_is = own and setting.channels_last
+    return changed if changed != problem or as_it_is else None

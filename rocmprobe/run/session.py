@@ -1,0 +1,269 @@
+"""A session: one process's part in a run. Settles each case once, gates first."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.detect.sensors import read_conditions
+from rocmprobe.detect.tree import Tree
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
+from rocmprobe.knowledge.solvers import Cure, cure
+from rocmprobe.model.cases import Case
+from rocmprobe.model.results import (
+    FAILING_STATES,
+    NATIVE,
+    UNLEARNED_STATES,
+    WORKING_STATES,
+    Outcome,
+    Setting,
+    from_json,
+)  # fmt: skip
+from rocmprobe.model.workload import parse_workload
+from rocmprobe.run.budgets import BUDGETS
+from rocmprobe.run.journal import CannotWrite, Journal, header
+from rocmprobe.run.options import RunOptions
+from rocmprobe.run.targets import Target
+from rocmprobe.run.trial import Trials
+from rocmprobe.run.turns import Turns, lock_name
+from rocmprobe.simulate.machines import SimulatedMachine
+
+#: States of a gate that let pass what stands on it: it holds, or nothing was learned of it.
+_OPEN = WORKING_STATES | (UNLEARNED_STATES - {"blocked"})
+#: As many times the hangs of one setting may the solvers hang that are run alone.
+_SWEEP_PATIENCE = 3
+
+
+class Session:
+    """Outcomes by case, read from the journal of the run in ``folder`` or gathered and written there."""
+
+    def __init__(self, folder: Path) -> None:
+        run = header(folder)
+        self.options: RunOptions = from_json(RunOptions, run["options"])
+        self.targets = tuple(from_json(Target, target) for target in run["targets"])
+        self.settings: dict[str, tuple[Setting, ...]] = {
+            device: tuple(from_json(Setting, setting) for setting in settings)
+            for device, settings in run["settings"].items()
+        }
+        self.journal = Journal(folder, self.options.redact)
+        self._cases: dict[str, Case] = {}
+        budgets = BUDGETS[self.options.level]
+        simulated: Optional[SimulatedMachine] = None
+        if run["simulation"]:
+            simulated = from_json(SimulatedMachine, run["simulation"])
+            budgets = replace(budgets, **simulated.budgets)
+        self._budgets = budgets
+        self._patience = 3 * (budgets.start + 3 * budgets.first_call)
+        self._turns = Turns(self.journal, self._lock_name, self._conditions)
+        self._trials = Trials(
+            {target.device: target for target in self.targets},
+            {device: {setting.name: setting for setting in rows} for device, rows in self.settings.items()},
+            budgets,
+            simulated,
+            self.journal,
+            parse_workload(self.options.estimate).batch if self.options.estimate else None,
+            self.options.shapes.cpu_threads if self.options.shapes else 0,
+            # xdist tells its workers how many they are.
+            int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+            self._turns,
+        )
+
+    def plan(self, cases: Iterable[Case], alone: bool) -> None:
+        """Say which cases this run holds. ``alone``: no other process settles any of them."""
+        self._cases = {case.id: case for case in cases}
+        self._alone = alone
+
+    def close(self, at_once: bool) -> None:
+        """``at_once``: the child may be in the middle of something and is not waited for."""
+        self._trials.close(at_once)
+
+    def outcome(self, case: Case) -> Outcome:
+        """The case's outcome. It is in the journal before this returns."""
+        settled = self.journal.find(case.id)
+        if settled:
+            return settled
+        forbidden = self._forbidden(case)
+        if forbidden is None:
+            return self._gathered(case)
+        self.journal.outcome(forbidden)
+        return self.journal.find(case.id) or forbidden
+
+    def _forbidden(self, case: Case) -> Optional[Outcome]:
+        """The outcome without asking: ``blocked`` if the device is gone or something the case stands on does
+        not hold, ``skipped`` if nothing gives a reason to ask, ``n/a`` if there is nothing to ask with."""
+        setting = self._setting(case)
+        if self.journal.wedged(case.device) and setting.device != "cpu":
+            return self._blocked(case, "the device stopped answering", "gpu-wedged")
+        limits = (
+            ("hang", self._budgets.hangs, "many-hangs"),
+            ("crash", self._budgets.crashes, "many-crashes"),
+        )
+        for state, limit, cause in limits:
+            if self.journal.count(state, case) >= limit:
+                told = f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
+                return self._blocked(case, told, cause)
+        if setting.solver and self._hanging_solvers(case):
+            return self._blocked(case, "solvers that ran alone hung; the rest is not asked", "many-hangs")
+        meaningless = self._meaningless_on_gpu(case)
+        if meaningless:
+            return self._unasked(case, "n/a", None, meaningless)
+        for need in case.needs:
+            gate = self._gate(need)
+            if gate is None or gate.state in _OPEN or gate.cause == "run-died":
+                continue
+            why = gate.evidence[0] if gate.evidence else gate.state
+            reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
+            return self._blocked(case, reason, f"rung:{gate.rung}")
+        return self._needless(case) or (self._uncured(case) if setting.undecided else None)
+
+    def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
+        """Why the case's setting is not for this GPU, or None where it is."""
+        setting, target = self._setting(case), self._target(case)
+        native = target.native_isa or "not known"
+        if setting.isa and not re.fullmatch(setting.isa, native):
+            return f"for native ISAs {setting.isa} alone; that of this GPU is {native}"
+        if OVERRIDE in setting.env and target.effective_isa != target.native_isa:
+            return f"an override is set already: this GPU claims to be {target.effective_isa}"
+        return None
+
+    def _hanging_solvers(self, case: Case) -> bool:
+        """Whether enough solvers hung: this one, which needs no second proof, or any."""
+        own, all_of_them = self.journal.count("hang", case), self.journal.count_check("hang", case)
+        return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
+
+    def _needless(self, case: Case) -> Optional[Outcome]:
+        """``skipped`` where none of the cases failed that give a reason to ask. One that is no part of the
+        run gives a reason, too: then this was asked for by name."""
+        reasons = [self._gate(each) for each in case.if_failed]
+        if not reasons or None in reasons:
+            return None
+        gates = [gate for gate in reasons if gate is not None]
+        if any(gate.state in FAILING_STATES and gate.cause != "run-died" for gate in gates):
+            return None
+        for gate in gates:
+            if gate.state == "blocked":
+                return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
+            if gate.state not in WORKING_STATES:
+                return self._unasked(case, "skipped", None, f"{gate.id} is {gate.state}")
+        return self._unasked(case, "skipped", None, "default is right here: no solver needs to be found out")
+
+    def _uncured(self, case: Case) -> Optional[Outcome]:
+        """Find out what the case's setting is, once all that it is made from is settled; the outcome where it
+        comes to nothing."""
+        found = self.journal.derived(case)
+        if found is None:
+            by_layer = self._setting(case).by_layer
+            made = self._by_layer(case) if by_layer else cure(self._settled(case, ("solver",)))
+            if self.journal.wedged(case.device):
+                return self._blocked(case, "the device stopped answering", "gpu-wedged")
+            self.journal.derive(case, made)
+            # The first record counts, whoever wrote it.
+            found = self.journal.derived(case)
+        assert found is not None, "it was written a moment ago"
+        if found.env is None:
+            return self._unasked(case, found.state, None, found.reason)
+        self._trials.derive(case, found.applied(self._setting(case)))
+        return None
+
+    def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
+        """What the cases of ``checks`` came to, on the device and by the driver of ``case``; ``setting`` ""
+        is any."""
+        wanted = [
+            each.id
+            for each in self._cases.values()
+            if each.check in checks
+            and (each.device, each.driver) == (case.device, case.driver)
+            and setting in ("", each.setting)
+        ]
+        return [gate for gate in map(self._gate, wanted) if gate]
+
+    def _asks(self, case: Case, check: str) -> bool:
+        """Whether the run holds a case of ``check`` on the device and by the driver of ``case``."""
+        same = (case.device, case.driver)
+        return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
+
+    def _by_layer(self, case: Case) -> Cure:
+        """What ``by-layer`` is: convolution as it comes where that holds, or was not asked about, else under
+        one of those settings under which it does."""
+        options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
+        cures = []
+        for setting in self.settings[case.device] if options else ():
+            if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
+                continue
+            if setting.changes_problems or setting.inherit_environment or OVERRIDE in setting.env:
+                continue
+            if not self._asks(case, "convolution") or holds(
+                self._settled(case, ("convolution",), setting.name)
+            ):
+                found = self.journal.derived(replace(case, setting=setting.name))
+                cures.append(found.applied(setting) if found else setting)
+            if cures and cures[0].unchanged:
+                break
+        return by_layer(options, cures)
+
+    def _gate(self, case_id: str) -> Optional[Outcome]:
+        """The outcome of a case that another stands on; None if the run does not hold it."""
+        case = self._cases.get(case_id)
+        if case is None:
+            return None
+        ends = time.monotonic() + self._patience
+        while not self._alone and time.monotonic() < ends:
+            outcome = self.journal.find(case_id)
+            if outcome:
+                return outcome
+            time.sleep(0.05)
+        return self.outcome(case)
+
+    def _gathered(self, case: Case) -> Outcome:
+        self.journal.intent(case)
+        outcome = self._answered(case)
+        self.journal.outcome(replace(outcome, conditions=self._turns.conditions()))
+        # As it was written: pytest and its plugins show it, too.
+        return self.journal.find(case.id) or outcome
+
+    def _lock_name(self, case: Case) -> str:
+        return lock_name(self._setting(case), self._target(case), bool(self.options.simulate))
+
+    def _conditions(self, case: Case) -> dict[str, float]:
+        """Of the GPU, or of the CPU where that answers: under ``cpu``, and for a simulated machine."""
+        on_cpu = self._setting(case).device == "cpu" or self.options.simulate or case.device == "cpu"
+        return read_conditions(Tree(Path("/")), None if on_cpu else self._target(case).gpu)
+
+    def _answered(self, case: Case) -> Outcome:
+        try:
+            return self._trials.outcome(case)
+        except CannotWrite:
+            raise
+        except Exception:
+            # What breaks on this side of the pipes is an answer, too, and must not cost the others.
+            self._trials.drop()
+            lines = traceback.format_exc().splitlines()
+            return unasked(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
+
+    def _blocked(self, case: Case, reason: str, cause: Optional[str]) -> Outcome:
+        return self._unasked(case, "blocked", cause, reason)
+
+    def _unasked(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
+        return unasked(case, self._target(case), state, cause, reason)
+
+    def _setting(self, case: Case) -> Setting:
+        return next(each for each in self.settings[case.device] if each.name == case.setting)
+
+    def _target(self, case: Case) -> Target:
+        return next(target for target in self.targets if target.device == case.device)
+
+
+def unasked(case: Case, target: Target, state: str, cause: Optional[str], *evidence: str) -> Outcome:
+    """The outcome of a case that no trial answered."""
+    return Outcome(
+        id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
+        rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
+        problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
+    )  # fmt: skip

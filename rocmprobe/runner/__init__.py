@@ -1,1 +1,0 @@
-"""Isolation: one child per trial, budgets, capture, locks, the journal."""

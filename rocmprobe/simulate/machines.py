@@ -1,0 +1,293 @@
+"""Simulated machines: recorded facts and the faults of one machine, from ``data/machines/*.toml``.
+
+A fault fires where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``) or
+any kernel at all (``hip``); everything it is matched against is data, so a new machine needs no code.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.knowledge.solvers import by_name, in_play
+from rocmprobe.model.problems import DTYPES, parse_problem
+from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
+from rocmprobe.model.telemetry import DeviceTelemetry, planted
+from rocmprobe.simulate import fault_machines, planted_bugs
+from rocmprobe.simulate.fault_machines import PHASES
+from rocmprobe.text import reading
+from rocmprobe.text.plain_text import one_line
+
+LIBRARIES = ("miopen", "rocblas", "hip")
+#: raise: RuntimeError(message); wrong: a wrong result, by ``bug``; signal: the child dies by ``signal``;
+#: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM
+#: does not end; flood: prints 64 MB and goes on; garbage: writes nonsense and half an event on the event
+#: pipe and goes on; memory: allocates until a limit of its own; grandchild: leaves a process that holds
+#: the pipes open and goes on; grandchild-exit: the same, and exits; print: only prints what it has to.
+EFFECTS = (
+    "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
+    "grandchild", "grandchild-exit", "print",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One rule. Empty tuples match everything; ``problem`` is a regular expression over the problem's
+    text; ``unless`` names variables and values that keep the fault away. ``chance`` below 1 makes the
+    fault come and go. ``stderr`` texts, by direction or for "any", are printed as the library would, at the
+    file-descriptor level. ``operator`` is a regular expression over the names of PyTorch's operators; without
+    one a fault of ``miopen`` is about convolution.
+    A fault that ``poisons`` leaves the device context unusable. One of a ``solver`` strikes where that
+    is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all. ``bug`` is how
+    a convolution is wrong, a name in ``planted_bugs.BUGS``.
+
+    ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
+    the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
+    last one that it answered."""
+
+    library: str
+    effect: str
+    phase: str = "first-call"
+    settings: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    directions: tuple[str, ...] = ()
+    problem: str = ""
+    operator: str = ""
+    unless: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""
+    signal: str = "SIGSEGV"
+    stderr: Mapping[str, str] = field(default_factory=dict)
+    chance: float = 1.0
+    poisons: bool = False
+    source: str = ""
+    solver: tuple[str, ...] = ()
+    bug: str = planted_bugs.DEFAULT
+
+    @property
+    def in_call(self) -> bool:
+        """Whether it strikes inside a library."""
+        return self.phase in ("first-call", "steady")
+
+    def matches(
+        self, setting: str, problem: str, dtype: str, direction: str, environ: Mapping[str, str]
+    ) -> bool:
+        return (
+            (not self.settings or setting in self.settings)
+            and (not self.dtypes or dtype in self.dtypes)
+            and (not self.directions or direction in self.directions)
+            and re.search(self.problem, problem) is not None
+            and not any(environ.get(name) == value for name, value in self.unless.items())
+        )
+
+
+@dataclass(frozen=True)
+class SimulatedMachine:
+    """A machine that is not there: its facts, and what goes wrong on it. ``budgets`` (by name) stand in
+    for those of the level (``runner/budgets.py``), so that a machine that hangs need not be waited for in
+    full. ``problems`` are asked about where the user names none; with ``fresh`` every case has a child of
+    its own. ``solvers`` are those that its MIOpen has, empty for all that ``data/solvers.toml`` lets pass.
+    ``telemetry`` is what its sensors say over a run."""
+
+    name: str
+    summary: str
+    machine: Machine
+    faults: tuple[Fault, ...]
+    source: str
+    budgets: Mapping[str, float]
+    problems: tuple[str, ...] = ()
+    fresh: bool = False
+    solvers: tuple[str, ...] = ()
+    telemetry: tuple[DeviceTelemetry, ...] = ()
+
+    def in_play(
+        self, problem: str, direction: str, device: str, environ: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        """The solvers that MIOpen tries for a problem (its text) and direction on ``device`` ("cuda:0"), the
+        one that it takes first."""
+        gpus, number = self.machine.amd_gpus, int(device.partition(":")[2] or 0)
+        isa = gpus[number].effective_isa.value if number < len(gpus) else None
+        version = str(self.machine.value("miopen.version") or "")
+        tried = (solver.name for solver in in_play(problem, direction, isa, version, environ))
+        return tuple(name for name in tried if not self.solvers or name in self.solvers)
+
+
+#: Bytes of a machine's file.
+_LARGEST = 2**20
+_COMPARE = "compare with docs/machines.md"
+_TEXTS = ("version", ".hip", ".kind", ".release", "_isa", "name", "vendor", "pci_id", "revision", "address")
+
+
+def machine_names() -> tuple[str, ...]:
+    folder = resources.files("rocmprobe").joinpath("data/machines")
+    files = [entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")]
+    return tuple(sorted([*files, fault_machines.ALL]))
+
+
+def load_machine(name: str) -> SimulatedMachine:
+    """The simulated machine called ``name``, or the one in the file ``name`` if it ends in ``.toml``.
+
+    Besides those of ``machine_names`` there are ``fault_machines.single`` and ``planted_bugs.machine``.
+    Raises BadInput for an unknown name, or a file that is missing, not TOML, or has unknown fields.
+    """
+    made = fault_machines.data(name) or planted_bugs.data(name)
+    if made is not None:
+        return _machine(name, made)
+    if name.endswith(".toml"):
+        content = reading.read_bytes(Path(name), "--simulate takes a machine or a TOML file", _LARGEST)
+        title = Path(name).stem
+    else:
+        if name not in machine_names():
+            raise BadInput(
+                f"--simulate: no machine {name!r}; there are {', '.join(machine_names())}, and "
+                f"{planted_bugs.machine('NAME')}, NAME one of {', '.join(planted_bugs.BUGS)}"
+            )
+        content = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_bytes()
+        title = name
+    data = reading.toml_of(content, f"--simulate: {name}", _COMPARE)
+    try:
+        return _machine(title, data)
+    except (TypeError, ValueError) as error:
+        # A field that a dataclass does not know is a TypeError.
+        raise BadInput(f"--simulate: {name}: {one_line(str(error), 400)}; {_COMPARE}") from error
+
+
+def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
+    known = (
+        "summary", "source", "gpus", "facts", "variables", "faults", "budgets", "problems", "fresh",
+        "solvers", "telemetry",
+    )  # fmt: skip
+    for key in data:
+        if key not in known:
+            raise ValueError(f"{key!r} is not one of {', '.join(known)}")
+    for key in ("summary", "source"):
+        if not isinstance(data.get(key), str):
+            raise ValueError(f"{key!r} must be there, as text")
+    origin = f"simulated machine {name}"
+
+    def facts(row: Mapping[str, Any]) -> dict[str, Fact]:
+        for key, value in row.items():
+            _check_fact(key, value)
+        return {key: Fact(value, origin) for key, value in row.items()}
+
+    machine = Machine(
+        tuple(Gpu(**facts(row)) for row in _tables(data, "gpus")),
+        facts(_table(data, "facts")),
+        facts(_table(data, "variables")),
+    )
+    faults = tuple(_fault(row) for row in _tables(data, "faults"))
+    fresh = data.get("fresh", False)
+    if not isinstance(fresh, bool):
+        raise ValueError("'fresh' must be true or false")
+    offered = data.get("solvers", [])
+    if not isinstance(offered, list):
+        raise ValueError("'solvers' must be an array of names")
+    _known("solvers", "solver", tuple(offered), tuple(by_name()))
+    return SimulatedMachine(
+        name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
+        tuple(offered), tuple(map(planted, _tables(data, "telemetry"))),
+    )  # fmt: skip
+
+
+def _check_fact(name: str, value: Any) -> None:
+    """A fact may be of any type, but those that a run picks apart are texts."""
+    if name.endswith(_TEXTS) and not isinstance(value, str):
+        raise ValueError(f"{name!r} must be a text")
+
+
+def _known(where: str, what: str, values: tuple[Any, ...], known: tuple[str, ...]) -> None:
+    for value in values:
+        if value not in known:
+            raise ValueError(f"{where}: {what} {value!r} is not one of {', '.join(known)}")
+
+
+def _problems(data: Mapping[str, Any]) -> tuple[str, ...]:
+    texts = data.get("problems", [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("'problems' must be an array of texts")
+    try:
+        return tuple(parse_problem(text).text for text in texts)
+    except BadInput as error:
+        raise ValueError(f"problems: {error}") from error
+
+
+def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = data.get(key, {})
+    if not isinstance(table, dict):
+        raise ValueError(f"{key!r} must be a table, [{key}]")
+    return table
+
+
+def _tables(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    tables = data.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ValueError(f"{key!r} must be tables, [[{key}]]")
+    return tables
+
+
+def _budgets(data: Mapping[str, Any]) -> Mapping[str, float]:
+    budgets = _table(data, "budgets")
+    for name, seconds in budgets.items():
+        if not _is_number(seconds) or seconds <= 0:
+            raise ValueError(f"budgets: {name!r} must be a number above 0")
+    return budgets
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _fault(row: Mapping[str, Any]) -> Fault:
+    """One fault. A rule that could never fire is refused: it would pass for a machine without faults."""
+    for name, value in row.items():
+        if type(value) not in _FAULT_TYPES.get(name, (str,)):
+            raise ValueError(f"fault: {name} = {value!r} has the wrong type")
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if not all(isinstance(item, str) for item in inner):
+            raise ValueError(f"fault: {name} must hold text only")
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+    }
+    fault = Fault(**fields)
+    for what, values, known in (
+        ("library", (fault.library,), LIBRARIES),
+        ("effect", (fault.effect,), EFFECTS),
+        ("phase", (fault.phase,), (*PHASES, "yardstick")),
+        ("dtype", fault.dtypes, tuple(DTYPES.values())),
+        ("direction", fault.directions, DIRECTIONS),
+        ("signal", (fault.signal,), tuple(signal.Signals.__members__)),
+        ("solver", fault.solver, tuple(by_name())),
+        ("bug", (fault.bug,), tuple(planted_bugs.BUGS)),
+    ):
+        _known("fault", what, values, known)
+    if "bug" in row and (fault.effect != "wrong" or fault.operator):
+        raise ValueError("fault: a bug is of a convolution whose effect is 'wrong'")
+    if fault.effect == "wrong" and not fault.in_call:
+        raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
+    if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
+        raise ValueError("fault: a solver runs in calls of miopen's convolution alone")
+    if not 0 <= fault.chance <= 1:
+        raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
+    for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"fault: {what} {pattern!r} is no regular expression: {error}") from error
+    return fault
+
+
+#: TOML types of the fields of a fault that are not plain text.
+_FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
+    "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
+    "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
+}  # fmt: skip
+
+
+def torch_version(machine: Machine) -> Optional[tuple[int, int]]:
+    """(major, minor) of the machine's torch, which decides what enters MIOpen."""
+    match = re.match(r"(\d+)\.(\d+)", str(machine.value("torch.version") or ""))
+    return (int(match[1]), int(match[2])) if match else None

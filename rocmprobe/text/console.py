@@ -1,0 +1,32 @@
+"""Rich's console, in which foreign text is inert: what it sends to the terminal are Rich's own sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Optional
+
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from rocmprobe.text.plain_text import is_plain, plain
+
+
+class Console(rich.console.Console):
+    """Styles are the program's; the text that they are put on may come from anywhere.
+
+    Text is no markup and holds no emoji codes unless the caller says so: a name from a file may be
+    ``[link=...]``.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
+
+    def render(
+        self, renderable: RenderableType, options: Optional[ConsoleOptions] = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or is_plain(segment.text):
+                yield segment
+            else:
+                yield Segment(plain(segment.text), segment.style)

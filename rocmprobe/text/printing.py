@@ -1,0 +1,58 @@
+"""What a command prints, on stdout and stderr: every line goes through here, or through ``console``.
+
+Whatever came from a file or a machine is inert in a terminal then: control characters, halves of surrogate
+pairs and characters that the stream cannot encode are shown as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from rocmprobe.text.plain_text import message, plain
+
+#: GitHub runs this from anywhere in a line of output, and ``::`` from its beginning.
+_COMMAND = re.compile(r"##(?=\[)")
+
+
+def ready() -> None:
+    """Have stdout and stderr show what they cannot encode, instead of failing over it."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def say(text: object, end: str = "\n") -> None:
+    """Print to stdout what may have several lines."""
+    click.echo(plain(f"{text}{end}"), nl=False)
+
+
+def say_json(data: Any) -> None:
+    """Print data to stdout as JSON, in printable ASCII."""
+    # DEL is a control character that JSON takes as it is.
+    click.echo(json.dumps(data, indent=1).replace("\x7f", "\\u007f"))
+
+
+def tell(text: object) -> None:
+    """Print one line to stderr, beside what a command answers on stdout."""
+    line = f"rocmprobe: {message(str(text))}"
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        line = _COMMAND.sub("# #", line)
+    click.echo(line, err=True)
+
+
+def tell_lines(text: str) -> None:
+    """Print to stderr what has several lines."""
+    click.echo(plain(text), err=True)
+
+
+def tell_exception() -> None:
+    """The traceback of what is being handled, to stderr."""
+    tell_lines(traceback.format_exc().rstrip("\n"))
