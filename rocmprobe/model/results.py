@@ -140,7 +140,7 @@ class Machine:
 class Setting:
     """One named way to run a problem: variables, torch flags, vendor library or bypass.
 
-    ``torch`` maps the flags of ``worker.setting`` to values; ``vendor_library`` False switches the
+    ``torch`` maps the flags of ``knowledge.settings`` to values; ``vendor_library`` False switches the
     backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
     ``verdict`` is what the recommendation says if this setting is chosen. ``since`` and ``until`` are the
     first and the last version of the vendor library on which it means anything, ``torch_since`` and

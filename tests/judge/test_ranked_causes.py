@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import CHECKOUT
 
 from rocmprobe.explain.explain import Explanation, explain
 from rocmprobe.explain.log_facts import Facts, facts_in, together
@@ -85,7 +86,7 @@ def answer(text: str, facts: Facts = NOTHING) -> Explanation:
 
 
 def score(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rocmprobe.judge.score", *arguments]
+    command = [sys.executable, str(CHECKOUT / "benchmarks" / "explain_score.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 

@@ -1,4 +1,4 @@
-"""How well causes are told on a corpus of labelled reports: ``python -m rocmprobe.judge.score FILE``.
+"""How well causes are told on a corpus of labelled reports: ``python benchmarks/explain_score.py FILE``.
 
 FILE holds one JSON object a line: ``log``, ``cause``, ``log_quality`` (the tier), ``url`` (the thread), and
 any of the facts that ``rocmprobe explain --facts`` takes. How a program ended is not given, since who pastes
