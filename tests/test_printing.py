@@ -64,7 +64,7 @@ def test_a_console_sends_no_sequence_but_its_own(what: str) -> None:
 
 
 def said(code: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
-    program = f"from rocmprobe import printing\nprinting.ready()\n{code}"
+    program = f"from rocmprobe.text import printing\nprinting.ready()\n{code}"
     return subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, **environ}, capture_output=True, check=True
     )

@@ -20,8 +20,8 @@ import click
 
 import rocmprobe
 from rocmprobe.cli.results import report_command
-from rocmprobe.model import read_results, to_json, write_results
-from rocmprobe.redact import census, redacted_text
+from rocmprobe.model.results import read_results, to_json, write_results
+from rocmprobe.text.redact import census, redacted_text
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

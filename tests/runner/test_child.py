@@ -196,7 +196,7 @@ def test_an_unkillable_child_does_not_keep_the_controller_from_ending(tmp_path: 
     # Nothing here survives SIGKILL, so the signals are held back.
     program = tmp_path / "program.py"
     program.write_text(
-        "import sys\nfrom pathlib import Path\nfrom rocmprobe.runner import child\n"
+        "import sys\nfrom pathlib import Path\nfrom rocmprobe.run import child\n"
         "child._UNKILLABLE_AFTER = 0.2\n"
         "stuck = child.Child({}, Path(sys.argv[1]), spawn=False)\n"
         "stuck._signal_group = lambda number: None\n"

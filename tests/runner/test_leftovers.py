@@ -15,7 +15,7 @@ from runs import rocmprobe
 
 from rocmprobe.process import leftovers
 
-MAKE = "from rocmprobe.runner import leftovers; print(leftovers.own_folder())"
+MAKE = "from rocmprobe.process import leftovers; print(leftovers.own_folder())"
 
 
 @pytest.fixture(autouse=True)
