@@ -37,9 +37,9 @@ from rocmprobe.run.options import RunOptions
 from rocmprobe.run.plan import Question, cases
 from rocmprobe.run.targets import find_targets
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
-from rocmprobe.worker.by_torch import ByTorch
-from rocmprobe.worker.checks import ANSWERED_BY
+from rocmprobe.worker.checks import CHECK_FUNCTIONS
 from rocmprobe.worker.main import Spec
+from rocmprobe.worker.torch_driver import TorchDriver
 
 SUITES = Path(__file__).parent.parent / "suites"
 CONVOLUTIONS = ("convolution", "convolution-kinds", "problem-matrix")
@@ -106,13 +106,13 @@ class Seeded(Ask):
 def answered(case: Case, number: int) -> Answer:
     setting = settings()[case.setting]
     algorithm = setting.env.get("ROCMPROBE_BYPASS_ALGORITHM")
-    driver = ByTorch(Spec("cpu", "onednn", setting, seconds=0.0), emit=lambda event: None)
+    driver = TorchDriver(Spec("cpu", "onednn", setting, seconds=0.0), emit=lambda event: None)
     ask = Seeded(**vars(driver.ask(case)), number=number)
     if algorithm:
         os.environ["ROCMPROBE_BYPASS_ALGORITHM"] = algorithm
         ask = replace(ask, exact=ALGORITHMS[algorithm].exact)
     try:
-        return ANSWERED_BY[case.check](ask)
+        return CHECK_FUNCTIONS[case.check](ask)
     except NotApplicable as reason:
         return Answer("n/a", str(reason))
     except DeviceFailure as failure:

@@ -24,7 +24,7 @@ from rocmprobe.backends import BACKENDS
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
 from rocmprobe.worker.ask import Ask, NotApplicable
-from rocmprobe.worker.checks import ANSWERED_BY
+from rocmprobe.worker.checks import CHECK_FUNCTIONS
 from rocmprobe.worker.checks.gradient_flow import GRADIENT_LIMITS
 from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
 
@@ -70,7 +70,7 @@ def largest(check: str, dtype: str, seeds: int) -> dict[str, Any]:
         of_check = [each for each in problems("long", check) if each.dtype == dtype]
     for number, context, problem in product(range(seeds), contexts, of_check):
         with context():
-            answer = ANSWERED_BY[check](ask(dtype, number, problem))
+            answer = CHECK_FUNCTIONS[check](ask(dtype, number, problem))
         if answer.state != "pass":
             raise SystemExit(f"{check} in {dtype} fails for the seed {number}: {answer.message}")
         errors.append(float(answer.numerics["max_error"]))

@@ -24,7 +24,7 @@ from torch import nn
 
 from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch, registration
 from rocmprobe.worker.models import training
 from rocmprobe.worker.models.catalogue import NETWORKS
 from rocmprobe.worker.precision import Precision, autocast, plain
@@ -42,7 +42,7 @@ DTYPES: dict[str, Callable[[], Precision]] = {
 }
 
 
-class Planted(shim.Layer):
+class Planted(dispatch.Interceptor):
     """A fault in one convolution of every forward pass, the ``nth`` of the ``count`` that can have it, or in
     all of these where ``nth`` is None."""
 
@@ -119,14 +119,14 @@ def faulty(name: str) -> dict[str, Any]:
     return found
 
 
-def with_fault(name: str, layer: shim.Layer) -> dict[str, float]:
+def with_fault(name: str, layer: dispatch.Interceptor) -> dict[str, float]:
     # It is kept from here on, and must not meet the fault.
     training.reference(name, training.SEED)
-    shim.add_layer(layer, "cpu")
+    registration.add_interceptor(layer, "cpu")
     try:
         return deviations(name, training.SEED, DTYPES["float32"]())
     finally:
-        shim.remove_layer(layer, "cpu")
+        registration.remove_interceptor(layer, "cpu")
 
 
 def main() -> None:

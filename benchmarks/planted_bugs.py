@@ -35,9 +35,9 @@ from rocmprobe.simulate.machines import load_machine
 from rocmprobe.simulate.planted_bugs import BUGS, TERMS, Combination, combinations
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.convolution import convolution
-from rocmprobe.worker.planted import PlantedLayer
+from rocmprobe.worker.faulty_kernels import FaultyKernel
+from rocmprobe.worker.fp32_accumulation import Fp32Accumulation, in_place
 from rocmprobe.worker.simulated import SimulatedMiopen
-from rocmprobe.worker.wide import WideLayer, in_place
 
 #: Right kernels, which no tier may find fault with.
 RIGHT = ("right", "right-here")
@@ -76,7 +76,7 @@ def kernels(name: str) -> Callable[[], AbstractContextManager[None]]:
     """The context in which convolutions have the bug ``name``, or are right."""
     if name == "right-here":
         return nullcontext
-    layer = WideLayer() if name == "right" else PlantedLayer(name)
+    layer = Fp32Accumulation() if name == "right" else FaultyKernel(name)
     return partial(in_place, layer)
 
 

@@ -28,10 +28,10 @@ torch = pytest.importorskip("torch")
 
 from rocmprobe.worker.ask import Ask  # noqa: E402
 from rocmprobe.worker.checks.convolution import convolution  # noqa: E402
-from rocmprobe.worker.planted import PlantedLayer  # noqa: E402
+from rocmprobe.worker.faulty_kernels import FaultyKernel  # noqa: E402
+from rocmprobe.worker.fp32_accumulation import Fp32Accumulation, in_place  # noqa: E402
 from rocmprobe.worker.simulated import SimulatedMiopen  # noqa: E402
 from rocmprobe.worker.tensors import Tensors, run, uniform  # noqa: E402
-from rocmprobe.worker.wide import WideLayer, in_place  # noqa: E402
 
 #: Of every kind and direction of reading: padding, stride, dilation, groups, memory formats, nothing to read.
 SHAPES = (
@@ -60,7 +60,7 @@ def operands(problem: Problem, seed: int) -> Tensors:
     return uniform(problem, dtype, seed).to("cpu", dtype, problem)
 
 
-def result(layer: WideLayer, problem: Problem, direction: str, *seeds: int) -> Mapping[str, Any]:
+def result(layer: Fp32Accumulation, problem: Problem, direction: str, *seeds: int) -> Mapping[str, Any]:
     """What the last of some calls comes to."""
     with in_place(layer):
         found: Mapping[str, Any] = {}
@@ -77,12 +77,12 @@ def case(each: Combination) -> str:
 def test_a_bug_exists_where_and_only_where_the_result_differs(text: str) -> None:
     problem = parse_problem(text)
     for direction in DIRECTIONS:
-        right = result(WideLayer(), problem, direction, 1, 2)
+        right = result(Fp32Accumulation(), problem, direction, 1, 2)
         for name, bug in BUGS.items():
             if name == "untouched-output":
                 # What memory holds may be right by chance.
                 continue
-            found = result(PlantedLayer(name), problem, direction, 1, 2)
+            found = result(FaultyKernel(name), problem, direction, 1, 2)
             differs = any(not torch.allclose(found[of], right[of], rtol=0, atol=1e-6) for of in right)
             assert differs == bug.exists_in(problem, direction), (name, direction)
 
@@ -104,8 +104,8 @@ def difference(name: str, direction: str, problem: Problem | None = None) -> Dif
     problem = problem or problem_with(BUGS[name], "float64", direction, 144)
     assert problem
     of = {"fwd": "output", "bwd-data": "input", "bwd-weights": "weight"}[direction]
-    right = result(WideLayer(), problem, direction, 1, 2)[of]
-    wrong = result(PlantedLayer(name), problem, direction, 1, 2)[of]
+    right = result(Fp32Accumulation(), problem, direction, 1, 2)[of]
+    wrong = result(FaultyKernel(name), problem, direction, 1, 2)[of]
     return Difference(Combination(BUGS[name], direction, 144, problem), right, wrong)
 
 
@@ -117,7 +117,7 @@ class TestWhatABugDoes:
             problem.input_shape, problem.weight_shape)), None,
             torch.ones(problem.output_shape, dtype=torch.float64))  # fmt: skip
         right = next(iter(run(problem, direction, ones).values()))
-        with in_place(PlantedLayer("lost-term")):
+        with in_place(FaultyKernel("lost-term")):
             wrong = next(iter(run(problem, direction, ones).values()))
         if direction == "bwd-data":
             # A pixel at the edge is met by fewer taps, and by the last one where it is in its reach.
@@ -145,10 +145,10 @@ class TestWhatABugDoes:
         assert torch.equal(found.wrong[found.where], 2 * found.right[found.where])
 
     def test_a_random_element_is_another_one_in_each_call(self, direction: str) -> None:
-        layer = PlantedLayer("random-element")
+        layer = FaultyKernel("random-element")
         problem = problem_with(BUGS["random-element"], "float64", direction, 144)
         assert problem
-        right = next(iter(result(WideLayer(), problem, direction, 1).values()))
+        right = next(iter(result(Fp32Accumulation(), problem, direction, 1).values()))
         places = []
         for _ in range(3):
             wrong = next(iter(result(layer, problem, direction, 1).values()))
@@ -163,12 +163,12 @@ class TestWhatABugDoes:
 
     def test_a_stale_buffer_holds_the_former_result(self, direction: str) -> None:
         found = difference("stale-buffer", direction)
-        former = result(WideLayer(), found.combination.problem, direction, 1)
+        former = result(Fp32Accumulation(), found.combination.problem, direction, 1)
         assert torch.equal(found.wrong, next(iter(former.values())))
 
     def test_an_uncleared_result_is_the_sum_of_both(self, direction: str) -> None:
         found = difference("uncleared-result", direction)
-        former = result(WideLayer(), found.combination.problem, direction, 1)
+        former = result(Fp32Accumulation(), found.combination.problem, direction, 1)
         assert torch.equal(found.wrong, found.right + next(iter(former.values())))
 
     def test_nothing_is_written(self, direction: str) -> None:
@@ -176,7 +176,7 @@ class TestWhatABugDoes:
         problem = problem_with(BUGS["untouched-output"], "float64", direction, 144)
         assert problem
 
-        class Untouched(PlantedLayer):
+        class Untouched(FaultyKernel):
             def convolution(self, call: Any, proceed: Any) -> Any:
                 return super().convolution(call, None)
 
@@ -211,7 +211,7 @@ class TestWhatABugDoes:
         """One bilinear map in all three directions, another than the right one."""
         problem = parse_problem(text)
         placed = operands(problem, 1)
-        with in_place(PlantedLayer(name)):
+        with in_place(FaultyKernel(name)):
             output = run(problem, "fwd", placed)["output"]
             found = next(iter(run(problem, direction, placed).values()))
         other = {"fwd": placed.grad, "bwd-data": placed.input, "bwd-weights": placed.weight}[direction]
@@ -225,7 +225,7 @@ def test_the_first_column_is_read_again_before_it() -> None:
     placed = operands(problem, 1)
     padded = torch.nn.functional.pad(placed.input, (1, 1, 1, 1))
     padded[..., 1:-1, 0] = placed.input[..., 0]
-    with in_place(PlantedLayer("wrong-padding-edge")):
+    with in_place(FaultyKernel("wrong-padding-edge")):
         output = run(problem, "fwd", placed)["output"]
     assert torch.allclose(output, torch.nn.functional.conv2d(padded, placed.weight))
 
@@ -233,7 +233,7 @@ def test_the_first_column_is_read_again_before_it() -> None:
 def test_swapped_dilations_read_as_the_swapped_problem_does() -> None:
     problem = parse_problem("conv2d-fp64-n2-c4-i8x8-k6-f3x3-p2-d1x2")
     placed = operands(problem, 1)
-    with in_place(PlantedLayer("swapped-dilation")):
+    with in_place(FaultyKernel("swapped-dilation")):
         output = run(problem, "fwd", placed)["output"]
     swapped = run(replace(problem, dilation=(2, 1)), "fwd", placed)["output"]
     # Each has positions that the other has not.
@@ -252,11 +252,11 @@ def test_pixels_that_no_tap_reaches_hold_one() -> None:
 def test_the_bias_gradient_lacks_one_term() -> None:
     problem = problem_with(BUGS["bias-gradient"], "float64", "bwd-weights", 144)
     assert problem
-    with in_place(PlantedLayer("bias-gradient")):
+    with in_place(FaultyKernel("bias-gradient")):
         found = run(problem, "bwd-weights", operands(problem, 1))
     grad = operands(problem, 1).grad
     assert torch.allclose(grad.sum((0, 2, 3)) - found["bias"], grad[-1, :, -1, -1])
-    assert torch.equal(found["weight"], result(WideLayer(), problem, "bwd-weights", 1)["weight"])
+    assert torch.equal(found["weight"], result(Fp32Accumulation(), problem, "bwd-weights", 1)["weight"])
 
 
 @pytest.mark.parametrize(("dtype", "exact"), [("float16", 2048), ("bfloat16", 256)])
@@ -275,9 +275,9 @@ def test_a_sum_in_half_precision_stands_still(direction: str, dtype: str, exact:
         ones.weight[:, 0, 0, 0] = exact
     else:
         ones.weight[0, :, 0, 0] = exact
-    with in_place(WideLayer()):
+    with in_place(Fp32Accumulation()):
         right = next(iter(run(problem, direction, ones).values()))
-    with in_place(PlantedLayer("half-accumulation")):
+    with in_place(FaultyKernel("half-accumulation")):
         wrong = next(iter(run(problem, direction, ones).values()))
     met = right > exact
     assert met.any()
@@ -291,7 +291,7 @@ def test_a_sum_in_half_precision_stands_still(direction: str, dtype: str, exact:
 def test_operands_keep_the_bits_of_the_narrower_dtype(dtype: str, kept: float, lost: float) -> None:
     image = torch.full((1, 1, 1, 1), 1, dtype=getattr(torch, dtype))
     weight = torch.tensor([1 + kept, 1 + lost], dtype=image.dtype).view(2, 1, 1, 1)
-    with in_place(PlantedLayer("reduced-precision")):
+    with in_place(FaultyKernel("reduced-precision")):
         assert torch.nn.functional.conv2d(image, weight).flatten().tolist() == [1 + kept, 1]
 
 
@@ -312,7 +312,7 @@ def test_sums_that_no_filter_has() -> None:
         problem_with(BUGS["lost-term"], "float32", "fwd", 28)
 
 
-def verdict(each: Combination, layer: WideLayer | None, exact: bool = True) -> str:
+def verdict(each: Combination, layer: Fp32Accumulation | None, exact: bool = True) -> str:
     return convolution(
         Ask(
             dtype=getattr(torch, each.problem.dtype), device="cpu", backend=GPU, problem=each.problem,
@@ -332,13 +332,13 @@ SMALL = [
 
 @pytest.mark.parametrize("each", SMALL, ids=case)
 def test_the_check_finds_it(each: Combination) -> None:
-    assert verdict(each, PlantedLayer(each.bug.name)) == "wrong"
+    assert verdict(each, FaultyKernel(each.bug.name)) == "wrong"
 
 
 @pytest.mark.parametrize("each", [each for each in SMALL if each.bug.name == "lost-term"], ids=case)
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_check_finds_nothing_in_right_kernels(each: Combination, exact: bool) -> None:
-    assert verdict(each, WideLayer(), exact) == "pass"
+    assert verdict(each, Fp32Accumulation(), exact) == "pass"
 
 
 class TestMachines:

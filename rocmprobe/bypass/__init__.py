@@ -24,7 +24,7 @@ from typing import Any, Optional, Union
 
 import torch
 
-from rocmprobe.bypass import other_layers, plan_file, shim
+from rocmprobe.bypass import other_layers, plan_file, registration
 from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
 from rocmprobe.bypass.counts import reset_status, status
 from rocmprobe.bypass.explain import Explanation, explain_problem
@@ -36,12 +36,12 @@ from rocmprobe.bypass.functional import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from rocmprobe.bypass.layer import BypassLayer, forget_prepared
+from rocmprobe.bypass.layer import BypassInterceptor, forget_prepared
 from rocmprobe.bypass.locks import lock_across_forks
 from rocmprobe.bypass.models import patch_model, unpatch_model
 from rocmprobe.bypass.options import algorithm_or_default, sent_to_pytorch, workspace_or_default
 from rocmprobe.bypass.plan import plan
-from rocmprobe.bypass.scope import ScopedLayer
+from rocmprobe.bypass.scope import ScopedInterceptor
 
 __all__ = [
     "ALGORITHMS", "Explanation", "Plan", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
@@ -59,18 +59,18 @@ class _Request:
     """What an :func:`install` or :func:`enabled` asks for: ``layer`` None leaves convolution alone, ``kinds``
     are those of ``other_layers.KINDS`` that PyTorch's own kernels are to compute."""
 
-    layer: Optional[BypassLayer]
+    layer: Optional[BypassInterceptor]
     kinds: tuple[str, ...]
 
     def begin(self, device_type: str) -> None:
         other_layers.send_to_pytorch(self.kinds, device_type)
         if self.layer:
-            shim.add_layer(self.layer, device_type)
+            registration.add_interceptor(self.layer, device_type)
 
     def end(self, device_type: str) -> None:
         other_layers.leave_as_it_is(self.kinds, device_type)
         if self.layer:
-            shim.remove_layer(self.layer, device_type)
+            registration.remove_interceptor(self.layer, device_type)
 
 
 _installed: dict[str, _Request] = {}
@@ -140,7 +140,7 @@ def _request(
     workspace_mb: Optional[float], algorithm: Optional[str], convolution: str, kinds: tuple[str, ...]
 ) -> _Request:
     workspace, named = workspace_or_default(workspace_mb), algorithm_or_default(algorithm)
-    return _Request(BypassLayer(workspace, named) if convolution == "bypass" else None, kinds)
+    return _Request(BypassInterceptor(workspace, named) if convolution == "bypass" else None, kinds)
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def patch(
         TypeError: for something that is no module, or has a scripted one in it, which runs outside of Python.
         ValueError: as :func:`install`.
     """
-    patch_model(model, ScopedLayer(workspace_or_default(workspace_mb), algorithm_or_default(algorithm)))
+    patch_model(model, ScopedInterceptor(workspace_or_default(workspace_mb), algorithm_or_default(algorithm)))
 
 
 def unpatch(model: torch.nn.Module) -> None:

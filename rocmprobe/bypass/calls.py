@@ -1,4 +1,4 @@
-"""The arguments of PyTorch's two convolution operators, as the layers of the shim see them."""
+"""The arguments of PyTorch's two convolution operators, as interceptors see them."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from typing import Any, Callable
 import torch.nn.functional as F
 
 from rocmprobe.bypass.options import algorithm_or_default, workspace_or_default
-from rocmprobe.bypass.scope import ScopedLayer, entered
+from rocmprobe.bypass.scope import ScopedInterceptor, entered
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
 
 @functools.cache
-def _layer() -> ScopedLayer:
-    layer = ScopedLayer(workspace_or_default(None), algorithm_or_default(None))
+def _layer() -> ScopedInterceptor:
+    layer = ScopedInterceptor(workspace_or_default(None), algorithm_or_default(None))
     layer.lay()
     return layer
 

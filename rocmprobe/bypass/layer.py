@@ -12,10 +12,10 @@ from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.compute import DTYPES, Problem
 from rocmprobe.bypass.counts import count_native
+from rocmprobe.bypass.dispatch import RANK_BYPASS, Interceptor
 from rocmprobe.bypass.formats import result_format
 from rocmprobe.bypass.geometry import BWD_DATA, FWD, Geometry, geometry
 from rocmprobe.bypass.plan import MEGABYTE, plain_direction
-from rocmprobe.bypass.shim import RANK_BYPASS, Layer
 
 #: Preparations by what decides them, for all layers of the process; a network has some hundred.
 _prepared: dict[Any, Union[_Prepared, str]] = {}
@@ -27,7 +27,7 @@ def forget_prepared() -> None:
     _prepared.clear()
 
 
-class BypassLayer(Layer):
+class BypassInterceptor(Interceptor):
     """Computes what it can and leaves the rest to ``proceed``, counting both.
 
     Args:
@@ -37,7 +37,7 @@ class BypassLayer(Layer):
 
     name = "bypass"
     rank = RANK_BYPASS
-    ties_backward = True
+    keeps_backward = True
 
     def __init__(self, workspace_mb: float, algorithm: str) -> None:
         self._cap = int(workspace_mb * MEGABYTE)

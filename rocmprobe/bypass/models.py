@@ -17,17 +17,17 @@ import torch
 from torch.nn.utils import parametrize
 
 from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.scope import ScopedLayer, entered
+from rocmprobe.bypass.scope import ScopedInterceptor, entered
 
 _lock = lock_across_forks()
-#: The living modules behind each layer that is on the shim.
-_users: dict[ScopedLayer, weakref.WeakSet[torch.nn.Module]] = {}
+#: The living modules behind each interceptor that was added.
+_users: dict[ScopedInterceptor, weakref.WeakSet[torch.nn.Module]] = {}
 
 
 class _Patched:
     """What the derived classes have in common."""
 
-    _bypass_layer: ScopedLayer
+    _bypass_layer: ScopedInterceptor
     _bypass_former: Any
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -70,7 +70,7 @@ def _call() -> Any:
     return call
 
 
-def patch_model(model: torch.nn.Module, layer: ScopedLayer) -> None:
+def patch_model(model: torch.nn.Module, layer: ScopedInterceptor) -> None:
     """Let every convolution that ``model`` or a module in it computes go through ``layer``.
 
     Raises:
@@ -136,7 +136,7 @@ def _lift_the_idle() -> None:
         layer.lift()
 
 
-def _derived(former: type, layer: ScopedLayer) -> type:
+def _derived(former: type, layer: ScopedInterceptor) -> type:
     return type(
         former.__name__,
         (_Patched, former),

@@ -9,7 +9,7 @@ unchanged.
 
 Convolutions with ReLU in one operator have no composite: they are computed as convolution, sum and ReLU.
 
-As in :mod:`rocmprobe.bypass.shim`, kernels stay to the end of the process.
+As in :mod:`rocmprobe.bypass.dispatch`, kernels stay to the end of the process.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _prepared = False
-_KEPT = ("shim", "tie", "calls", "counts", "other_layers")
+_KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layers")
 
 
 def prepare(torch: Any) -> None:

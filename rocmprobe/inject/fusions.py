@@ -1,4 +1,4 @@
-"""Fused operators that are no convolution to PyTorch, and so pass every layer of the shim by."""
+"""Fused operators that are no convolution to PyTorch, and so pass every interceptor by."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional, Union
 
 import torch
 
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.inject.ending import append, at_end
 from rocmprobe.inject.steps import Steps, after_each_step
@@ -36,17 +36,17 @@ def install(folder: str) -> None:
     recorder = Recorder(folder)
     recorder.start()
     for device_type in ("cpu", "cuda"):
-        shim.add_layer(recorder, device_type)
+        registration.add_interceptor(recorder, device_type)
     after_each_step(recorder.stepped)
     os.register_at_fork(after_in_child=recorder.forget)
     at_end(recorder.end)
 
 
-class Recorder(shim.Layer):
+class Recorder(dispatch.Interceptor):
     """Sees every convolution before anything else does, and changes none."""
 
     name = "recorder"
-    rank = shim.RANK_RECORDER
+    rank = dispatch.RANK_RECORDER
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

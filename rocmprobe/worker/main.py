@@ -15,68 +15,20 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, Optional, Protocol, TextIO
+from dataclasses import asdict
+from typing import Any, Optional, TextIO
 
-from rocmprobe.backends.capi import Place, mapped
+from rocmprobe.backends.capi import mapped
 from rocmprobe.model.cases import Case
-from rocmprobe.model.results import Setting, from_json
-from rocmprobe.simulate.machines import SimulatedMachine
+from rocmprobe.model.results import from_json
 from rocmprobe.worker.ask import Answer
-from rocmprobe.worker.breaking import Breaking
+from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.worker.protocol import POISONED, Driver, Emit, Spec
 
 #: A failure that Python survives is tried again in place, twice.
 ATTEMPTS = 3
-#: After one of these the device context may be poisoned: the process answers nothing further.
-POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
-
-Emit = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What a child is told first: device, backend, setting, environment, seconds per measurement,
-    and MiB that a memory sweep may fill.
-
-    ``first`` is the case that it is started for; only a simulated machine asks, which may break at once.
-    ``place`` is where the libraries are that the driver ``capi`` calls; without one the driver is ``torch``.
-    ``batch`` is the one that networks are timed with, None for their own.
-    ``threads`` is how many the kernels of the CPU get, 0 for as many as torch takes.
-    """
-
-    device: str
-    backend: str
-    setting: Setting
-    seconds: float
-    sweep_mb: float = 64
-    simulated: Optional[SimulatedMachine] = None
-    environ: dict[str, str] = field(default_factory=dict)
-    first: Optional[Case] = None
-    place: Optional[Place] = None
-    batch: Optional[int] = None
-    threads: int = 0
-
-    def breaking(self, events: int) -> Optional[Breaking]:
-        """What is to break in this process; the CPU of its own setting never does."""
-        if self.simulated is None or self.setting.device:
-            return None
-        return Breaking(self.simulated, self.setting.name, events)
-
-
-class Driver(Protocol):
-    """Who calls the libraries in this process."""
-
-    def library_version(self) -> Optional[str]:
-        """What is said of the vendor library's version; None where nothing is. Never raises."""
-
-    def attempt(self, case: Case) -> Answer:
-        """One try of a case. Never raises."""
-
-    def device_answers(self) -> bool:
-        """Whether something small still comes out right: a library may report a status of its own and
-        leave the device context unusable behind it."""
 
 
 class Alone:
@@ -169,12 +121,12 @@ def serve(commands: int, events: int) -> None:
         breaking.enter("teardown", case)
 
 
-def _driver(spec: Spec, emit: Emit, breaking: Optional[Breaking], alone: Alone) -> Driver:
+def _driver(spec: Spec, emit: Emit, breaking: Optional[ProcessFaults], alone: Alone) -> Driver:
     if spec.place is not None:
-        from rocmprobe.worker.by_capi import ByCapi
+        from rocmprobe.worker.capi_driver import CapiDriver
 
-        return ByCapi(spec, spec.place, emit)
+        return CapiDriver(spec, spec.place, emit)
     import_torch()
-    from rocmprobe.worker.by_torch import ByTorch
+    from rocmprobe.worker.torch_driver import TorchDriver
 
-    return ByTorch(spec, emit, breaking, alone)
+    return TorchDriver(spec, emit, breaking, alone)

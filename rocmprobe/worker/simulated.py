@@ -15,12 +15,12 @@ from functools import lru_cache, partial
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Meter, Miopen
-from rocmprobe.bypass import other_layers, shim
+from rocmprobe.bypass import dispatch, other_layers, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.simulate.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
-from rocmprobe.worker import wide
-from rocmprobe.worker.breaking import Breaking
-from rocmprobe.worker.planted import Planted, problem_of
+from rocmprobe.worker import fp32_accumulation
+from rocmprobe.worker.faulty_kernels import Planted, problem_of
+from rocmprobe.worker.process_faults import ProcessFaults
 
 _CPU = BACKENDS["onednn"]
 #: By direction: who names the choice and how, and where and how it says that there is none (MIOpen 2.17).
@@ -68,7 +68,7 @@ class SimulatedMiopen(Miopen):
 
 
 def faults(
-    machine: SimulatedMachine, setting: str, breaking: Breaking, device: str = "cuda:0"
+    machine: SimulatedMachine, setting: str, breaking: ProcessFaults, device: str = "cuda:0"
 ) -> Callable[[], AbstractContextManager[None]]:
     """A context factory in which the faults of ``machine`` in libraries are in place under ``setting``, for
     one ``device`` of it."""
@@ -78,14 +78,14 @@ def faults(
 
     @contextmanager
     def context() -> Iterator[None]:
-        layers: list[shim.Layer] = [_FaultLayer(machine, setting, breaking, tried, bugs)]
+        layers: list[dispatch.Interceptor] = [_Faults(machine, setting, breaking, tried, bugs)]
         watch = _watched_operators(machine, setting, breaking)
         if watch:
             layers.append(_WithinConvolutions(watch))
         with ExitStack() as stack:
             for layer in layers:
-                shim.add_layer(layer, "cpu")
-                stack.callback(shim.remove_layer, layer, "cpu")
+                registration.add_interceptor(layer, "cpu")
+                stack.callback(registration.remove_interceptor, layer, "cpu")
             if watch:
                 stack.enter_context(watch())
             yield
@@ -97,15 +97,15 @@ def _tried(machine: SimulatedMachine, device: str, problem: str, direction: str)
     return machine.in_play(problem, direction, device, os.environ)
 
 
-class _FaultLayer(shim.Layer):
+class _Faults(dispatch.Interceptor):
     name = "faults"
-    rank = shim.RANK_FAULTS
+    rank = dispatch.RANK_FAULTS
 
     def __init__(
         self,
         machine: SimulatedMachine,
         setting: str,
-        breaking: Breaking,
+        breaking: ProcessFaults,
         tried: Callable[[str, str], tuple[str, ...]],
         bugs: Mapping[str, Planted],
     ) -> None:
@@ -123,7 +123,7 @@ class _FaultLayer(shim.Layer):
 
         def right(each: ConvolutionCall) -> Any:
             with self._library(call):
-                return wide.output(each, proceed)
+                return fp32_accumulation.output(each, proceed)
 
         return self._bugs[fault.bug].output(call, right) if fault else right(call)
 
@@ -137,7 +137,7 @@ class _FaultLayer(shim.Layer):
 
         def right(each: BackwardCall) -> Gradients:
             with self._library(call):
-                return wide.gradients(each, proceed)
+                return fp32_accumulation.gradients(each, proceed)
 
         return self._bugs[fault.bug].gradients(call, met, right) if fault else right(call)
 
@@ -210,12 +210,12 @@ class _FaultLayer(shim.Layer):
                 yield
 
 
-class _WithinConvolutions(shim.Layer):
+class _WithinConvolutions(dispatch.Interceptor):
     """Keeps watch inside a convolution: PyTorch lifts a dispatch mode while it handles an operator, and
     the bypass multiplies its matrices there."""
 
     name = "watch"
-    rank = shim.RANK_RECORDER
+    rank = dispatch.RANK_RECORDER
 
     def __init__(self, watch: Callable[[], AbstractContextManager[Any]]) -> None:
         self._watch = watch
@@ -246,7 +246,7 @@ _CTC_SINCE = (2, 8)
 
 
 def _watched_operators(
-    machine: SimulatedMachine, setting: str, breaking: Breaking
+    machine: SimulatedMachine, setting: str, breaking: ProcessFaults
 ) -> Optional[Callable[[], AbstractContextManager[Any]]]:
     """A context in which every operator meets the ``hip`` faults, matrix products those of ``rocblas``, and
     what else than convolution enters MIOpen its own; None where the machine has none of these."""

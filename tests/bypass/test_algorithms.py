@@ -126,7 +126,7 @@ def test_the_peak_is_within_the_formula(name, problem, channels_last):
     if channels_last:
         tensors = [each.contiguous(memory_format=torch.channels_last) for each in tensors]
     rest = (*lists, False, (0, 0), settings["groups"])
-    computes = layer.BypassLayer(256, name)
+    computes = layer.BypassInterceptor(256, name)
     forward = ConvolutionCall(*tensors, None, *rest)
     output = computes.convolution(forward, None)
 

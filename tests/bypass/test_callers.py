@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rocmprobe import bypass
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch
 
 ON_TORCH_2 = int(torch.__version__.split(".", maxsplit=1)[0]) >= 2
 torch_2 = pytest.mark.skipif(not ON_TORCH_2, reason="torch.compile and torch.func came with torch 2.0")
@@ -291,7 +291,7 @@ def test_a_fork_while_another_thread_counts_and_installs():
     stop, inside = threading.Event(), threading.Event()
 
     def hold():
-        with shim._lock:
+        with dispatch._lock:
             inside.set()
             stop.wait(0.3)
 

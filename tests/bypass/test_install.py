@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from rocmprobe import bypass
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch
 
 ON_TORCH_2 = int(torch.__version__.split(".", maxsplit=1)[0]) >= 2
 
@@ -19,7 +19,7 @@ def clean():
     bypass.reset_status()
     yield
     bypass.uninstall()
-    assert shim.layers("cpu") == ()
+    assert dispatch.interceptors("cpu") == ()
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_uninstall_restores_native_bit_for_bit(module, input):
 def test_install_twice_and_uninstall_twice(module, input):
     bypass.install("cpu")
     bypass.install("cpu", workspace_mb=1)
-    assert len(shim.layers("cpu")) == 1
+    assert len(dispatch.interceptors("cpu")) == 1
     module(input)
     assert calls() == 1
     bypass.uninstall("cpu")
@@ -105,7 +105,7 @@ def test_refused_arguments():
 def test_the_default_device_is_a_gpu_only_where_there_is_one():
     bypass.install()
     device_type = "cuda" if torch.cuda.is_available() else "cpu"
-    assert [layer.name for layer in shim.layers(device_type)] == ["bypass"]
+    assert [layer.name for layer in dispatch.interceptors(device_type)] == ["bypass"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="shows that no device is needed to install")
@@ -236,5 +236,5 @@ def test_threads_compute_while_others_install(module, input):
     for each in threads:
         each.join()
     assert not failures
-    assert shim.layers("cpu") == ()
+    assert dispatch.interceptors("cpu") == ()
     assert torch.equal(module(input), expected)

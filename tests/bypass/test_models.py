@@ -38,8 +38,8 @@ class Model(nn.Module):
 @pytest.fixture(autouse=True)
 def nothing_installed():
     yield
-    assert bypass.shim.layers("cpu") == ()
-    assert bypass.shim.layers("cuda") == ()
+    assert bypass.dispatch.interceptors("cpu") == ()
+    assert bypass.dispatch.interceptors("cuda") == ()
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_a_model_that_cannot_be_patched_stays_as_it_was():
 def test_a_dropped_model_leaves_nothing_that_acts():
     # What other tests left, in cycles or alive, is not the subject.
     gc.collect()
-    before = bypass.shim._devices["cpu"].layers
+    before = bypass.dispatch._present["cpu"]
     model = nn.Conv2d(3, 4, 3).double()
     bypass.patch(model)
     del model
@@ -219,7 +219,7 @@ def test_a_dropped_model_leaves_nothing_that_acts():
     other(INPUT).sum().backward()
     assert bypass.status() == {"calls": {}, "native": {}, "pytorch": {}}
     bypass.unpatch(other)
-    assert set(bypass.shim._devices["cpu"].layers) <= set(before)
+    assert set(bypass.dispatch._present["cpu"]) <= set(before)
 
 
 def test_patching_again_replaces_the_arguments_and_parts_can_be_unpatched(model):

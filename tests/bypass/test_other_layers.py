@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rocmprobe import bypass
-from rocmprobe.bypass import other_layers, shim
+from rocmprobe.bypass import dispatch, other_layers
 
 ON_TORCH_2 = int(torch.__version__.split(".", maxsplit=1)[0]) >= 2
 BATCH_NORM = {"convolution": "native", "batch_norm": "pytorch"}
@@ -77,7 +77,7 @@ def test_a_network_trains_where_the_vendor_librarys_batch_norm_fails(image, vend
         trained(network(), image)
     bypass.install("cpu", **BATCH_NORM)
     trained(network(), image)
-    assert shim.layers("cpu") == ()
+    assert dispatch.interceptors("cpu") == ()
     assert bypass.status() == {"calls": {}, "native": {}, "pytorch": {"batch_norm": 1}}
     bypass.uninstall()
     with pytest.raises(RuntimeError, match="miopenStatusUnknownError"):

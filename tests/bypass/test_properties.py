@@ -189,7 +189,7 @@ class Problem:
         return [None if each is None else telling_strides(each) for each in (output, *gradients)]
 
     def directions(self):
-        computes = layer.BypassLayer(self.case.workspace_mb, self.case.algorithm)
+        computes = layer.BypassInterceptor(self.case.workspace_mb, self.case.algorithm)
         forward = ConvolutionCall(self.input, self.weight, self.bias, *self.case.settings())
 
         def backward(*mask):

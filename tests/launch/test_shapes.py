@@ -122,12 +122,12 @@ def test_what_was_recorded_is_kept_however_it_ends(tmp_path: Path, how: str) -> 
 def test_a_program_that_dies_in_a_convolution_shows_in_which(tmp_path: Path) -> None:
     text = """
 import os, torch
-from rocmprobe.bypass import shim
-class Fault(shim.Layer):
+from rocmprobe.bypass import dispatch, registration
+class Fault(dispatch.Interceptor):
     def convolution(self, call, proceed):
         os.abort()
 torch.nn.functional.conv1d(torch.ones(1, 2, 5), torch.ones(3, 2, 3))
-shim.add_layer(Fault(), "cpu")
+registration.add_interceptor(Fault(), "cpu")
 torch.nn.functional.conv2d(torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3))
 """
     done = recorded(tmp_path, "sh", "-c", f"ulimit -c 0; exec {sys.executable} {program(tmp_path, text)}")

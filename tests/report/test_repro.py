@@ -56,9 +56,9 @@ def run(path):
 with contextlib.ExitStack() as stack:
     if machine:
         from rocmprobe.simulate.machines import load_machine
-        from rocmprobe.worker.breaking import Breaking
+        from rocmprobe.worker.process_faults import ProcessFaults
         from rocmprobe.worker.simulated import faults
-        breaking = Breaking(load_machine(machine), setting, 2)
+        breaking = ProcessFaults(load_machine(machine), setting, 2)
         breaking.phase = "first-call"
         stack.enter_context(faults(load_machine(machine), setting, breaking)())
     print(json.dumps([run(path) for path in scripts]), flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch, registration
 from rocmprobe.knowledge.settings import Versions, settings_for
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.ask import Ask
@@ -33,15 +33,15 @@ def ask(problem: str, setting: str = "default", **changes: Any) -> Ask:
 
 
 @contextmanager
-def planted(*layers: shim.Layer) -> Iterator[None]:
+def planted(*layers: dispatch.Interceptor) -> Iterator[None]:
     """Faults below the bypass, where a library would be."""
     for layer in layers:
-        shim.add_layer(layer, "cpu")
+        registration.add_interceptor(layer, "cpu")
     try:
         yield
     finally:
         for layer in layers:
-            shim.remove_layer(layer, "cpu")
+            registration.remove_interceptor(layer, "cpu")
 
 
 __all__ = ["BACKEND", "ask", "planted"]

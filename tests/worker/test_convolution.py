@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.convolution import convolution
-from rocmprobe.worker.wide import in_place
+from rocmprobe.worker.fp32_accumulation import in_place
 
 torch = pytest.importorskip("torch")
 CPU = BACKENDS["onednn"]
@@ -34,9 +34,9 @@ def asked(text: str, direction: str = "fwd", under: Any = nullcontext, exact: bo
 def changed(change: Any) -> Any:
     """A context in which the output of every convolution is what ``change`` makes of it."""
 
-    class Changing(shim.Layer):
+    class Changing(dispatch.Interceptor):
         name = "changing"
-        rank = shim.RANK_FAULTS
+        rank = dispatch.RANK_FAULTS
 
         def convolution(self, call: Any, proceed: Any) -> Any:
             return change(proceed(call))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from asking import ask, planted
 
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch
 from rocmprobe.model.problems import KINDS, problems
 from rocmprobe.worker.ask import Answer, NotApplicable
-from rocmprobe.worker.checks import ANSWERED_BY
+from rocmprobe.worker.checks import CHECK_FUNCTIONS
 from rocmprobe.worker.checks.gradient_flow import WAYS
 
 FLOW = [problem.text for problem in problems("quick", "gradient-flow")]
@@ -18,7 +18,7 @@ PLAIN = "conv2d-fp32-n2-c8-i9x10-k12-f3x3-p1-bias"
 FP64 = "conv2d-fp64-n2-c2-i4x4-k3-f3x3-p1-bias"
 
 
-class Spoiled(shim.Layer):
+class Spoiled(dispatch.Interceptor):
     """A library whose gradients of input, weight and bias ``spoil`` changes."""
 
     name = "spoiled"
@@ -86,7 +86,7 @@ class EverySecondLost:
 
 def flow(problem: str, setting: str = "default", spoil: Any = None) -> Answer:
     layers = [Spoiled(spoil)] if spoil else []
-    return ANSWERED_BY["gradient-flow"](ask(problem, setting, below=lambda: planted(*layers)))
+    return CHECK_FUNCTIONS["gradient-flow"](ask(problem, setting, below=lambda: planted(*layers)))
 
 
 @pytest.mark.parametrize("setting", ["default", "vendor-off", "bypass"])
@@ -135,10 +135,10 @@ def test_a_gradient_that_never_arrives_counts_as_zero() -> None:
 
 @pytest.mark.parametrize("spoil", [scaled_bias, zero_row_of_weight, shifted_input])
 def test_finite_differences_notice_a_fault_in_each_operand(spoil: Any) -> None:
-    assert ANSWERED_BY["gradients"](ask(FP64)).state == "pass"
+    assert CHECK_FUNCTIONS["gradients"](ask(FP64)).state == "pass"
     if spoil is zero_row_of_weight:
         spoil = lambda call, input, weight, bias: (input, weight * 1.01, bias)  # noqa: E731
-    answer = ANSWERED_BY["gradients"](ask(FP64, below=lambda: planted(Spoiled(spoil))))
+    answer = CHECK_FUNCTIONS["gradients"](ask(FP64, below=lambda: planted(Spoiled(spoil))))
     assert answer.state == "wrong"
     assert answer.message.startswith("gradcheck: ")
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, out_of_memory
-from rocmprobe.worker.checks import ANSWERED_BY
+from rocmprobe.worker.checks import CHECK_FUNCTIONS
 from rocmprobe.worker.checks.memory_sweep import search
 from rocmprobe.worker.workspace import taken_kernel
 
@@ -43,8 +43,8 @@ OWN = {
 }
 
 
-def memory(problem: str, setting: str, *layers: shim.Layer) -> Answer:
-    return ANSWERED_BY["memory"](ask(problem, setting, below=lambda: planted(*layers)))
+def memory(problem: str, setting: str, *layers: dispatch.Interceptor) -> Answer:
+    return CHECK_FUNCTIONS["memory"](ask(problem, setting, below=lambda: planted(*layers)))
 
 
 class TestMemory:
@@ -80,7 +80,7 @@ class TestMemory:
         assert found["forward_workspace_bytes"] == 9 * output
 
     def test_more_than_was_predicted_is_wrong(self) -> None:
-        class Hoards(shim.Layer):
+        class Hoards(dispatch.Interceptor):
             name = "hoards"
 
             def convolution_backward(self, call: Any, proceed: Any) -> Any:
@@ -187,7 +187,7 @@ class TestSweep:
     def swept(self, asked: Ask) -> Answer:
         """In a thread of its own: where oneDNN had no memory for its code it makes none there any more."""
         with ThreadPoolExecutor(max_workers=1) as pool:
-            return pool.submit(ANSWERED_BY["memory-sweep"], asked).result()
+            return pool.submit(CHECK_FUNCTIONS["memory-sweep"], asked).result()
 
     @pytest.mark.parametrize("setting", ["default", "vendor-off", "bypass"])
     def test_out_of_memory_is_the_answer(self, setting: str) -> None:
@@ -248,7 +248,7 @@ class TestSweep:
         assert (found.memory["ended_by"], found.memory["largest_batch"]) == ("time", 0)
 
 
-class Refuses(shim.Layer):
+class Refuses(dispatch.Interceptor):
     """A library that has no memory from a batch on."""
 
     name = "refuses"

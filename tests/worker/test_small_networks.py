@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch, registration
 from rocmprobe.model.checks import MODELS
 from rocmprobe.worker.ask import Answer, Ask
-from rocmprobe.worker.checks import ANSWERED_BY, models
+from rocmprobe.worker.checks import CHECK_FUNCTIONS, models
 from rocmprobe.worker.models import training
 from rocmprobe.worker.models.catalogue import NETWORKS, drawn
 
@@ -37,10 +37,10 @@ def asked(
         getattr(torch, dtype), "cpu", BACKENDS["onednn"], None, None, under, lambda phase: None, 0.0,
         exact=True, bypass=False, batch=batch,
     )  # fmt: skip
-    return ANSWERED_BY[check](ask)
+    return CHECK_FUNCTIONS[check](ask)
 
 
-class Doubled(shim.Layer):
+class Doubled(dispatch.Interceptor):
     """Every convolution doubles its first output channel."""
 
     def convolution(self, call: Any, proceed: Any) -> Any:
@@ -49,7 +49,7 @@ class Doubled(shim.Layer):
         return output
 
 
-class Tapless(shim.Layer):
+class Tapless(dispatch.Interceptor):
     """The convolutions with more than one tap drop the first one."""
 
     def convolution(self, call: Any, proceed: Any) -> Any:
@@ -59,7 +59,7 @@ class Tapless(shim.Layer):
         return proceed(replace(call, weight=weight))
 
 
-class Biasless(shim.Layer):
+class Biasless(dispatch.Interceptor):
     """The gradient of every bias is zero."""
 
     def convolution_backward(self, call: Any, proceed: Any) -> Any:
@@ -67,14 +67,14 @@ class Biasless(shim.Layer):
         return data, weight, None if bias is None else torch.zeros_like(bias)
 
 
-def planted(layer: shim.Layer) -> Any:
+def planted(layer: dispatch.Interceptor) -> Any:
     @contextmanager
     def under() -> Iterator[None]:
-        shim.add_layer(layer, "cpu")
+        registration.add_interceptor(layer, "cpu")
         try:
             yield
         finally:
-            shim.remove_layer(layer, "cpu")
+            registration.remove_interceptor(layer, "cpu")
 
     return under
 
@@ -111,7 +111,7 @@ def test_what_is_timed_has_the_batch_that_the_user_names() -> None:
         ("train-depthwise", Doubled, "float32"),
     ],
 )
-def test_a_faulty_convolution_shows(check: str, fault: type[shim.Layer], dtype: str) -> None:
+def test_a_faulty_convolution_shows(check: str, fault: type[dispatch.Interceptor], dtype: str) -> None:
     answer = asked(check, dtype, planted(fault()))
     assert answer.state == "wrong"
     assert "step" not in answer.timings

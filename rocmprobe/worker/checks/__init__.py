@@ -16,4 +16,4 @@ def _function(name: str) -> Callable[[Ask], Answer]:
 
 
 #: By the name of the check.
-ANSWERED_BY = {name: _function(check.function) for name, check in CHECKS.items()}
+CHECK_FUNCTIONS = {name: _function(check.function) for name, check in CHECKS.items()}

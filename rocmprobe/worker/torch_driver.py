@@ -7,27 +7,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.knowledge.settings import Versions
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.worker.breaking import Breaking
-
-if TYPE_CHECKING:
-    from rocmprobe.worker.main import Emit, Spec
+from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.worker.protocol import POISONED, Emit, Spec
 
 
-class ByTorch:
+class TorchDriver:
     """Answers cases under one setting."""
 
     def __init__(
         self,
         spec: Spec,
         emit: Emit,
-        breaking: Optional[Breaking] = None,
+        breaking: Optional[ProcessFaults] = None,
         alone: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         import torch
@@ -110,12 +108,12 @@ class ByTorch:
             return False
 
     def attempt(self, case: Case) -> Answer:
-        from rocmprobe.worker.checks import ANSWERED_BY
+        from rocmprobe.worker.checks import CHECK_FUNCTIONS
 
         try:
             if self.breaking:
                 self.breaking.enter("prepare", case)
-            return ANSWERED_BY[case.check](self.ask(case))
+            return CHECK_FUNCTIONS[case.check](self.ask(case))
         except NotApplicable as reason:
             return Answer("n/a", str(reason))
         except DeviceFailure as failure:
@@ -127,8 +125,6 @@ class ByTorch:
 
 def _error(error: BaseException) -> Answer:
     """An exception of the device or its libraries as an answer, with a cause that the text decides."""
-    from rocmprobe.worker.main import POISONED
-
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
     cause = "exception"

@@ -18,7 +18,7 @@ from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.simulate.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
-from rocmprobe.worker import wide
+from rocmprobe.worker import fp32_accumulation
 from rocmprobe.worker.accumulation import accumulated, at
 from rocmprobe.worker.compare import index_of
 
@@ -103,25 +103,27 @@ class Planted:
         if self._name == "doubled-channel":
             return _doubled_channel(right.clone(), "bwd-weights")
         if self._name == "bias-gradient":
-            grad: torch.Tensor = wide.widened(call.grad_output).clone()
+            grad: torch.Tensor = fp32_accumulation.widened(call.grad_output).clone()
             grad[-1][at([-1] * (grad.dim() - 2))] = 0
             return grad.sum([0, *range(2, grad.dim())]).to(right.dtype)
         return right
 
 
-class PlantedLayer(wide.WideLayer):
+class FaultyKernel(fp32_accumulation.Fp32Accumulation):
     """Convolutions as a GPU computes them, with the bug called ``name``."""
 
     def __init__(self, name: str) -> None:
         self._planted = Planted(name)
 
     def convolution(self, call: ConvolutionCall, proceed: Compute) -> torch.Tensor:
-        return self._planted.output(call, lambda each: wide.output(each, proceed))
+        return self._planted.output(call, lambda each: fp32_accumulation.output(each, proceed))
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        return self._planted.gradients(call, DIRECTIONS, lambda each: wide.gradients(each, proceed))
+        return self._planted.gradients(
+            call, DIRECTIONS, lambda each: fp32_accumulation.gradients(each, proceed)
+        )
 
 
 def problem_of(call: Call) -> Problem:

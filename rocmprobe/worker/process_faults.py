@@ -19,7 +19,7 @@ _CHUNK = 1 << 16
 _MEMORY_BYTES = 128 << 20
 
 
-class Breaking:
+class ProcessFaults:
     """The faults of ``machine`` in one process under one setting. ``phase`` is where the process stands,
     ``events`` the pipe on which it answers."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from rocmprobe.backends.capi import Call, Place
 from rocmprobe.backends.capi.ladder import Ladder
@@ -12,12 +12,10 @@ from rocmprobe.knowledge.settings import Versions, meaningless
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.ask import Answer, NotApplicable
-
-if TYPE_CHECKING:
-    from rocmprobe.worker.main import Emit, Spec
+from rocmprobe.worker.protocol import Emit, Spec
 
 
-class ByCapi:
+class CapiDriver:
     """Answers cases under one setting. Each call is an event when it starts and when it has returned."""
 
     def __init__(self, spec: Spec, place: Place, emit: Emit) -> None:

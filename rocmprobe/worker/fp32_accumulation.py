@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Optional
 
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 
 
-class WideLayer(shim.Layer):
+class Fp32Accumulation(dispatch.Interceptor):
     """A GPU's convolutions on a CPU."""
 
     name = "wide"
-    rank = shim.RANK_FAULTS
+    rank = dispatch.RANK_FAULTS
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
         return output(call, proceed)
@@ -32,13 +32,13 @@ class WideLayer(shim.Layer):
 
 
 @contextmanager
-def in_place(layer: WideLayer) -> Iterator[None]:
+def in_place(layer: Fp32Accumulation) -> Iterator[None]:
     """The convolutions of this process's CPU go through ``layer``."""
-    shim.add_layer(layer, "cpu")
+    registration.add_interceptor(layer, "cpu")
     try:
         yield
     finally:
-        shim.remove_layer(layer, "cpu")
+        registration.remove_interceptor(layer, "cpu")
 
 
 def output(call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:

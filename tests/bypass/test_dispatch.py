@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from rocmprobe import bypass
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch, registration
 
 
-class Recorder(shim.Layer):
+class Recorder(dispatch.Interceptor):
     def __init__(self, name, rank, seen):
         self.name, self.rank, self._seen = name, rank, seen
 
@@ -26,9 +26,9 @@ class Recorder(shim.Layer):
         return proceed(call)
 
 
-class Fault(shim.Layer):
+class Fault(dispatch.Interceptor):
     name = "fault"
-    rank = shim.RANK_FAULTS
+    rank = dispatch.RANK_FAULTS
 
     def convolution(self, call, proceed):
         raise RuntimeError("miopenStatusUnknownError")
@@ -39,14 +39,14 @@ def layers():
     added = []
 
     def add(layer):
-        shim.add_layer(layer, "cpu")
+        registration.add_interceptor(layer, "cpu")
         added.append(layer)
         return layer
 
     yield add
     for each in added:
-        shim.remove_layer(each, "cpu")
-    assert shim.layers("cpu") == ()
+        registration.remove_interceptor(each, "cpu")
+    assert dispatch.interceptors("cpu") == ()
 
 
 def problem():
@@ -94,14 +94,14 @@ def test_a_recorder_above_sees_tied_backwards_too(layers):
     input, weight = problem()
     with bypass.enabled("cpu"):
         output = F.conv2d(input, weight)
-    layers(Recorder("recorder", shim.RANK_RECORDER, seen))
+    layers(Recorder("recorder", dispatch.RANK_RECORDER, seen))
     output.square().sum().backward()
     assert [each[1] for each in seen] == ["bwd"]
 
 
 def test_single_entry_lists_arrive_expanded(layers):
     seen = []
-    layers(Recorder("recorder", shim.RANK_RECORDER, seen))
+    layers(Recorder("recorder", dispatch.RANK_RECORDER, seen))
     input, weight = problem()
     torch.convolution(input, weight, None, [2], [1], [1], False, [0], 1)
     assert seen == [("recorder", "fwd", (2, 2))]
@@ -111,7 +111,7 @@ def test_traced_calls_meet_each_layer_once(layers):
     seen = []
     module = torch.nn.Conv2d(4, 6, 3)
     traced = torch.jit.trace(module, torch.randn(1, 4, 6, 6))
-    layers(Recorder("recorder", shim.RANK_RECORDER, seen))
+    layers(Recorder("recorder", dispatch.RANK_RECORDER, seen))
     traced(torch.randn(1, 4, 6, 6))
     assert len(seen) == 1
 
@@ -119,26 +119,26 @@ def test_traced_calls_meet_each_layer_once(layers):
 def test_adding_and_removing_wrongly(layers):
     layer = layers(Recorder("one", 100, []))
     with pytest.raises(ValueError, match="already"):
-        shim.add_layer(layer, "cpu")
+        registration.add_interceptor(layer, "cpu")
     with pytest.raises(ValueError, match="not on"):
-        shim.remove_layer(Recorder("one", 100, []), "cpu")
+        registration.remove_interceptor(Recorder("one", 100, []), "cpu")
     with pytest.raises(ValueError, match="device type"):
-        shim.add_layer(layer, "xpu")
+        registration.add_interceptor(layer, "xpu")
 
 
 def test_a_layer_may_be_removed_from_inside_of_a_call(layers):
-    class Once(shim.Layer):
+    class Once(dispatch.Interceptor):
         name = "once"
 
         def convolution(self, call, proceed):
-            shim.remove_layer(self, "cpu")
+            registration.remove_interceptor(self, "cpu")
             return proceed(call)
 
-    shim.add_layer(Once(), "cpu")
+    registration.add_interceptor(Once(), "cpu")
     input, weight = problem()
     expected = F.conv2d(input, weight)
     assert torch.equal(F.conv2d(input, weight), expected)
-    assert shim.layers("cpu") == ()
+    assert dispatch.interceptors("cpu") == ()
 
 
 def test_the_package_stands_alone():

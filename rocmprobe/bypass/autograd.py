@@ -1,6 +1,6 @@
 """Ties the backward of a convolution to the layers that its forward met.
 
-The shim's kernels sit below autograd, so by themselves they see a backward only while they are
+Kernels of a device sit below autograd, so by themselves they see a backward only while they are
 registered, whereas a graph lives as long as its user likes. Above them, under the device's autograd key,
 the convolution is therefore recorded as an ``autograd.Function`` that remembers the layers. It saves what
 PyTorch's own node saves: input and weight.
@@ -20,7 +20,7 @@ from typing import Any, Callable, cast
 import torch
 from torch.autograd import forward_ad
 
-from rocmprobe.bypass import shim
+from rocmprobe.bypass import dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.untraced import untraced
 
@@ -31,40 +31,40 @@ _SETUP_APART = hasattr(torch.autograd.Function, "setup_context")
 def convolution_kernel(*arguments: Any) -> torch.Tensor:
     """``aten::convolution`` and ``aten::_convolution`` under the autograd key."""
     with torch._C.DisableTorchFunction():
-        if shim.is_traced(arguments):
-            return shim.let_trace(arguments)
-        held = shim.tying_layers(arguments[0].device.type)
+        if dispatch.is_traced(arguments):
+            return dispatch.let_trace(arguments)
+        held = dispatch.keeping_interceptors(arguments[0].device.type)
         if not held:
             packet = torch.ops.aten.convolution if len(arguments) == 9 else torch.ops.aten._convolution
             return cast(torch.Tensor, packet.default._op_dk(torch._C.DispatchKey.Autograd, *arguments))
         if _nobody_differentiates() and _next_below(*arguments[:3]):
             with _below_autograd():
-                return shim.run_convolution(ConvolutionCall.of(arguments), held)
+                return dispatch.run_convolution(ConvolutionCall.of(arguments), held)
         return cast(torch.Tensor, _apply(_Convolution, held, *arguments))
 
 
 def backward_kernel(*arguments: Any) -> Gradients:
     """``aten::convolution_backward`` under the autograd key."""
     with torch._C.DisableTorchFunction():
-        held = shim.tying_layers(arguments[1].device.type)
+        held = dispatch.keeping_interceptors(arguments[1].device.type)
         if not held:
             operator = torch.ops.aten.convolution_backward.default
             return cast(Gradients, operator._op_dk(torch._C.DispatchKey.Autograd, *arguments))
         return cast(Gradients, _apply(_Backward, held, *arguments))
 
 
-def _convolve(held: Sequence[shim.Layer], call: ConvolutionCall) -> torch.Tensor:
+def _convolve(held: Sequence[dispatch.Interceptor], call: ConvolutionCall) -> torch.Tensor:
     """A differentiable convolution that meets ``held``: by the dispatcher where it leads there."""
-    if shim.covers(call.input.device.type, held):
+    if dispatch.covers(call.input.device.type, held):
         return cast(torch.Tensor, _operator(call)(*call.arguments()))
     return cast(torch.Tensor, _Convolution.apply(held, *call.arguments()))
 
 
-def _gradients(held: Sequence[shim.Layer], call: BackwardCall) -> Gradients:
+def _gradients(held: Sequence[dispatch.Interceptor], call: BackwardCall) -> Gradients:
     if _nobody_differentiates() and _next_below(call.grad_output, call.input, call.weight):
         with torch._C.DisableTorchFunction(), _below_autograd():
-            return shim.run_backward(call, held)
-    if shim.covers(call.input.device.type, held):
+            return dispatch.run_backward(call, held)
+    if dispatch.covers(call.input.device.type, held):
         return cast(Gradients, torch.ops.aten.convolution_backward.default(*call.arguments()))
     return cast(Gradients, _Backward.apply(held, *call.arguments()))
 
@@ -153,14 +153,14 @@ class _Tied(torch.autograd.Function):
 
 class _TiedConvolution(_Tied):
     @staticmethod
-    def forward(held: Sequence[shim.Layer], *arguments: Any) -> torch.Tensor:
+    def forward(held: Sequence[dispatch.Interceptor], *arguments: Any) -> torch.Tensor:
         call = ConvolutionCall.of(arguments)
         with _below_autograd():
-            if not _next_below(call.input, call.weight, call.bias) and shim.covers(
+            if not _next_below(call.input, call.weight, call.bias) and dispatch.covers(
                 call.input.device.type, held
             ):
                 return cast(torch.Tensor, _operator(call)(*arguments))
-            return shim.run_convolution(call, held)
+            return dispatch.run_convolution(call, held)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -199,12 +199,12 @@ class _TiedConvolution(_Tied):
 
 class _TiedBackward(_Tied):
     @staticmethod
-    def forward(held: Sequence[shim.Layer], *arguments: Any) -> Gradients:
+    def forward(held: Sequence[dispatch.Interceptor], *arguments: Any) -> Gradients:
         call = BackwardCall.of(arguments)
         with _below_autograd():
-            if shim.covers(call.input.device.type, held):
+            if dispatch.covers(call.input.device.type, held):
                 return cast(Gradients, torch.ops.aten.convolution_backward.default(*arguments))
-            return shim.run_backward(call, held)
+            return dispatch.run_backward(call, held)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

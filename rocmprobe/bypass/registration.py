@@ -1,0 +1,94 @@
+"""The one registration of PyTorch's convolution operators.
+
+PyTorch sends every convolution, whoever asks for it, to ``aten::convolution`` (traced TorchScript:
+``aten::_convolution``) and every gradient to ``aten::convolution_backward``. From the first interceptor of a
+device type on, kernels of ours stand in for these operators under the dispatch keys of that device. torch
+1.13.1 refuses a second Python kernel for the same operator and key, and later versions silently replace the
+first: so whoever wants to see or to replace convolutions adds an interceptor here.
+
+The kernels stay to the end of the process. PyTorch frees a kernel at once when it is taken back, even one
+that another thread is just entering, and nobody can know of all threads, those of autograd included. Without
+an interceptor they hand every call, and its recording for autograd, to PyTorch's own kernels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, cast
+
+import torch
+from torch.library import Library
+
+from rocmprobe.bypass import autograd, dispatch
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.bypass.dispatch import Interceptor
+from rocmprobe.bypass.locks import lock_across_forks
+from rocmprobe.bypass.untraced import untraced
+
+_lock = lock_across_forks()
+#: What keeps the kernels of a device type registered, from its first interceptor on.
+_libraries: dict[str, list[Any]] = {}
+
+
+def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
+    """Put ``interceptor`` before the convolutions of ``device_type``: "cpu" or "cuda", also on ROCm.
+
+    Raises:
+        ValueError: for another device type, or when this very one is there already.
+    """
+    with _lock:
+        if device_type not in _libraries:
+            _libraries[device_type] = _registered(_key(device_type))
+    dispatch.add(interceptor, device_type)
+
+
+def remove_interceptor(interceptor: Interceptor, device_type: str) -> None:
+    """Take ``interceptor`` away again. Calls already inside it run to their end.
+
+    Raises:
+        ValueError: for another device type, or when it is not there.
+    """
+    _key(device_type)
+    dispatch.remove(interceptor, device_type)
+
+
+def _key(device_type: str) -> str:
+    if device_type not in dispatch.KEYS:
+        known = ", ".join(dispatch.KEYS)
+        raise ValueError(f"no interceptors for device type {device_type!r}, only for {known}")
+    return dispatch.KEYS[device_type]
+
+
+def _convolution_kernel(*arguments: Any) -> torch.Tensor:
+    with torch._C.DisableTorchFunction():
+        if dispatch.is_traced(arguments):
+            return dispatch.let_trace(arguments)
+        call = ConvolutionCall.of(arguments)
+        if call.flags and dispatch.inside_native():
+            return dispatch.native_convolution(call)
+        return dispatch.run_convolution(call)
+
+
+def _backward_kernel(*arguments: Any) -> Gradients:
+    with torch._C.DisableTorchFunction():
+        return dispatch.run_backward(BackwardCall.of(arguments))
+
+
+def _registered(key: str) -> list[Any]:
+    """The kernels of both levels, above and below autograd, as the objects that keep them registered."""
+    return [
+        _library(key, _convolution_kernel, _backward_kernel),
+        _library("Autograd" + key, autograd.convolution_kernel, autograd.backward_kernel),
+    ]
+
+
+def _library(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+    # torch does not annotate this class in full.
+    library = cast(Any, Library)("aten", "IMPL", key)
+    with warnings.catch_warnings():
+        # PyTorch warns of what is the purpose here: a kernel of its own is overridden.
+        warnings.simplefilter("ignore")
+        library.impl("convolution", untraced(convolution))
+        library.impl("_convolution", untraced(convolution))
+        library.impl("convolution_backward", untraced(backward))
+    return library

@@ -1,0 +1,63 @@
+"""What a child is told first, and what each driver answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Optional, Protocol
+
+from rocmprobe.backends.capi import Place
+from rocmprobe.model.cases import Case
+from rocmprobe.model.results import Setting
+from rocmprobe.simulate.machines import SimulatedMachine
+from rocmprobe.worker.ask import Answer
+from rocmprobe.worker.process_faults import ProcessFaults
+
+#: After one of these the device context may be poisoned: the process answers nothing further.
+POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a child is told first: device, backend, setting, environment, seconds per measurement,
+    and MiB that a memory sweep may fill.
+
+    ``first`` is the case that it is started for; only a simulated machine asks, which may break at once.
+    ``place`` is where the libraries are that the driver ``capi`` calls; without one the driver is ``torch``.
+    ``batch`` is the one that networks are timed with, None for their own.
+    ``threads`` is how many the kernels of the CPU get, 0 for as many as torch takes.
+    """
+
+    device: str
+    backend: str
+    setting: Setting
+    seconds: float
+    sweep_mb: float = 64
+    simulated: Optional[SimulatedMachine] = None
+    environ: dict[str, str] = field(default_factory=dict)
+    first: Optional[Case] = None
+    place: Optional[Place] = None
+    batch: Optional[int] = None
+    threads: int = 0
+
+    def breaking(self, events: int) -> Optional[ProcessFaults]:
+        """What is to break in this process; the CPU of its own setting never does."""
+        if self.simulated is None or self.setting.device:
+            return None
+        return ProcessFaults(self.simulated, self.setting.name, events)
+
+
+class Driver(Protocol):
+    """Who calls the libraries in this process."""
+
+    def library_version(self) -> Optional[str]:
+        """What is said of the vendor library's version; None where nothing is. Never raises."""
+
+    def attempt(self, case: Case) -> Answer:
+        """One try of a case. Never raises."""
+
+    def device_answers(self) -> bool:
+        """Whether something small still comes out right: a library may report a status of its own and
+        leave the device context unusable behind it."""
