@@ -1,16 +1,15 @@
 """What each setting of oneDNN costs on this CPU: throughput and first call, as ratios to ``default``.
 
 The settings take turns, each round in new children without tracing and with one thread; the best time of
-all rounds is what other programs disturbed least. Then the tables of ``docs/settings.md``::
+all rounds is what other programs disturbed least. Then the table in ``docs/catalogue.md``::
 
     python benchmarks/settings_cost.py --rounds 8 -o benchmarks/results/settings_cost.json
-    python benchmarks/settings_cost.py --document docs/settings.md
+    python docs/generate.py
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -25,11 +24,9 @@ from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import Setting, to_json
-from rocmprobe.report.terminal.settings_table import BEGIN, END, generated
 from rocmprobe.run.child import Child
 from rocmprobe.run.environment import environment, must_spawn
 
-RESULTS = Path(__file__).with_name("results") / "settings_cost.json"
 #: Seconds that a measurement takes at least.
 SECONDS = 0.1
 #: What is left out: the user's own environment, and what is no way to run the same convolutions.
@@ -117,24 +114,12 @@ def measured(rounds_wanted: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def documented(text: str, costs: Mapping[str, Any]) -> str:
-    """``text`` with what stands between the marks made anew."""
-    head, _, rest = text.partition(BEGIN)
-    return head + generated(costs) + rest.partition(END)[2]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--document", type=Path, help="measure nothing; make the tables in this file anew")
     options = parser.parse_args()
-    if options.document:
-        costs = json.loads(RESULTS.read_text("utf-8"))
-        text = options.document.read_text("utf-8")
-        options.document.write_text(documented(text, costs), "utf-8")
-    else:
-        publish(measured(options.rounds), options.output)
+    publish(measured(options.rounds), options.output)
 
 
 if __name__ == "__main__":

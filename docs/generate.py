@@ -1,61 +1,128 @@
-"""Write ``docs/causes.md`` from ``rocmprobe/data/causes.toml``: ``python docs/generate.py``."""
+"""Write the generated parts of the catalogue and of the command line: ``python docs/generate.py``.
+
+A part is what stands between ``<!-- generated: NAME -->`` and ``<!-- end of generated -->``. The text
+around the parts is written by hand, and is kept.
+"""
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import click
+
+from rocmprobe.cli import main
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
+from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.knowledge.solvers import solvers
+from rocmprobe.knowledge.variables import find
+from rocmprobe.report.terminal.settings_table import BEGIN, END, generated
+from rocmprobe.simulate.machines import load_machine, machine_names
 
-DOCUMENT = Path(__file__).with_name("causes.md")
-_HEAD = """\
-# Causes
+HERE = Path(__file__).parent
+PAGES = (HERE / "catalogue.md", HERE / "command-line.md")
+#: Those that a solver has unless its row names some.
+_DTYPES = ("float32", "float16", "bfloat16")
+_COSTS = HERE.parent / "benchmarks" / "results" / "settings_cost.json"
+_PART = re.compile(r"<!-- generated: (\w+) -->\n.*?<!-- end of generated -->", re.DOTALL)
+#: What helps on each simulated machine, in the order of the table.
+_HELPS = {
+    "healthy-gfx1100": "nothing is needed",
+    "hot-weak-fan": "a steeper fan curve",
+    "rdna1-rocm52-conv-dead": "vendor library off, bypass",
+    "rdna1-fp16-broken": "`no-faulty-solvers` or `no-winograd` for float16",
+    "winograd-wrong": "`no-faulty-solvers`: one switch",
+    "bn-dead": "for training `by-layer`: batch norm by PyTorch; vendor library off",
+    "compile-abort": "`serial-compile`",
+    "compile-abort-bn-dead": "for training `by-layer`: `serial-compile`, batch norm by PyTorch",
+    "miopen-3.4.0-gfx1010": "`by-layer`: batch norm, RNN, LSTM and GRU by PyTorch",
+    "miopen-3.5.1-gfx1010": "`by-layer`: `no-winograd`, batch norm by PyTorch",
+    "igemm-compile-failure": "`no-faulty-solvers`: one switch; `no-igemm`",
+    "rocblas-files-missing": "solvers without GEMM, for inference",
+    "wheel-without-arch": "the CPU",
+    "conv-hang": "vendor library off, bypass",
+    "search-for-minutes": "`find-fast`",
+    "naive-fallback": "nothing; it is only slow",
+    "stale-cache": "`clean-db`",
+    "db-read-only": "a clean environment",
+    "env-rejected": "a clean environment",
+    "gemm-memory-fault": "solvers without GEMM",
+    "oom-at-batch": "vendor library off, or a smaller batch",
+}
 
-Why something fails: all causes that a finding of `rocmprobe run`, or an answer of
-[`rocmprobe explain`](explain.md), may name, by the layer in which they usually sit, the lowest first.
-`rocmprobe list causes` prints them in short. By what you see: [troubleshooting](troubleshooting.md).
 
-Where several cures stand, the first whose words all hold is given. The words are what is known of the
-machine or the log: `rdna1` to `rdna4`, `vega`, `cdna` and `apu` the kind of chip; `override` that
-HSA_OVERRIDE_GFX_VERSION is set, `override-lacks` and `override-covers` whether the silicon lacks something
-of the ISA that it names, `override-needless` that the installed libraries hold code for the chip itself;
-`wheel-holds` and `wheel-lacks` whether an official wheel holds code for the chip.
-A cure is what others report under the links: **none has been run on a GPU by rocmprobe**.
-
-This page is made from `rocmprobe/data/causes.toml` by `python docs/generate.py`."""
+def document(page: Path) -> str:
+    """The whole page, with its parts made anew."""
+    return _PART.sub(lambda part: PARTS[part[1]](), page.read_text("utf-8"))
 
 
-def document() -> str:
-    """The whole page."""
-    lines = [_HEAD]
+def _settings() -> str:
+    return generated(json.loads(_COSTS.read_text("utf-8")))
+
+
+def _solvers() -> Iterator[str]:
+    yield from _table(
+        ("solver", "family", "directions", "dtypes", "switched off by"),
+        (
+            (
+                each.name,
+                each.family,
+                ", ".join(each.directions),
+                ", ".join(each.dtypes) if len(each.dtypes) < len(_DTYPES) else "",
+                "<br>".join(f"`{name}=0`" for name in each.off),
+            )
+            for each in solvers()
+        ),
+    )
+
+
+def _variables() -> Iterator[str]:
+    """The variables that settings set."""
+    rows = {name: find(name) for setting, _, _ in all_settings() for name in setting.env}
+    yield from _table(
+        ("variable", "read by", "what it does"),
+        ((f"`{name}`", row.of, _cell(row.effect)) for name, row in rows.items() if row),
+    )
+
+
+def _machines() -> Iterator[str]:
+    made = ("faults-", "planted-")
+    rest = (name for name in machine_names() if name not in _HELPS and not name.startswith(made))
+    names = [*_HELPS, *rest]
+    yield from _table(
+        ("machine", "what it is", "what helps"),
+        ((f"`{name}`", _cell(load_machine(name).summary), _HELPS[name]) for name in names),
+    )
+
+
+def _causes() -> Iterator[str]:
+    asked: set[frozenset[str]] = set()
     for layer in layers():
         here = [cause for cause in causes() if cause.layer == layer.name]
         if here:
-            lines += [
-                "",
-                f"## {layer.name}",
-                "",
-                f"{_text(layer.title)[:1].upper()}{_text(layer.title)[1:]}.",
-            ]
+            title = _text(layer.title)
+            yield from (f"### {layer.name}", "", f"{title[:1].upper()}{title[1:]}.", "")
         for cause in here:
-            lines += ["", *_section(cause)]
-    return "\n".join(lines) + "\n"
+            yield from _cause(cause, asked)
+            yield ""
 
 
-def _section(cause: Cause) -> Iterator[str]:
-    yield f"### {cause.name}"
+def _cause(cause: Cause, asked: set[frozenset[str]]) -> Iterator[str]:
+    yield f"#### {cause.name}"
     yield ""
-    yield f"**{_text(cause.title)}.** {_text(cause.sentence)} {_text(cause.explanation)}"
+    yield f"**{_text(cause.title)}.** {_text(cause.explanation)}"
     yield ""
     yield "What to do:"
     yield ""
     yield from (f"- {_condition(advice)}{_text(advice.text)}" for advice in cause.advice)
     yield ""
     yield f"To verify: {_text(cause.verify)}"
-    rivals = list(_rivals(cause.name))
     yield ""
     yield f"What would decide: {_text(cause.confirm)}"
+    rivals = list(_rivals(cause.name, asked))
     if rivals:
         yield ""
         yield "Look-alikes:"
@@ -72,11 +139,89 @@ def _condition(advice: Advice) -> str:
     return f"{', '.join(words)}: "
 
 
-def _rivals(name: str) -> Iterator[str]:
+def _rivals(name: str, asked: set[frozenset[str]]) -> Iterator[str]:
+    """What tells look-alikes apart, once for each pair; where it was said already, a link."""
+    said = []
     for pair, ask in decisions().items():
         if name in pair:
             (other,) = pair - {name}
-            yield f"- [{other}](#{other}): {_text(ask)}"
+            if pair in asked:
+                said.append(f"[{other}](#{other})")
+            else:
+                asked.add(pair)
+                yield f"- [{other}](#{other}): {_text(ask)}"
+    if said:
+        yield f"- {', '.join(said)}: see there."
+
+
+def _commands() -> Iterator[str]:
+    for name, command in sorted(main.commands.items()):
+        yield from _command(name, command)
+        yield ""
+
+
+def _command(name: str, command: click.Command) -> Iterator[str]:
+    context = click.Context(command, info_name=f"rocmprobe {name}")
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    yield f"## {name}"
+    if arguments:
+        yield ""
+        yield f"Arguments: `{' '.join(_argument(each) for each in arguments)}`."
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        yield ""
+        if paragraph.startswith("\b\n"):
+            yield "```sh"
+            yield from (line.strip() for line in paragraph.splitlines()[2:])
+            yield "```"
+        else:
+            yield _text(_linked(" ".join(paragraph.split())))
+    options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
+    rows = [_option(each) for each in options if "--help" not in each.opts and not each.hidden]
+    if rows:
+        yield ""
+        yield from _table(("option", "values", "meaning", "default"), rows)
+
+
+def _argument(argument: click.Argument) -> str:
+    if isinstance(argument.type, click.Choice):
+        return "|".join(argument.type.choices)
+    name = argument.metavar or (argument.name or "").upper() + ("..." if argument.nargs == -1 else "")
+    return name if argument.required or name.startswith("[") else f"[{name}]"
+
+
+def _option(option: click.Option) -> tuple[str, str, str, str]:
+    if isinstance(option.type, click.Choice):
+        values = ", ".join(f"`{each}`" for each in option.type.choices)
+    elif option.is_flag:
+        values = ""
+    else:
+        values = option.metavar or option.type.name.upper()
+    words = option.help or ""
+    if option.multiple:
+        words += " May be given more than once."
+    if option.required:
+        words += " Required."
+    default = f"`{option.default}`" if option.show_default else ""
+    return ", ".join(f"`{each}`" for each in option.opts), values, _cell(_linked(words.strip())), default
+
+
+def _linked(text: str) -> str:
+    """``text`` with a link, in the words of its title, for each page that is named."""
+
+    def link(name: re.Match[str]) -> str:
+        title = (HERE / name[1]).read_text("utf-8").partition("\n")[0].lstrip("# ")
+        return f"([{title[:1].lower() if not title[1:2].isupper() else title[:1]}{title[1:]}]({name[1]}))"
+
+    return re.sub(r"\(docs/([\w-]+\.md)\)", link, text)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    for line in (header, ["---"] * len(header), *rows):
+        yield "| " + " | ".join(line) + " |"
+
+
+def _cell(text: str) -> str:
+    return _text(text).replace("|", "\\|")
 
 
 def _text(text: str) -> str:
@@ -85,5 +230,29 @@ def _text(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([<>*])", r"\\\1", part) for part in parts)
 
 
+def _part(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[], str]:
+    def made() -> str:
+        return "\n".join([BEGIN.replace("settings", name), *lines(), END])
+
+    return made
+
+
+#: What makes each generated part, with the marks around it.
+PARTS: dict[str, Callable[[], str]] = {
+    "settings": _settings,
+    **{
+        name: _part(name, lines)
+        for name, lines in {
+            "solvers": _solvers,
+            "variables": _variables,
+            "machines": _machines,
+            "causes": _causes,
+            "commands": _commands,
+        }.items()
+    },
+}
+
+
 if __name__ == "__main__":
-    DOCUMENT.write_text(document(), "utf-8")
+    for each in PAGES:
+        each.write_text(document(each), "utf-8")

@@ -1,5 +1,5 @@
 """What a change of one outcome, fact or setting may do to a recommendation: a rule of its own, written from
-docs/recommendation.md and not from the code, and the changes to try."""
+docs/how-it-decides.md and not from the code, and the changes to try."""
 
 from __future__ import annotations
 

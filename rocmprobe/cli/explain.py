@@ -48,7 +48,7 @@ def _not_looked_at(log: Log) -> Iterator[str]:
 
 
 def without_identifiers(explanation: Explanation) -> Explanation:
-    """The answer as it may leave the house (docs/redaction.md)."""
+    """The answer as it may leave the house (docs/reporting-a-bug.md)."""
     from rocmprobe.text.redact import redacted
 
     clean: Explanation = from_json(Explanation, redacted(asdict(explanation)))
@@ -56,7 +56,7 @@ def without_identifiers(explanation: Explanation) -> Explanation:
 
 
 def as_data(explanation: Explanation) -> dict[str, Any]:
-    """The answer as JSON data (docs/explain.md)."""
+    """The answer as JSON data (docs/troubleshooting.md)."""
     return {**asdict(explanation), "facts": known(explanation.facts)}
 
 

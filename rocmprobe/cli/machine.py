@@ -19,7 +19,9 @@ from rocmprobe.text.printing import say_json
 @click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("/"),
               help="Read a recorded / tree.")  # fmt: skip
 @click.option("--deep", is_flag=True, help="Ask torch, too, in a process of its own; takes seconds.")
-@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
+@click.option(
+    "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
+)
 @answering
 def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> int:
     """Facts about this machine, each with its source, and what they tell. Runs no kernel, needs no torch.

@@ -16,13 +16,15 @@ from rocmprobe.text.printing import say, say_json, tell, tell_lines
 
 @main.command("explain")
 @click.argument("log", required=False, metavar="[FILE|-]")
-@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/explain.md).")
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/troubleshooting.md).")
 @click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
               help="JSON with what is known besides, or what `rocmprobe detect --json` printed.")  # fmt: skip
 @click.option("--fact", "told", multiple=True, metavar="NAME=VALUE",
               help="One such: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, rocblas_targets, os, "
               "exit, a variable.")  # fmt: skip
-@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
+@click.option(
+    "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
+)
 @answering
 def explain_command(
     log: Optional[str], as_json: bool, facts: Optional[Path], told: tuple[str, ...], no_redact: bool
@@ -65,7 +67,7 @@ def explain_command(
 def report_command(results: Path, form: str, tracker: Optional[str], output: Optional[Path]) -> int:
     """Make the report of a run again, from its results.json or from the folder of a run that died.
 
-    An issue is one failure, the gravest, in the fields of a tracker's form (docs/attaching.md).
+    An issue is one failure, the gravest, in the fields of a tracker's form (docs/reporting-a-bug.md).
 
     \b
     Examples:
@@ -99,13 +101,13 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
 @main.command("compare")
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/compare.md).")
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/ci.md).")
 @answering
 def compare_command(old: Path, new: Path, as_json: bool) -> int:
     """Say what changed from one run to another: states, environment, time and memory beyond the noise.
 
     OLD and NEW are results.json files, or folders of runs. Exits 1 for a regression (what worked fails, or
-    takes clearly longer or more memory), and where nothing can be compared (docs/compare.md).
+    takes clearly longer or more memory), and where nothing can be compared (docs/ci.md).
 
     \b
     Example:

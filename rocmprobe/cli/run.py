@@ -29,7 +29,7 @@ from rocmprobe.text.printing import tell
     type=click.Choice(("auto", "torch", "capi")),
     default="auto",
     show_default=True,
-    help="Who calls the libraries: torch, rocmprobe itself, or both where both can (docs/drivers.md).",
+    help="Who calls the libraries: torch, rocmprobe itself, or both where both can (docs/how-it-decides.md).",
 )
 @click.option(
     "--libraries",
@@ -50,7 +50,7 @@ from rocmprobe.text.printing import tell
     "--estimate",
     default="",
     metavar="TEXT",
-    help="Time of a training: 'images=N epochs=N batch=N' (docs/models.md).",
+    help="Time of a training: 'images=N epochs=N batch=N' (docs/what-is-measured.md).",
 )
 @click.option(
     "--note", default="", metavar="TEXT", help="Words for the readers of the report, above its verdict."
@@ -89,7 +89,9 @@ from rocmprobe.text.printing import tell
     show_default=True,
     help="Exit 1 for findings to act on, only for failures that were not expected, or never.",
 )
-@click.option("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/redaction.md).")
+@click.option(
+    "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
+)
 @click.option(
     "--verify",
     type=click.Path(path_type=Path),

@@ -6,7 +6,7 @@ The text form is printed everywhere and can be pasted back (``--problem``)::
 
 kind, dtype, batch, input channels, input sizes, output channels, filter sizes; then, only where
 they differ from the default: stride, padding, output padding, dilation, groups, bias, channels-last or
-operands that are not contiguous (docs/problems.md).
+operands that are not contiguous (docs/what-is-measured.md).
 """
 
 from __future__ import annotations

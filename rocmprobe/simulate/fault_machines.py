@@ -1,6 +1,6 @@
 """Machines on which one thing breaks, or every thing: each phase of a child crossed with each kind of fault.
 
-They are made from the table here, in the words of a machine's file (``docs/machines.md``).
+They are made from the table here, in the words of a machine's file (``docs/catalogue.md``).
 """
 
 from __future__ import annotations

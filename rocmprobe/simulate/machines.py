@@ -118,7 +118,7 @@ class SimulatedMachine:
 
 #: Bytes of a machine's file.
 _LARGEST = 2**20
-_COMPARE = "compare with docs/machines.md"
+_COMPARE = "compare with docs/catalogue.md"
 _TEXTS = ("version", ".hip", ".kind", ".release", "_isa", "name", "vendor", "pci_id", "revision", "address")
 
 

@@ -2,7 +2,7 @@
 public issues.
 
 Two kinds of rules: the names of this user and machine, wherever they stand, and the forms that anybody's
-identifiers have (addresses, UUIDs, home folders, tokens). ``docs/redaction.md`` has the list.
+identifiers have (addresses, UUIDs, home folders, tokens). ``docs/reporting-a-bug.md`` has the list.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """One outcome, fact, time or amount of memory is changed: the recommendation changes when, and only when, it
-should (the rule is in docs/recommendation.md)."""
+should (the rule is in docs/how-it-decides.md)."""
 
 from __future__ import annotations
 

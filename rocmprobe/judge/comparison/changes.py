@@ -137,7 +137,7 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
                 if each.expected
             ),
             "Take this run's results as the baseline from now on; if rocmprobe's own table is out of date, "
-            "report it (docs/expectations.md).",
+            "report it (docs/ci.md).",
         )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def _told(comparison: Comparison, word: str) -> list[Measured]:
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as JSON data (docs/compare.md)."""
+    """The comparison as JSON data (docs/ci.md)."""
     return {"verdict": verdict(comparison), "worse": worse(comparison), **asdict(comparison)}
 
 

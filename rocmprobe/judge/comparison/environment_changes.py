@@ -26,7 +26,7 @@ _OF_A_SETTING = (
     "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
     "channels_last", "solver", "pytorch_layers",
 )  # fmt: skip
-#: The digest in a placeholder changes when the machine restarts (docs/redaction.md).
+#: The digest in a placeholder changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
 #: Stands for what is not there at all; null is a fact that could not be learned.

@@ -17,7 +17,7 @@ from rocmprobe.model.roofline import roof
 _ERROR_OF_MEDIAN = 1.253 / 2.563
 #: Standard errors that chance leaves between two medians: in 19 of 20 cases no more.
 _ERRORS = 2.0
-#: Rounds that every time has at least (docs/throughput.md), where a file does not say how many.
+#: Rounds that every time has at least (docs/what-is-measured.md), where a file does not say how many.
 _FEWEST_REPEATS = 5
 
 

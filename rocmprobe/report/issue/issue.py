@@ -195,7 +195,7 @@ def _numbered(value: Any) -> str:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """The errors beside their limits; the limits grow with the length of the sums (docs/numerics.md)."""
+    """The errors beside their limits, which grow with the length of the sums (docs/what-is-measured.md)."""
     told = outcome.numerics
     pairs = [
         f"{words(name, 40)} is {text.number(error)}, the limit {text.number(limit)}"

@@ -1,4 +1,4 @@
-"""The settings as tables: for ``rocmprobe list settings``, and in Markdown for ``docs/settings.md``."""
+"""The settings as tables: for ``rocmprobe list settings``, and in Markdown for ``docs/catalogue.md``."""
 
 from __future__ import annotations
 
