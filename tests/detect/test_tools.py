@@ -12,7 +12,8 @@ import pytest
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
-from rocmprobe.process import children, tools
+from rocmprobe.detect.programs import tools
+from rocmprobe.process import children
 
 OWN = Tree(Path("/"))
 LOADED = """ROCk module is loaded
