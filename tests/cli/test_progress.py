@@ -84,6 +84,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     shown.pytest_sessionstart(SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace())))  # type: ignore[arg-type]
     lock = DeviceLock("cpu", Path("/runs/another"))
     lock.take(alone=True)
+    journal.append("plan", cases=[question.id])
     journal.intent(question)
     journal.append("queued", case=question.id, device="cpu", by=[], waited=None)
     words = f"waiting for run /runs/another (pid {os.getpid()}) on cpu since "
