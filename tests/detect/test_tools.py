@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rocmprobe.detect import detect
+from rocmprobe.detect.programs import tools
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
-from rocmprobe.detect.programs import tools
 from rocmprobe.process import children
 
 OWN = Tree(Path("/"))
