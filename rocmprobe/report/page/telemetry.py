@@ -12,8 +12,8 @@ from rocmprobe.judge.findings.telemetry import FINDINGS
 from rocmprobe.model.results import Finding, Results
 from rocmprobe.model.telemetry import PLOTS, QUANTITIES, WATCHED, DeviceTelemetry, Quantity
 from rocmprobe.report import text
-from rocmprobe.report.page.lines import Line, lines
 from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.states import SEVERITY_SYMBOLS
 
 _HEADER = ("quantity", "least", "median", "most", "limit")
