@@ -194,10 +194,8 @@ def _picture(watched: Sequence[Watched]) -> RenderableType:
         for column in ("now", "least", "most", "limit"):
             table.add_column(column, justify="right", min_width=9)
         for row in WATCHED:
-            if row.name in each.extremes:
-                cells = (
-                    each.reading.get(row.name), *each.extremes[row.name], each.limits.get(row.name)
-                )  # fmt: skip
+            if (name := row.name) in each.extremes:
+                cells = (each.reading.get(name), *each.extremes[name], each.limits.get(name))
                 table.add_row(row.short, *(_shown(row, value) for value in cells))
         parts.append(table)
         if not each.reading and not each.silent:

@@ -37,7 +37,7 @@ _SLOWED = 0.9
 _AT_CAP = 0.97
 _VRAM_FULL, _VRAM_TAKEN = 0.95, 0.8
 #: Temperatures of the chip, of which a card is judged by the first that it has.
-_CHIP = tuple(name for name in TEMPERATURES if name != "temperature_memory_c")
+_CHIP = ("temperature_junction_c", "temperature_edge_c")
 
 _FAN_ADVICE = (
     "Set a steeper fan curve (in the firmware's or driver's own: CoreCtrl, LACT, or pwm1_enable and pwm1 in "
