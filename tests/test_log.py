@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from sample_logs import LINES
 
 from rocmprobe.explain.log_facts import facts_in
-from rocmprobe.text.log import Log, of_text, read_log
-from rocmprobe.text.log_lines import LONGEST
+from rocmprobe.text.log import LONGEST, Log, of_text, read_log
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "train.jsonl"
 BASES = st.lists(st.sampled_from(LINES), min_size=1, max_size=8, unique=True)

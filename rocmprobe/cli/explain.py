@@ -16,8 +16,7 @@ from rocmprobe.explain.recorded import facts_of_machine, facts_of_results, log_o
 from rocmprobe.model.results import BadInput, Machine, from_json, read_results
 from rocmprobe.report.text import count
 from rocmprobe.text import reading
-from rocmprobe.text.log import Log, read_log
-from rocmprobe.text.log_lines import LONGEST
+from rocmprobe.text.log import LONGEST, Log, read_log
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 #: So much of a file tells results from a log.

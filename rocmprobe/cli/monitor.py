@@ -21,18 +21,12 @@ from rocmprobe.detect import telemetry as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.judge.findings.telemetry import alarms
 from rocmprobe.model.results import BadInput, NothingToTest
-from rocmprobe.model.telemetry import QUANTITIES
+from rocmprobe.model.telemetry import QUANTITIES, WATCHED, Quantity
 from rocmprobe.report.terminal.holders import told
 from rocmprobe.report.text import bytes_
 from rocmprobe.run.journal import CannotWrite
 from rocmprobe.text.console import Console
 
-#: Quantities that are shown, with their words; the rest is told by alarms.
-_WORDS = {
-    "temperature_junction_c": "junction", "temperature_edge_c": "edge", "temperature_memory_c": "memory",
-    "fan_percent": "fan", "fan_rpm": "fan turns", "power_w": "power", "core_clock_mhz": "core clock",
-    "memory_clock_mhz": "memory clock", "vram_used_bytes": "GPU memory", "busy_percent": "busy",
-}  # fmt: skip
 _HEADER = ("time", "device", "name", *QUANTITIES, "alarms")
 #: Seconds without an answer after which a GPU is said to give none.
 _PATIENCE = 5.0
@@ -169,17 +163,17 @@ def _plain(value: Optional[float]) -> str:
     return "" if value is None else f"{value:.1f}".removesuffix(".0")
 
 
-def _shown(name: str, value: Optional[float]) -> str:
+def _shown(quantity: Quantity, value: Optional[float]) -> str:
     if value is None:
         return ""
-    return bytes_(value) if name.endswith("_bytes") else f"{value:.0f} {QUANTITIES[name]}"
+    return bytes_(value) if quantity.unit == "B" else f"{value:.0f} {quantity.unit}"
 
 
 def _tell(watched: Sequence[Watched], console: Console) -> None:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     for each in watched:
-        words = [f"{word} {_shown(name, each.reading[name])}" for name, word in _WORDS.items()
-                 if name in each.reading and not each.silent]  # fmt: skip
+        words = [f"{row.short} {_shown(row, each.reading[row.name])}" for row in WATCHED
+                 if row.name in each.reading and not each.silent]  # fmt: skip
         said = ", ".join(words) or ("" if each.silent else "asleep, not woken")
         used = f"  in use: {each.used}" if each.used else ""
         alarm = f"  ALARM: {'; '.join(each.alarms)}" if each.alarms else ""
@@ -199,10 +193,10 @@ def _picture(watched: Sequence[Watched]) -> RenderableType:
         table.add_column("")
         for column in ("now", "least", "most", "limit"):
             table.add_column(column, justify="right", min_width=9)
-        for name, word in _WORDS.items():
-            if name in each.extremes:
+        for row in WATCHED:
+            if (name := row.name) in each.extremes:
                 cells = (each.reading.get(name), *each.extremes[name], each.limits.get(name))
-                table.add_row(word, *(_shown(name, value) for value in cells))
+                table.add_row(row.short, *(_shown(row, value) for value in cells))
         parts.append(table)
         if not each.reading and not each.silent:
             parts.append(Text("asleep, not woken", style="dim"))

@@ -10,14 +10,10 @@ from typing import Optional
 from rocmprobe.detect.gpus import amdgpu, pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Gpu
+from rocmprobe.model.telemetry import CONDITIONS
 
 #: Seconds that a reading may take: the controller of a GPU that hangs lets a read wait for ever.
 _PATIENCE = 1.0
-#: Of a GPU, by the names that they have in ``model.Gpu``.
-_OF_A_GPU = (
-    "core_clock_mhz", "memory_clock_mhz", "temperature_edge_c", "temperature_junction_c",
-    "temperature_memory_c", "power_w",
-)  # fmt: skip
 _CPUS = "/sys/devices/system/cpu"
 _HWMON = "/sys/class/hwmon"
 _ZONES = "/sys/class/thermal"
@@ -57,7 +53,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
     folders = [f"{pci.DEVICES}/{address}", f"{pci.DEVICES}/{address.rpartition('.')[0]}.0"]
     folder = next(filter(tree.exists, folders), "")
     state = amdgpu.read_state(tree, folder) if folder else {}
-    values = {name: state[name].value for name in _OF_A_GPU if name in state}
+    values = {each.name: state[each.name].value for each in CONDITIONS if each.name in state}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 

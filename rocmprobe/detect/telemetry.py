@@ -18,22 +18,9 @@ from rocmprobe.detect.gpus import amdgpu, kfd, pci
 from rocmprobe.detect.tree import ReadError, Tree, number
 from rocmprobe.knowledge import gpus
 from rocmprobe.model.results import Fact
-from rocmprobe.model.telemetry import Limit
+from rocmprobe.model.telemetry import TEMPERATURES, Limit
 from rocmprobe.text.tables import table
 
-#: Labels of hwmon's temperatures and clocks, and the quantity that each is. The radeon driver gives none;
-#: its first sensor is the GPU's own.
-_TEMPERATURES = {
-    "edge": "temperature_edge_c",
-    "junction": "temperature_junction_c",
-    "mem": "temperature_memory_c",
-}
-_CLOCKS = {"sclk": "core_clock_mhz", "mclk": "memory_clock_mhz"}
-_IN_TABLE = {
-    "temperature_edge_c": "edge",
-    "temperature_junction_c": "junction",
-    "temperature_memory_c": "memory",
-}
 #: In gpu_metrics 1.3: the format and its content revision, and where the status of throttling is, which has
 #: the same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
@@ -46,15 +33,13 @@ _BELIEVED = (70, 130)
 class Device:
     """What can be read of one device: ``files`` by quantity, each with what its number is divided by.
 
-    ``temperatures`` are the stems ("temp2") of their files, by quantity. A device without a ``folder`` is the
-    processor."""
+    A device without a ``folder`` is the processor."""
 
     address: str
     name: str
     folder: str = ""
     hwmon: str = ""
     files: Mapping[str, tuple[str, float]] = field(default_factory=dict)
-    temperatures: Mapping[str, str] = field(default_factory=dict)
     isa: Optional[str] = None
     vram: Fact = field(default_factory=Fact)
 
@@ -95,15 +80,17 @@ def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
     """
     found = {}
     by_table = table("thermal").get(device.isa or "", {})
-    for quantity, stem in device.temperatures.items():
-        name = f"{device.hwmon}/{stem}_crit"
+    for quantity in (name for name in device.files if name in TEMPERATURES):
+        stem = device.files[quantity][0].removesuffix("_input")
+        name = f"{stem}_crit"
         told = number(tree.text(name)) or 0
-        switched_off = number(tree.text(f"{device.hwmon}/{stem}_emergency"))
+        switched_off = number(tree.text(f"{stem}_emergency"))
         if _BELIEVED[0] <= told / 1000 <= _BELIEVED[1] and (switched_off is None or switched_off >= told):
             found[quantity] = Limit(told / 1000, name)
-        elif _IN_TABLE[quantity] in by_table:
+        # "temperature_edge_c" is "edge" there.
+        elif (sensor := quantity.split("_")[1]) in by_table:
             source = f"data/thermal.toml: {by_table['source']}"
-            found[quantity] = Limit(float(by_table[_IN_TABLE[quantity]]), source)
+            found[quantity] = Limit(float(by_table[sensor]), source)
     cap = f"{device.hwmon}/power1_cap"
     watts = (number(tree.text(cap)) or 0) / 1_000_000
     if device.hwmon and watts:
@@ -114,48 +101,21 @@ def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
 
 
 def _card(tree: Tree, device: pci.Device) -> Device:
-    folder = device.folder
-    hwmon = next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), "")
-    present = frozenset(tree.names(hwmon)) if hwmon else frozenset()
-    temperatures = _labelled(tree, hwmon, "temp", _TEMPERATURES, present)
-    power = next((name for name in ("power1_average", "power1_input") if name in present), "")
-    files: dict[str, tuple[str, float]] = {
-        **{quantity: (f"{hwmon}/{stem}_input", 1000) for quantity, stem in temperatures.items()},
-        **{
-            quantity: (f"{hwmon}/{stem}_input", 1_000_000)
-            for quantity, stem in _labelled(tree, hwmon, "freq", _CLOCKS, present).items()
-        },
+    folder, hwmon = device.folder, amdgpu.hwmon(tree, device.folder)
+    files = {
+        quantity: (name, amdgpu.SENSORS[quantity].divisor)
+        for quantity, names in amdgpu.places(tree, folder).items()
+        if (name := next(filter(tree.exists, names), ""))
     }
-    if "fan1_input" in present:
-        files["fan_rpm"] = (f"{hwmon}/fan1_input", 1)
-    if "pwm1" in present:
-        files["fan_percent"] = (f"{hwmon}/pwm1", 2.55)
-    if power:
-        files["power_w"] = (f"{hwmon}/{power}", 1_000_000)
-    for quantity, name in (("vram_used_bytes", "mem_info_vram_used"), ("busy_percent", "gpu_busy_percent")):
-        if files and tree.exists(f"{folder}/{name}"):
-            files[quantity] = (f"{folder}/{name}", 1)
+    if not any(name.startswith(hwmon) for name, _ in files.values()):
+        files = {}
     pci_id = device.device.value
     isa = gpus.gfx_of(pci_id)
     chip = f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
     name = gpus.marketing_name(pci_id, device.revision.value) or chip
     # The carve-out of a processor with graphics is full as it comes; more is taken from the system's memory.
     vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
-    return Device(device.address, name, folder, hwmon, files, temperatures, isa, vram)
-
-
-def _labelled(
-    tree: Tree, hwmon: str, kind: str, labels: Mapping[str, str], present: frozenset[str]
-) -> dict[str, str]:
-    """By quantity the stem ("temp2") of the sensors of one kind that are there."""
-    found = {}
-    for index in range(1, len(labels) + 1):
-        stem = f"{kind}{index}"
-        label = tree.text(f"{hwmon}/{stem}_label") if f"{stem}_label" in present else None
-        quantity = labels.get(label or (next(iter(labels)) if index == 1 else ""))
-        if quantity and f"{stem}_input" in present:
-            found[quantity] = stem
-    return found
+    return Device(device.address, name, folder, hwmon, files, isa, vram)
 
 
 def _throttled(tree: Tree, name: str) -> dict[str, float]:

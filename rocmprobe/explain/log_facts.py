@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe.explain.cards import gfx_of_card
-from rocmprobe.explain.log_variables import variables_in
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.builds import rocm_of
 from rocmprobe.knowledge.gpus import OVERRIDE
@@ -29,6 +28,31 @@ _OF_A_REPORT = frozenset((
 ))  # fmt: skip
 #: Targets that other chips are told to be, so that a runtime that names one need not sit on that chip.
 _PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
+
+_VARIABLE = (
+    r"(?:HSA|HIP|ROCR|ROC|ROCM|MIOPEN|PYTORCH|TORCH|AMD|ROCBLAS|HIPBLASLT|HIPRTC|HCC|GPU|HSAKMT|TENSILE|OLLAMA"
+    r"|AMDGPU|MLIR)_[A-Z0-9_]{2,60}|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|LD_PRELOAD|AMD_SERIALIZE_KERNEL"
+)
+#: NAME=value, "NAME": "value", environ["NAME"] = "value", and NAME value after the words that set one.
+_ASSIGNED = re.compile(
+    rf"""(?x) (?<![\w$\{{,.-]) (?P<quote>["'`])? (?P<name>(?!\w+_(?:STATUS|ERROR)_){_VARIABLE}) (?:["'`]\]?)?
+        (?: (?<!["'`\]]) = | \s?=\s?(?=["']) | (?P<colon>:)\s?(?![A-Z_\d]+[:=]) | (?<=\]) \s?=\s?
+          | (?<=\w) \s+ (?=[\d'"]) (?P<blank>) )
+        (?: "(?P<double>[^"]{{0,400}})" | '(?P<single>[^']{{0,400}})'
+          | (?P<bare>[^\s"'`;&|<>()\],}}]{{1,400}}) )"""
+)
+_TRIGGER = re.compile(r"[A-Z]_[A-Z]|_DEVICES")
+#: What a program says that gives advice is not what was set.
+_ADVICE = re.compile(
+    r"""(?xi) (?: passing | setting | consider(?:ing)? | try(?:ing)? | us(?:e|ing) | by | with | via
+        | please | or | e\.g\. | example | you[ ](?:can|may|should)[ ](?:also[ ])?set | to[ ]set | need[ ]to
+        | should ) \s+ (?:the[ ])? ["'`(]? $"""
+)
+_SETS = re.compile(r"(?i)(?:^|\s)(?:ENV|set -gx|set -x|setenv)\s+$")
+#: So many characters before a name tell what it is there for.
+_LOOK_BACK = 40
+#: Of compilers, whose definitions look alike.
+_DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 
 
 @dataclass(frozen=True)
@@ -319,3 +343,25 @@ def _system(found: Optional[str]) -> Optional[str]:
     if "microsoft" in found:
         return f"WSL2 ({found})"
     return f"Linux {found}" if found[0].isdigit() else " ".join(found.split())
+
+
+def variables_in(texts: Iterable[str]) -> dict[str, str]:
+    """The variables that these lines show to be set, each with the value that was shown last."""
+    found: dict[str, str] = {}
+    for text in texts:
+        if not _TRIGGER.search(text):
+            continue
+        for match in _ASSIGNED.finditer(text):
+            before = text[max(0, match.start() - _LOOK_BACK) : match.start()]
+            if _DEFINES.search(before) or _ADVICE.search(before):
+                continue
+            if match["blank"] is not None and not _SETS.search(before):
+                continue
+            if match["colon"] and not (
+                match["quote"] or before in ("", "- ") or "map[" in text[: match.start()]
+            ):
+                continue
+            value = match["double"] or match["single"] or match["bare"]
+            if value:
+                found[match["name"]] = value
+    return found

@@ -12,16 +12,81 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Optional
 
-#: What is read, with its unit. ``temperature_c`` is that of a processor; the last two are 1 where the driver
-#: says that it holds the clocks down for heat, or for power and current, else 0.
-QUANTITIES: Mapping[str, str] = {
-    "temperature_edge_c": "°C", "temperature_junction_c": "°C", "temperature_memory_c": "°C",
-    "temperature_c": "°C", "fan_rpm": "rpm", "fan_percent": "%", "power_w": "W", "core_clock_mhz": "MHz",
-    "memory_clock_mhz": "MHz", "vram_used_bytes": "B", "busy_percent": "%", "throttled_heat": "",
-    "throttled_power": "",
-}  # fmt: skip
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of the page, and what numbers are divided by to be in its ``unit``."""
+
+    title: str
+    unit: str
+    divisor: float = 1.0
+
+
+#: In the order of the page.
+PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
+    Plot("Temperature", "°C"), Plot("Fan", "%"), Plot("Clocks", "MHz"), Plot("Power", "W"),
+    Plot("GPU memory", "GiB", 2.0**30), Plot("Busy", "%"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a sensor tells. A new one takes this row, its reader (``detect.gpus.amdgpu.SENSORS``), and a
+    field of ``Gpu`` if it is to be a fact of the machine.
+
+    ``words`` name it in a table, ``short`` in a list or an alarm; what has none is told by alarms alone. It
+    belongs to ``plot`` and is drawn there as ``line``, if it has one; ``first`` goes before the others of its
+    plot. ``glance`` is its place among the facts of a GPU of this moment, and its words there. ``condition``:
+    whether it is a condition of a measurement. ``telling`` ranks temperatures of a GPU that have a limit,
+    from 1 on.
+    """
+
+    name: str
+    unit: str = ""
+    words: str = ""
+    short: str = ""
+    plot: Optional[Plot] = None
+    line: str = ""
+    first: bool = False
+    glance: Optional[tuple[int, str]] = None
+    condition: bool = False
+    telling: int = 0
+
+
+#: What is read, by name. ``temperature_c`` is that of a processor; the last two are 1 where the driver says
+#: that it holds the clocks down for heat, or for power and current, else 0.
+QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
+    Quantity("temperature_edge_c", "°C", "temperature, edge", "edge", _HEAT, "edge",
+             glance=(1, "edge {} °C"), condition=True, telling=3),
+    Quantity("temperature_junction_c", "°C", "temperature, junction", "junction", _HEAT, "junction",
+             first=True, glance=(2, "junction {} °C"), condition=True, telling=1),
+    Quantity("temperature_memory_c", "°C", "temperature, memory", "memory", _HEAT, "memory",
+             glance=(3, "memory {} °C"), condition=True, telling=2),
+    Quantity("temperature_c", "°C", "temperature", "temperature", _HEAT, "processor", condition=True),
+    Quantity("fan_rpm", "rpm", "fan", "fan turns", _FAN, glance=(5, "fan {} rpm")),
+    Quantity("fan_percent", "%", "fan, driven at", "fan", _FAN, "fan", first=True),
+    Quantity("power_w", "W", "power", "power", _POWER, "power", glance=(4, "{} W"), condition=True),
+    Quantity("core_clock_mhz", "MHz", "clock, core", "core clock", _CLOCKS, "core",
+             glance=(6, "core {} MHz"), condition=True),
+    Quantity("memory_clock_mhz", "MHz", "clock, memory", "memory clock", _CLOCKS, "memory",
+             glance=(7, "memory {} MHz"), condition=True),
+    Quantity("vram_used_bytes", "B", "GPU memory in use", "GPU memory", _MEMORY, "in use"),
+    Quantity("busy_percent", "%", "busy", "busy", _BUSY, "busy", glance=(8, "{} % busy")),
+    Quantity("throttled_heat"),
+    Quantity("throttled_power"),
+)}  # fmt: skip
+_ROWS = tuple(QUANTITIES.values())
+#: What is watched, and drawn: plot by plot.
+WATCHED = tuple(
+    row
+    for plot in dict.fromkeys(row.plot for row in _ROWS)
+    for row in sorted(_ROWS, key=lambda row: not row.first)
+    if row.plot == plot and row.short
+)
+#: Conditions of a measurement, clocks first.
+CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
 #: Temperatures of a GPU that have a limit, the most telling first.
-TEMPERATURES = ("temperature_junction_c", "temperature_memory_c", "temperature_edge_c")
+TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.telling) if row.telling)
 #: What a finding rests on lasted for so many samples and so many seconds on end; a peak is none.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 #: No reading is as large; what is, or is not a number, is not one.

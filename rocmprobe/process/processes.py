@@ -1,4 +1,5 @@
-"""What /proc says of a process and of those below it; and that one ends with its parent."""
+"""What /proc says of a process and of those below it, of one that went silent, too; and that one ends with
+its parent."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Optional
 
 #: prctl(2).
 _PR_SET_PDEATHSIG = 1
+_COMPILERS = ("clang", "hipcc", "amdclang", "lld", "ld.lld", "cc1", "llc", "comgr")
 
 
 def active_seconds(pid: int) -> float:
@@ -90,3 +92,27 @@ def die_with_parent(parent: Optional[int] = None) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def activity(pid: int, active_before: float, waited: float) -> str:
+    """What a process that went silent was doing: "compiler-child", "busy" (active for at least a quarter of
+    ``waited``) or "idle"."""
+    if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
+        return "compiler-child"
+    return "busy" if active_seconds(pid) - active_before > waited / 4 else "idle"
+
+
+def stuck_at(pid: int) -> list[str]:
+    """Lines of /proc that say where a process is stuck."""
+    lines = []
+    for name in ("wchan", "stack"):
+        try:
+            text = Path(f"/proc/{pid}/{name}").read_text().strip()
+        except OSError:
+            continue
+        lines += [f"/proc {name}: {line}" for line in text.splitlines()[:8] if line != "0"]
+    try:
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return lines
+    return lines + [line for line in status if line.startswith(("State:", "VmRSS:", "Threads:"))]

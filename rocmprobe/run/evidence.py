@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from rocmprobe.knowledge.miopen_log import Reading
-from rocmprobe.text.log_lines import same
+from rocmprobe.text.log import same
 
 #: Lines of each kind that are kept.
 _MOST = 15

@@ -1,8 +1,9 @@
-"""From the questions that suites ask to cases: device, driver, setting, dtype or problem, direction."""
+"""From the questions that suites ask to cases: device, driver, setting, dtype or problem, direction; and what
+a case stands on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
@@ -13,7 +14,6 @@ from rocmprobe.model.checks import CHECKS, MODELS
 from rocmprobe.model.problem_matrix import problem_matrix
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
 from rocmprobe.model.results import DIRECTIONS, Setting
-from rocmprobe.run.needs import needs
 from rocmprobe.run.options import RunOptions
 from rocmprobe.run.targets import Target
 
@@ -45,7 +45,7 @@ def cases(
                 native = _problems("native", options, setting)
                 form = Case(target.device, driver, setting.name, asked.check, "")
                 for case in _under(asked, form, target, setting, options):
-                    yield replace(case, needs=needs(case, setting, native, _directions(options)))
+                    yield replace(case, needs=_needs(case, setting, native, _directions(options)))
 
 
 def _asked_at(question: Question, options: RunOptions) -> bool:
@@ -171,3 +171,56 @@ def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]
     )
     as_it_is = own and setting.channels_last
     return changed if changed != problem or as_it_is else None
+
+
+def _needs(
+    case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
+) -> tuple[str, ...]:
+    """The ids of the cases that ``case`` stands on: where one of these fails, it is blocked. The ``cpu``
+    setting stands on nothing of the GPU.
+
+    ``native`` are the problems and ``directions`` the directions that the run asks ``setting`` about.
+    """
+    if setting.device == "cpu":
+        return ()
+    requires = CHECKS[case.check].requires
+    # The driver capi asks the rungs below GEMM about bytes: once.
+    dtype = "float32" if case.driver == "capi" else case.dtype
+
+    def gate(check: str, of: str, its_dtype: str) -> str:
+        return Case(case.device, case.driver, of, check, its_dtype).id
+
+    in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
+    other_layers = "default" if setting.vendor_library else "vendor-off"
+    if setting.by_layer:
+        other_layers = setting.name
+    return (
+        *_convolutions(requires.convolution, case, native, directions),
+        *(gate(check, "default", dtype) for check in requires.below),
+        *(gate(check, "default", dtype) for check in (() if in_library else requires.outside)),
+        *(gate(check, other_layers, dtype) for check in requires.beside),
+        *(
+            gate(check, setting.name, "float32")
+            for check in requires.float32
+            if (check, case.dtype) != (case.check, "float32")
+        ),
+        *(gate(check, setting.name, dtype) for check in requires.autocast if dtype != "float32"),
+    )
+
+
+def _convolutions(
+    which: str, case: Case, native: Sequence[Problem], directions: Sequence[str]
+) -> tuple[str, ...]:
+    """The convolutions of ``Requires.convolution``: of a native problem in the same dtype, or else the first.
+
+    None for another kind in float64, which PyTorch keeps from MIOpen: it may hold where they fail.
+    """
+    if not which or (which == "own" and case.dtype == "float64"):
+        return ()
+    alike = [problem for problem in native if problem.dtype == case.dtype] or list(native)
+    wanted = {"own": (case.direction,), "fwd": DIRECTIONS[:1]}.get(which, tuple(directions))
+    return tuple(
+        Case(case.device, case.driver, case.setting, "convolution", gate.dtype, gate.text, direction).id
+        for gate in alike[:1]
+        for direction in wanted
+    )

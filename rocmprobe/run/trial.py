@@ -18,10 +18,9 @@ from rocmprobe.knowledge.solvers import is_switch
 from rocmprobe.model.cases import Case
 from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
-from rocmprobe.process import hang
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
-from rocmprobe.process.processes import active_seconds
+from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.run import ending, starts
 from rocmprobe.run.budgets import Budgets
 from rocmprobe.run.calls import Calls
@@ -264,7 +263,7 @@ class Trials:
             except EOFError:
                 return self._crashed(child, phase)
             if event is None:
-                return self._hung(child, phase, hang.activity(child.pid, active, waited), budget)
+                return self._hung(child, phase, activity(child.pid, active, waited), budget)
             live = self._live
             assert live is not None, "the child whose events these are"
             if event["event"] == "alone":
@@ -348,7 +347,7 @@ class Trials:
         }  # fmt: skip
 
     def _hung(self, child: Child, phase: str, doing: str, budget: float) -> _Reply:
-        stuck = hang.state(child.pid)
+        stuck = stuck_at(child.pid)
         child.dump_stacks()
         log = child.since_mark.text()
         exit_status = child.kill()

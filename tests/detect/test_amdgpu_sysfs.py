@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rocmprobe.detect.gpus import amd, amdgpu, libdrm, pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Gpu
+from rocmprobe.model.telemetry import QUANTITIES
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"
 
@@ -30,6 +31,11 @@ def gpu_with(build, **files):
 def test_every_fact_of_the_state_is_a_field_of_a_gpu(build):
     names = {field.name for field in fields(Gpu)}
     assert set(amdgpu.read_state(Tree(build.root), "/nowhere")) == {*amdgpu.ASKED, *amdgpu.KEPT} <= names
+
+
+def test_every_sensor_is_a_quantity_and_what_is_shown_at_a_glance_a_fact():
+    assert set(amdgpu.SENSORS) <= set(QUANTITIES)
+    assert {row.name for row in QUANTITIES.values() if row.glance} <= {field.name for field in fields(Gpu)}
 
 
 def test_temperatures_go_by_their_labels(build):

@@ -15,7 +15,7 @@ from rocmprobe.judge.findings.telemetry import telemetry_findings
 from rocmprobe.model.results import Results, from_json
 from rocmprobe.model.telemetry import DeviceTelemetry, Series, summary
 from rocmprobe.report.page import html
-from rocmprobe.report.page.lines import Line, lines
+from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.page.telemetry import telemetry
 from rocmprobe.simulate.machines import load_machine
 

@@ -21,8 +21,6 @@ _NOT_LISTED = "KFD does not list this GPU"
 _MODES = {2: "DPX", 3: "TPX", 4: "QPX"}
 #: Seconds that all GPUs together have for telling their state.
 _PATIENCE = 1.0
-#: What amdgpu counts for the card as a whole only.
-_OF_THE_CARD = ("vram_used_bytes", "busy_percent")
 
 
 def read_gpus(
@@ -214,8 +212,8 @@ def _name(tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Op
 def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
     """The state of a card as it holds for one of the ``parts`` that the card is split into."""
     own = dict(state)
-    for name in _OF_THE_CARD:
-        if own[name].value is not None:
+    for name, sensor in amdgpu.SENSORS.items():
+        if sensor.of_the_card and name in own and own[name].value is not None:
             own[name] = Fact(None, f"{own[name].source} counts the whole card")
     if own["partition"].value is None:
         dies = node.properties.get("num_xcc", 0)

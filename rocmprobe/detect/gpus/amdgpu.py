@@ -7,21 +7,62 @@ Format: linux Documentation/gpu/amdgpu/thermal.rst (clocks, load) and Documentat
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from rocmprobe.detect.gpus import pci
 from rocmprobe.detect.tree import Tree
-from rocmprobe.model.results import Fact
+from rocmprobe.model.results import Fact, Gpu
 
 #: The row in use of a pp_dpm_* table, "1: 900Mhz *"; where several have a star, the last one counts.
 _CLOCK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9]{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 _LINK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9.]+)\s*GT/s,\s*x([0-9]{1,2})\b.*\*", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """Where amdgpu shows a quantity: the first of ``files`` that there is below the folder of the device, and
+    what its number is divided by.
+
+    "hwmon/" stands for the folder of hwmon, "*" for the number of the sensor that has ``label``; the first
+    label of a kind is that of a sensor without one, as radeon has them. ``levels`` is the table of a clock's
+    levels. What is ``kept`` in the driver's memory does not wake a GPU that sleeps; what is ``of_the_card``
+    is counted for the card as a whole only.
+    """
+
+    files: tuple[str, ...]
+    divisor: float = 1
+    label: str = ""
+    levels: str = ""
+    kept: bool = False
+    of_the_card: bool = False
+
+
+#: By the names of ``model.telemetry.QUANTITIES``.
+SENSORS = {
+    "temperature_edge_c": Sensor(("hwmon/temp*_input",), 1000, "edge"),
+    "temperature_junction_c": Sensor(("hwmon/temp*_input",), 1000, "junction"),
+    "temperature_memory_c": Sensor(("hwmon/temp*_input",), 1000, "mem"),
+    "core_clock_mhz": Sensor(("hwmon/freq*_input",), 1_000_000, "sclk", "pp_dpm_sclk"),
+    "memory_clock_mhz": Sensor(("hwmon/freq*_input",), 1_000_000, "mclk", "pp_dpm_mclk"),
+    "fan_rpm": Sensor(("hwmon/fan1_input",)),
+    "fan_percent": Sensor(("hwmon/pwm1",), 2.55),
+    # The average over a while, which newer chips do not give any more, or of this moment.
+    "power_w": Sensor(("hwmon/power1_average", "hwmon/power1_input"), 1_000_000),
+    "vram_used_bytes": Sensor(("mem_info_vram_used",), kept=True, of_the_card=True),
+    "busy_percent": Sensor(("gpu_busy_percent",), of_the_card=True),
+}
+_HWMON = "hwmon/"
+#: The labels of each kind of sensors, by the files of that kind.
+_LABELS = {
+    files: [each.label for each in SENSORS.values() if each.files == files]
+    for files in {each.files for each in SENSORS.values() if each.label}
+}
+_FACTS = {each.name: SENSORS[each.name] for each in fields(Gpu) if each.name in SENSORS}
 #: What can be told of a GPU only by asking it; all of it is left alone while the GPU sleeps.
-ASKED = (
-    "pcie_link", "busy_percent", "temperature_edge_c", "temperature_junction_c", "temperature_memory_c",
-    "fan_rpm", "power_w", "core_clock_mhz", "memory_clock_mhz",
-)  # fmt: skip
+ASKED = ("pcie_link", *(name for name, sensor in _FACTS.items() if not sensor.kept))
 #: What the driver keeps in memory.
-KEPT = ("partition", "vbios", "vram_vendor", "vram_used_bytes")
+KEPT = ("partition", "vbios", "vram_vendor", *(name for name, sensor in _FACTS.items() if sensor.kept))
 
 
 def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
@@ -34,26 +75,63 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
         "partition": tree.fact(f"{folder}/current_compute_partition"),
         "vbios": tree.fact(f"{folder}/vbios_version"),
         "vram_vendor": _vendor(tree.fact(f"{folder}/mem_info_vram_vendor")),
-        "vram_used_bytes": pci.number_fact(tree, f"{folder}/mem_info_vram_used"),
+        **{
+            name: pci.number_fact(tree, f"{folder}/{sensor.files[0]}")
+            for name, sensor in _FACTS.items()
+            if sensor.kept
+        },
     }
     if is_suspended(tree, folder):
         asleep = Fact(None, f"{folder}/power/runtime_status: suspended, not woken to ask")
         return {**state, **dict.fromkeys(ASKED, asleep)}
-    hwmon = next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
-    temperatures = _sensors(tree, f"{hwmon}/temp", ("edge", "junction", "mem"), 1000)
-    clocks = _sensors(tree, f"{hwmon}/freq", ("sclk", "mclk"), 1000000)
+    names = places(tree, folder)
     return {
         **state,
         "pcie_link": _link(tree, folder),
-        "busy_percent": pci.number_fact(tree, f"{folder}/gpu_busy_percent"),
-        "temperature_edge_c": temperatures["edge"],
-        "temperature_junction_c": temperatures["junction"],
-        "temperature_memory_c": temperatures["mem"],
-        "fan_rpm": pci.number_fact(tree, f"{hwmon}/fan1_input"),
-        "power_w": _power(tree, hwmon),
-        "core_clock_mhz": _clock(tree, f"{folder}/pp_dpm_sclk", clocks["sclk"]),
-        "memory_clock_mhz": _clock(tree, f"{folder}/pp_dpm_mclk", clocks["mclk"]),
+        **{
+            name: _fact(tree, folder, sensor, names[name])
+            for name, sensor in _FACTS.items()
+            if not sensor.kept
+        },
     }
+
+
+def hwmon(tree: Tree, folder: str) -> str:
+    """The folder of the sensors of the GPU in sysfs folder ``folder``, whether there is one or not."""
+    return next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
+
+
+def places(tree: Tree, folder: str) -> dict[str, tuple[str, ...]]:
+    """The files of each quantity, whether they are there or not; with a "*" where no sensor has the label."""
+    sensors = hwmon(tree, folder)
+    numbers = {
+        files: _numbers(tree, _in(folder, sensors, files[0]), labels) for files, labels in _LABELS.items()
+    }
+    return {
+        name: tuple(
+            _in(folder, sensors, file).replace("*", numbers.get(sensor.files, {}).get(sensor.label, "*"))
+            for file in sensor.files
+        )
+        for name, sensor in SENSORS.items()
+    }
+
+
+def _in(folder: str, sensors: str, file: str) -> str:
+    return f"{sensors}/{file[len(_HWMON) :]}" if file.startswith(_HWMON) else f"{folder}/{file}"
+
+
+def _numbers(tree: Tree, pattern: str, labels: Sequence[str]) -> dict[str, str]:
+    """The numbers of the sensors of one kind by their labels."""
+    found = {}
+    for index in range(1, len(labels) + 1):
+        label = tree.text(_label(pattern).replace("*", str(index))) or (labels[0] if index == 1 else "")
+        if label in labels:
+            found[label] = str(index)
+    return found
+
+
+def _label(name: str) -> str:
+    return f"{name.removesuffix('_input')}_label"
 
 
 def is_suspended(tree: Tree, folder: str) -> bool:
@@ -65,29 +143,20 @@ def _vendor(fact: Fact) -> Fact:
     return Fact(None, f"{fact.source}: unknown") if fact.value == "unknown" else fact
 
 
-def _sensors(tree: Tree, prefix: str, labels: tuple[str, ...], unit: int) -> dict[str, Fact]:
-    """The sensors ``prefix``1_input and on, by label, divided by ``unit``.
-
-    The radeon driver gives no labels; its first sensor is the GPU's own, which comes first in ``labels``.
-    """
-    found = {label: Fact(None, f"{prefix}*_label: none is {label}") for label in labels}
-    for index in range(1, len(labels) + 1):
-        label = tree.text(f"{prefix}{index}_label") or (labels[0] if index == 1 else "")
-        if label in found:
-            found[label] = _scaled(pci.number_fact(tree, f"{prefix}{index}_input"), unit)
-    return found
-
-
-def _scaled(fact: Fact, unit: int) -> Fact:
-    return Fact(None if fact.value is None else fact.value / unit, fact.source)
+def _fact(tree: Tree, folder: str, sensor: Sensor, names: Sequence[str]) -> Fact:
+    found = Fact()
+    for name in names:
+        if "*" in name:
+            found = Fact(None, f"{_label(name)}: none is {sensor.label}")
+        else:
+            found = _scaled(pci.number_fact(tree, name), sensor.divisor)
+        if found.value is not None:
+            break
+    return _clock(tree, f"{folder}/{sensor.levels}", found) if sensor.levels else found
 
 
-def _power(tree: Tree, hwmon: str) -> Fact:
-    """Watts: the average over a while, which newer chips do not give any more, or of this moment."""
-    power = pci.number_fact(tree, f"{hwmon}/power1_average")
-    if power.value is None:
-        power = pci.number_fact(tree, f"{hwmon}/power1_input")
-    return _scaled(power, 1000000)
+def _scaled(fact: Fact, divisor: float) -> Fact:
+    return fact if fact.value is None or divisor == 1 else Fact(fact.value / divisor, fact.source)
 
 
 def _clock(tree: Tree, table: str, measured: Fact) -> Fact:

@@ -8,16 +8,14 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from rocmprobe.model.results import Gpu, Machine, Results, Setting
+from rocmprobe.model.telemetry import QUANTITIES
 
 #: Of ``Results.options``, what decides which questions are asked, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
 #: The parts of a name, what explains most first.
 _PARTS = ("rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings")
 #: Facts of the moment: they differ between any two runs. A link sleeps while nothing uses it.
-_MOMENT_OF_GPU = frozenset({
-    "vram_used_bytes", "busy_percent", "temperature_edge_c", "temperature_junction_c", "temperature_memory_c",
-    "fan_rpm", "power_w", "core_clock_mhz", "memory_clock_mhz", "pcie_link",
-})  # fmt: skip
+_MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
 #: Of a database or cache of the user: how full it is.
 _FILLING = frozenset({"exists", "files", "bytes"})

@@ -12,7 +12,7 @@ from statistics import median
 
 from rocmprobe.knowledge.causes import advice_for
 from rocmprobe.model.results import Finding, Results
-from rocmprobe.model.telemetry import LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit, lasts
+from rocmprobe.model.telemetry import LASTING_SAMPLES, QUANTITIES, TEMPERATURES, DeviceTelemetry, Limit, lasts
 
 Reading = Mapping[str, float]
 
@@ -37,11 +37,8 @@ _SLOWED = 0.9
 _AT_CAP = 0.97
 _VRAM_FULL, _VRAM_TAKEN = 0.95, 0.8
 #: Temperatures of the chip, of which a card is judged by the first that it has.
-_CHIP = tuple(name for name in TEMPERATURES if name != "temperature_memory_c")
+_CHIP = ("temperature_junction_c", "temperature_edge_c")
 
-_WORDS = {
-    "temperature_junction_c": "junction", "temperature_memory_c": "memory", "temperature_edge_c": "edge",
-}  # fmt: skip
 _FAN_ADVICE = (
     "Set a steeper fan curve (in the firmware's or driver's own: CoreCtrl, LACT, or pwm1_enable and pwm1 in "
     "hwmon), and let air into the case. A lower power limit costs little speed: `sudo rocm-smi "
@@ -101,7 +98,7 @@ def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
 
 def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
     """Of the chip: slowed down, a fan that does too little, a fan that stands still, or just its limit."""
-    limit, word = device.limits[hottest], _WORDS[hottest]
+    limit, word = device.limits[hottest], QUANTITIES[hottest].short
     every = _timed(device)
 
     def at_limit(reading: Reading) -> bool:
@@ -288,7 +285,7 @@ def alarms(reading: Reading, limits: Mapping[str, float]) -> tuple[str, ...]:
     """What is wrong at this moment, in words; nothing where all is well or unknown."""
     room = {name: limits[name] - reading[name] for name in TEMPERATURES if name in reading and name in limits}
     found = [
-        f"{_WORDS[name]} {reading[name]:.0f} °C, limit {limits[name]:.0f} °C"
+        f"{QUANTITIES[name].short} {reading[name]:.0f} °C, limit {limits[name]:.0f} °C"
         for name, degrees in room.items()
         if degrees <= AT_LIMIT
     ]

@@ -1,9 +1,12 @@
-"""The one self-contained page and the JUnit file of a run."""
+"""The one self-contained page and the JUnit file of a run. The page carries along, compressed, its
+results.json and texts for issue trackers to copy."""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,14 +17,18 @@ from typing import Any, Optional
 import jinja2
 from markupsafe import Markup
 
-from rocmprobe.model.results import Results, write_whole
+from rocmprobe.model.results import Results, to_json, write_whole
 from rocmprobe.report import junit, text
-from rocmprobe.report.page import embedded, pytest_html_page, view
+from rocmprobe.report.issue.failure import TRACKERS, failures
+from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.page import pytest_html_page, view
 from rocmprobe.report.page.size import CAP, FITS, Fit, clipped
 from rocmprobe.report.reported import Reported, reported
+from rocmprobe.report.terminal.markdown import markdown
 
 #: What indents elements: no line of a text begins with an angle bracket that is not escaped.
 _INDENT = re.compile(r"\n\s+(?=<)")
+_NAMES = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
 
 
 def write(results: Results, html_path: Path, junit_path: Optional[Path] = None) -> None:
@@ -84,9 +91,9 @@ def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
     theirs = "".join(page[opened.end() : closed].rpartition("</body>")[::2])
     script = _asset("templates/page.js")
     values = view.build(results, fit)
-    packed, texts = embedded.results_data(results, fit), embedded.issue_texts(results)
+    packed, texts = _results_data(results, fit), _issue_texts(results)
     ours = _templates(fit).get_template("page.html.jinja").render(
-        **values, packed=packed, texts=texts, packed_texts=embedded.pack(texts)
+        **values, packed=packed, texts=texts, packed_texts=_pack(texts)
     )  # fmt: skip
     ours = _INDENT.sub("\n", ours)
     own_head = _head([script, theirs.rpartition("<script>")[2].partition("</script>")[0]])
@@ -122,3 +129,23 @@ def _head(scripts: list[str]) -> str:
 def _put(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(content.encode(), path.with_name(path.name + ".tmp"), path)
+
+
+def _results_data(results: Results, fit: Fit) -> Optional[Markup]:
+    """The whole results.json, packed; None where that is more than fits."""
+    packed = _pack(to_json(results))
+    return packed if len(packed) <= fit.data else None
+
+
+def _issue_texts(results: Results) -> dict[str, str]:
+    """By what it is for, the text to paste there; where nothing failed there is the Markdown only."""
+    trackers = TRACKERS if failures(results) else ()
+    blocks = {_NAMES.get(tracker, tracker): issue_block(results, tracker) for tracker in trackers}
+    return {**blocks, "Markdown": markdown(results)}
+
+
+def _pack(data: Any) -> Markup:
+    """``data`` as JSON, gzip and base64: no character of HTML is left in it, and no date."""
+    plain = json.dumps(data, separators=(",", ":"))
+    packed = base64.b64encode(gzip.compress(plain.encode(), 9, mtime=0)).decode()
+    return Markup(packed)  # noqa: S704 - letters and numbers

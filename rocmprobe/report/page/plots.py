@@ -1,17 +1,24 @@
-"""Bars and points as inline SVG: no script, no font, no colour of their own; the style sheet paints them."""
+"""Bars, points, lines over time and rooflines as inline SVG: no script, no font, no colour of their own; the
+page's style sheet paints them. Lines are told apart by dashes and by the names at their ends."""
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, inf, log10
+from typing import Optional
 
 import pygal
 from markupsafe import Markup
 from pygal.graph.graph import Graph
 from pygal.style import Style
 
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.results import BadInput, Outcome, Results
+from rocmprobe.model.roofline import Roof, roof, work
 from rocmprobe.report import text
 
 _SVG = "http://www.w3.org/2000/svg"
@@ -20,6 +27,14 @@ _DROPPED = frozenset({"script", "style", "desc", "title"})
 _WIDTH, _BAR_HEIGHT, _SCATTER_HEIGHT, _MARGIN, _FONT = 360, 24, 230, 6, 12
 #: Characters of a note.
 _SHORT = 16
+_LINES_WIDTH, _LINES_HEIGHT, _LINES_MARGIN = 400, 170, 8
+#: Room for the names at the right end, and what they need in height.
+_NAMES, _LEADING = 70, 13
+#: Seconds between two marks of the time axis.
+_MARKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
+_DIGITS = re.compile(r"(\.\d)\d+")
+#: Settings that are drawn: more would hide each other.
+_MOST_SETTINGS = 3
 
 Place = tuple[float, float]
 
@@ -60,20 +75,20 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
     chart.add(
         "", [{"value": bar.value / longest, "formatter": lambda _, note=bar.note: note} for bar in upward]
     )
-    root = drawn(chart)
+    root = _drawn(chart)
     for rectangle, bar in zip(_bar_groups(root), upward):
         rectangle.set("class", f"bar {bar.series}")
-    return inline(root, "; ".join(f"{text.one_line(bar.name, 40)}: {bar.note}" for bar in rows))
+    return _inline(root, "; ".join(f"{text.one_line(bar.name, 40)}: {bar.note}" for bar in rows))
 
 
-def drawn(chart: Graph) -> ET.Element:
+def _drawn(chart: Graph) -> ET.Element:
     """What pygal draws, without what the page replaces or must not carry."""
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
     _strip(root)
     return root
 
 
-def inline(root: ET.Element, label: str) -> Markup:
+def _inline(root: ET.Element, label: str) -> Markup:
     """A drawing for the page; ``label`` says it to those who do not see it."""
     root.set("role", "img")
     root.set("aria-label", label)
@@ -94,7 +109,7 @@ def _bar_groups(root: ET.Element) -> list[ET.Element]:
     return [node for node in root.iter(f"{{{_SVG}}}g") if node.get("class") == "bar"]
 
 
-def scatter(
+def _scatter(
     line: Sequence[Place],
     series: Mapping[str, Sequence[Place]],
     name: str,
@@ -126,11 +141,173 @@ def scatter(
     chart.add("", list(line), show_dots=False)
     for points in series.values():
         chart.add("", list(points), stroke=False)
-    root = drawn(chart)
+    root = _drawn(chart)
     root.set("class", "scatter")
-    return inline(root, label)
+    return _inline(root, label)
 
 
 def _decades(logarithms: Sequence[float]) -> list[float]:
     """Powers of ten around the values, as their logarithms."""
     return [float(power) for power in range(floor(min(logarithms)), ceil(max(logarithms)) + 1)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity: ``points`` are seconds and a value, None for a gap; two values in a row must be there.
+    ``series`` is a class for the style sheet: first, second, third or limit."""
+
+    name: str
+    series: str
+    points: Sequence[tuple[float, Optional[float]]]
+
+    @property
+    def known(self) -> list[float]:
+        return [value for _, value in self.points if value is not None]
+
+
+def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequence[float] = ()) -> Markup:
+    """``rows`` over time. ``label`` says for those who do not see it what the plot is of, ``unit`` in what;
+    the axis holds ``within`` in any case."""
+    known = [*within, *(value for row in rows for value in row.known)]
+    marks = _marks(min(known), max(known))
+    ends = max(1.0, *(second for row in rows for second, _ in row.points))
+    chart = pygal.XY(
+        js=[],
+        disable_xml_declaration=True,
+        explicit_size=False,
+        show_dots=False,
+        show_legend=False,
+        allow_interruptions=True,
+        width=_LINES_WIDTH,
+        height=_LINES_HEIGHT,
+        margin=_LINES_MARGIN,
+        margin_right=_NAMES,
+        range=(marks[0], marks[-1]),
+        xrange=(0, ends),
+        style=Style(label_font_size=_FONT, font_family="sans-serif"),
+    )
+    chart.uuid = name
+    chart.y_labels = [{"label": f"{mark:g}", "value": mark} for mark in marks]
+    chart.x_labels = [{"label": _moment(mark), "value": mark} for mark in _times(ends)]
+    for row in rows:
+        chart.add(row.name, [point if point[1] is not None else None for point in row.points])
+    root = _drawn(chart)
+    groups = [node for node in root.iter(f"{{{_SVG}}}g") if node.get("class", "").startswith("series")]
+    _paint(groups[: len(rows)], rows)
+    return _inline(root, f"{label}: " + "; ".join(_spoken(row, unit) for row in rows))
+
+
+def _paint(groups: Sequence[ET.Element], rows: Sequence[Line]) -> None:
+    """Classes for the style sheet, fewer digits, and the names, none over another."""
+    ends = []
+    for group, row in zip(groups, rows):
+        for path in group.iter(f"{{{_SVG}}}path"):
+            path.set("class", f"line {row.series}")
+            path.set("d", _DIGITS.sub(r"\1", path.get("d", "")))
+            last = path.get("d", "").replace("L", " ").replace("M", " ").split()[-2:]
+        ends.append((float(last[1]), float(last[0]), group, row))
+    lowest = -inf
+    for height, right, group, row in sorted(ends, key=lambda end: end[0]):
+        lowest = max(height, lowest + _LEADING)
+        place = {"x": f"{right + 8:.1f}", "y": f"{lowest + 4:.1f}", "class": "name"}
+        ET.SubElement(group, f"{{{_SVG}}}text", place).text = row.name
+
+
+def _spoken(row: Line, unit: str) -> str:
+    if row.series == "limit":
+        return row.name
+    return f"{row.name} {min(row.known):.4g} to {max(row.known):.4g} {unit}".rstrip()
+
+
+def _marks(least: float, most: float) -> list[float]:
+    """Three to five round numbers that hold both."""
+    span = max(most - least, abs(most) / 10, 1e-9)
+    power = 10 ** floor(log10(span / 3))
+    step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= span / 3.5)
+    first, last = floor(least / step), ceil(most / step)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]
+
+
+def _times(ends: float) -> list[float]:
+    step = next((mark for mark in _MARKS if ends / mark <= 4.5), ends)
+    return [step * number for number in range(int(ends / step) + 1)]
+
+
+def _moment(seconds: float) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= length and seconds % (length / 2) == 0:
+            return f"{seconds / length:g} {unit}"
+    return f"{seconds:.0f} s" if seconds else "0"
+
+
+@dataclass(frozen=True)
+class Point:
+    """Operations for each byte that has to move, and operations a second, of one problem."""
+
+    intensity: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """One dtype on one device: ``roof`` are the best rates that were measured; points by setting."""
+
+    label: str
+    settings: tuple[str, ...]
+    plot: Markup
+
+
+def rooflines(results: Results) -> tuple[Roofline, ...]:
+    """A drawing for each device and dtype of which both yardsticks and at least one problem were timed."""
+    points: dict[tuple[str, str], dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
+    for outcome in results.outcomes:
+        ceiling, point = roof(outcome.timings), _roofline_point(outcome)
+        if outcome.check == "throughput" and ceiling and point:
+            points[outcome.device, outcome.dtype][outcome.setting].append(point)
+            roofs[outcome.device, outcome.dtype].append(ceiling)
+    found = []
+    for number, (place, by_setting) in enumerate(points.items()):
+        names = _shown_settings(results, list(by_setting))
+        best = Roof(max(each.flops for each in roofs[place]), max(each.bytes for each in roofs[place]))
+        label = f"Roofline, {place[1]} on {place[0]}"
+        series = {name: [(each.intensity, each.rate) for each in by_setting[name]] for name in names}
+        found.append(Roofline(label, tuple(names), _roofline(best, series, f"roofline-{number}", label)))
+    return tuple(found)
+
+
+def _shown_settings(results: Results, names: list[str]) -> list[str]:
+    """The default, the recommended setting, the bypass, then others as they come."""
+    chosen = results.recommendation.configuration.setting if results.recommendation else None
+    wanted = dict.fromkeys(filter(None, ("default", chosen, "bypass", *names)))
+    return [name for name in wanted if name in names][:_MOST_SETTINGS]
+
+
+def _roofline_point(outcome: Outcome) -> Optional[Point]:
+    took = text.numeric(outcome.timings.get("fwd"))
+    if not took or took < 0 or not outcome.problem:
+        return None
+    try:
+        todo = work(parse_problem(outcome.problem), "fwd")
+    except BadInput:
+        return None
+    rate = todo.flops / took
+    return Point(todo.intensity, rate) if 0 < rate < 1e18 else None
+
+
+def _roofline(best: Roof, series: dict[str, list[tuple[float, float]]], name: str, label: str) -> Markup:
+    """Both axes are logarithmic; the roof bends where bandwidth stops being the limit."""
+    placed = [place for places in series.values() for place in places]
+    bend = best.flops / best.bytes
+    low = min([bend, *(x for x, _ in placed)]) / 2
+    high = max([bend, *(x for x, _ in placed)]) * 2
+    line = [(x, min(best.flops, best.bytes * x)) for x in (low, bend, high)]
+    rates = f"{text.number(best.flops / 1e9)} GFLOP/s and {text.number(best.bytes / 1e9)} GB/s"
+    return _scatter(
+        [(log10(x), log10(y)) for x, y in line],
+        {each: [(log10(x), log10(y)) for x, y in places] for each, places in series.items()},
+        name,
+        f"{label}: at most {rates}; {text.count(len(placed), 'point')}",
+        ("FLOP per byte", "GFLOP/s"),
+        (lambda x: f"{10**x:g}", lambda y: f"{10 ** (y - 9):g}"),
+    )

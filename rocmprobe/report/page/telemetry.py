@@ -10,31 +10,13 @@ from markupsafe import Markup
 
 from rocmprobe.judge.findings.telemetry import FINDINGS
 from rocmprobe.model.results import Finding, Results
-from rocmprobe.model.telemetry import QUANTITIES, DeviceTelemetry
+from rocmprobe.model.telemetry import PLOTS, QUANTITIES, WATCHED, DeviceTelemetry, Quantity
 from rocmprobe.report import text
-from rocmprobe.report.page.lines import Line, lines
 from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.states import SEVERITY_SYMBOLS
 
 _HEADER = ("quantity", "least", "median", "most", "limit")
-_WORDS = {
-    "temperature_edge_c": "temperature, edge", "temperature_junction_c": "temperature, junction",
-    "temperature_memory_c": "temperature, memory", "temperature_c": "temperature", "fan_rpm": "fan",
-    "fan_percent": "fan, driven at", "power_w": "power", "core_clock_mhz": "clock, core",
-    "memory_clock_mhz": "clock, memory", "vram_used_bytes": "GPU memory in use", "busy_percent": "busy",
-}  # fmt: skip
-_GIB = 2.0**30
-#: Plots: title, unit, what a number is divided by, and the quantities with their names. The limit of the
-#: first one that has one is drawn.
-_PLOTS = (
-    ("Temperature", "°C", 1.0, (("temperature_junction_c", "junction"), ("temperature_edge_c", "edge"),
-                                ("temperature_memory_c", "memory"), ("temperature_c", "processor"))),
-    ("Fan", "%", 1.0, (("fan_percent", "fan"),)),
-    ("Clocks", "MHz", 1.0, (("core_clock_mhz", "core"), ("memory_clock_mhz", "memory"))),
-    ("Power", "W", 1.0, (("power_w", "power"),)),
-    ("GPU memory", "GiB", _GIB, (("vram_used_bytes", "in use"),)),
-    ("Busy", "%", 1.0, (("busy_percent", "busy"),)),
-)  # fmt: skip
 _SERIES = ("first", "second", "third")
 
 
@@ -86,24 +68,24 @@ def _watched(device: DeviceTelemetry, number: int, findings: Sequence[Finding], 
 
 def _rows(device: DeviceTelemetry) -> list[tuple[str, ...]]:
     found = []
-    for quantity, words in _WORDS.items():
-        series = device.values.get(quantity)
-        if series is None:
+    for quantity in QUANTITIES.values():
+        series = device.values.get(quantity.name)
+        if series is None or not quantity.words:
             continue
-        limit = device.limit(quantity)
+        limit = device.limit(quantity.name)
         extremes = (series.min, series.median, series.max)
-        found.append((words, *(_shown(quantity, value) for value in extremes),
+        found.append((quantity.words, *(_shown(quantity, value) for value in extremes),
                       "" if limit is None else _shown(quantity, limit)))  # fmt: skip
     return found
 
 
-def _shown(quantity: str, value: Optional[float]) -> str:
+def _shown(quantity: Quantity, value: Optional[float]) -> str:
     number = text.numeric(value)
     if number is None:
         return "unknown"
-    if quantity.endswith("_bytes"):
+    if quantity.unit == "B":
         return text.bytes_(number)
-    return f"{number:.4g} {QUANTITIES[quantity]}"
+    return f"{number:.4g} {quantity.unit}"
 
 
 def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
@@ -113,21 +95,22 @@ def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
         if second is not None
     ]
     found: list[tuple[str, Markup]] = []
-    for title, unit, divisor, quantities in _PLOTS:
+    for plot in PLOTS:
         rows: list[Line] = []
+        # Of the first quantity that has one.
         limit: Optional[float] = None
-        for quantity, name in quantities:
-            values = [_divided(moment.get(quantity), divisor) for _, moment in timed]
+        for quantity in (each for each in WATCHED if each.plot == plot and each.line):
+            values = [_divided(moment.get(quantity.name), plot.divisor) for _, moment in timed]
             if any(None not in pair for pair in zip(values, values[1:])):
                 points = [(second, value) for (second, _), value in zip(timed, values)]
-                rows.append(Line(name, _SERIES[len(rows) % len(_SERIES)], points))
-                limit = limit if limit is not None else _divided(device.limit(quantity), divisor)
+                rows.append(Line(quantity.line, _SERIES[len(rows) % len(_SERIES)], points))
+                limit = limit if limit is not None else _divided(device.limit(quantity.name), plot.divisor)
         if not rows:
             continue
         if limit is not None:
             rows.append(Line(f"limit {limit:.3g}", "limit", [(timed[0][0], limit), (timed[-1][0], limit)]))
-        label, within = f"{title}, {unit}", (0.0, 100.0) if unit == "%" else ()
-        found.append((label, lines(rows, label, unit, f"telemetry-{number}-{len(found)}", within)))
+        label, within = f"{plot.title}, {plot.unit}", (0.0, 100.0) if plot.unit == "%" else ()
+        found.append((label, lines(rows, label, plot.unit, f"telemetry-{number}-{len(found)}", within)))
     return found
 
 

@@ -12,6 +12,7 @@ from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
 from rocmprobe.model.roofline import Roof, Work, roof, work
+from rocmprobe.model.telemetry import CONDITIONS
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
 from rocmprobe.report.page.measures import Table
@@ -22,12 +23,6 @@ _DRAWN = ("fwd", "fwd_bwd")
 _MAX_PLOTS = 12
 _NAIVE = "naive im2col"
 _ITSELF = "itself"
-_CONDITIONS = {
-    "core_clock_mhz": ("core clock", "MHz"), "memory_clock_mhz": ("memory clock", "MHz"),
-    "temperature_edge_c": ("edge", "°C"), "temperature_junction_c": ("junction", "°C"),
-    "temperature_memory_c": ("memory", "°C"), "temperature_c": ("temperature", "°C"),
-    "power_w": ("power", "W"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -250,8 +245,8 @@ def _conditions(outcomes: Iterable[Outcome]) -> str:
                 if text.numeric(value) is not None:
                     read[name].append(value)
     told = [
-        f"{words} {min(read[name]):.0f} to {max(read[name]):.0f} {unit}"
-        for name, (words, unit) in _CONDITIONS.items()
-        if read[name]
+        f"{each.short} {min(read[each.name]):.0f} to {max(read[each.name]):.0f} {each.unit}"
+        for each in CONDITIONS
+        if read[each.name]
     ]
     return f" Before and after: {', '.join(told)}." if told else ""

@@ -19,7 +19,7 @@ from rocmprobe.report.page import (
     measures,  # fmt: skip
     memory,  # fmt: skip
     models,  # fmt: skip
-    roofline_plot,  # fmt: skip
+    plots,  # fmt: skip
     shapes_table,  # fmt: skip
     solvers,  # fmt: skip
     start_up,  # fmt: skip
@@ -138,7 +138,7 @@ def _measured(results: Results) -> dict[str, Any]:
     return {
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
-        "rooflines": roofline_plot.rooflines(results),
+        "rooflines": plots.rooflines(results),
         "start_up": start_up.start_up(results),
         "validation": validation.validation(results),
         "validation_views": validation.VIEWS.values(),

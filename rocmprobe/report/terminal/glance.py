@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rocmprobe.knowledge.variables import DEFAULT, EFFECTIVE
 from rocmprobe.model.results import Fact, Finding, Gpu, Machine
+from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.report import text
 from rocmprobe.report.identity import poses, show_gpu_name
 from rocmprobe.report.terminal.ending import print_findings, styled
@@ -26,13 +27,8 @@ _SOFTWARE = (
     "torch.version", "torch.build", "torch.hip", "torch.targets",
     "deep.available", "deep.arch_list", "deep.library", "deep.devices", "deep.error",
 )  # fmt: skip
-#: Facts of this moment: name of the field, what stands before and after the number.
-_NOW = (
-    ("temperature_edge_c", "edge ", " °C"), ("temperature_junction_c", "junction ", " °C"),
-    ("temperature_memory_c", "memory ", " °C"), ("power_w", "", " W"), ("fan_rpm", "fan ", " rpm"),
-    ("core_clock_mhz", "core ", " MHz"), ("memory_clock_mhz", "memory ", " MHz"),
-    ("busy_percent", "", " % busy"),
-)  # fmt: skip
+#: Facts of this moment, with their words.
+_NOW = sorted((*row.glance, row.name) for row in QUANTITIES.values() if row.glance)
 
 
 def render_machine(machine: Machine, findings: Iterable[Finding], console: Console) -> None:
@@ -116,8 +112,8 @@ def _bus(gpu: Gpu) -> list[str]:
 
 
 def _now(gpu: Gpu) -> list[str]:
-    fields = ((getattr(gpu, name).value, before, after) for name, before, after in _NOW)
-    return [f"{before}{text.show(value)}{after}" for value, before, after in fields if value is not None]
+    fields = ((getattr(gpu, name).value, words) for _, words, name in _NOW)
+    return [words.format(text.show(value)) for value, words in fields if value is not None]
 
 
 def _print_facts(title: str, facts: Mapping[str, Fact], console: Console) -> None:
