@@ -23,7 +23,7 @@ compiler = pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "g++")), re
 # Which backend, and whether with dynamic shapes.
 COMPILED = [
     ("eager", False), ("aot_eager", False), ("aot_eager", True),
-    pytest.param("inductor", False, marks=compiler),
+    pytest.param("inductor", False, marks=[compiler, pytest.mark.thorough]),
 ]  # fmt: skip
 
 

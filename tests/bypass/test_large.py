@@ -11,6 +11,8 @@ import torch.nn.functional as F
 
 from rocmprobe import bypass
 
+pytestmark = pytest.mark.thorough
+
 LENGTH = (1 << 31) + 5000
 STRIDE = 1 << 20
 TAPS = 7

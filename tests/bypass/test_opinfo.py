@@ -14,6 +14,8 @@ import torch
 
 from rocmprobe import bypass
 
+pytestmark = pytest.mark.thorough
+
 try:
     # The import would forbid the whole process to set flags of torch.backends, which other tests do.
     with mock.patch.object(torch.backends, "disable_global_flags"):

@@ -16,6 +16,8 @@ from rocmprobe.report.terminal.tables import TABLES
 from rocmprobe.simulate.fault_machines import ALL, FINE, KINDS, PHASES, problem, single
 from rocmprobe.simulate.machines import load_machine
 
+pytestmark = pytest.mark.thorough
+
 #: Each row is a run of its own, at the same time as the others: mostly they wait for hangs.
 TOGETHER = (("import", "teardown"), ("prepare",), ("first-call",), ("steady",))
 
