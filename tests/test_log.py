@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_logs import LINES
+from tiers import examples
 
 from rocmprobe.explain.log_facts import facts_in
 from rocmprobe.text.log import LONGEST, Log, of_text, read_log
@@ -65,7 +66,7 @@ def test_what_stands_around_a_line_is_taken_off(around: str, newline: str) -> No
     assert facts_in(log) == facts_in(of_text("\n".join(LINES)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     BASES, st.lists(st.sampled_from(sorted(AROUND)), min_size=8, max_size=8), st.sampled_from(["\n", "\r\n"])
 )
@@ -77,7 +78,7 @@ def test_all_of_it_mixed_changes_neither_lines_nor_facts(
     assert facts_in(of_text(pasted)) == facts_in(of_text("\n".join(base)))
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(BASES, st.sampled_from([80, 100, 120]), st.booleans())
 def test_lines_that_a_terminal_wrapped_are_there_whole(base: list[str], width: int, quoted: bool) -> None:
     mark = "> " if quoted else ""
@@ -181,7 +182,7 @@ def in_utf16(text: str) -> bytes:
     return text.encode("utf-16", "replace")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.one_of(FRAGMENTS, st.text(max_size=20)), max_size=30).map("".join))
 def test_any_text_is_read(text: str) -> None:
     log = of_text(text)
@@ -190,7 +191,7 @@ def test_any_text_is_read(text: str) -> None:
     assert not any(ord(letter) < 32 or letter == "\x7f" for line in log.lines for letter in line.text)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.one_of(st.binary(max_size=60), FRAGMENTS.map(in_utf16)),

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe.model.results import (
     DIRECTIONS,
@@ -100,7 +101,7 @@ EMPTY = Results(SCHEMA_VERSION, "0.1.0", "now", None, False, None, {}, Machine()
 OUTCOME = Outcome("cpu/torch/default/copy", "cpu", "torch", "default", "copy", "copy", "pass")
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(results=RESULTS)
 def test_whatever_results_hold_survives_the_file(results, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "results.json"

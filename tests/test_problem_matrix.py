@@ -8,6 +8,7 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 from test_problems import any_problem
+from tiers import examples
 
 from rocmprobe.model.problem_matrix import (
     PARAMETERS,
@@ -172,7 +173,7 @@ def plain(largest: int):
 
 
 class TestVariants:
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(plain(largest=40))
     def test_each_changes_what_it_says_and_nothing_else(self, problem: Problem) -> None:
         for name, vary in VARIANTS.items():
@@ -188,7 +189,7 @@ class TestVariants:
             }  # fmt: skip
             assert changed <= allowed.get(name, set())
 
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(any_problem(largest=40))
     def test_tail_sizes_are_primes(self, problem: Problem) -> None:
         varied = tail(problem)
@@ -214,7 +215,7 @@ class TestVariants:
 
 
 class TestNoncontiguous:
-    @settings(max_examples=30)
+    @settings(max_examples=examples(30))
     @given(plain(largest=6))
     def test_operands_have_gaps_and_results_do_not_change(self, problem: Problem) -> None:
         torch = pytest.importorskip("torch")

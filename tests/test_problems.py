@@ -7,6 +7,7 @@ from math import prod
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe.model.problems import DTYPES, KINDS, LEVELS, PURPOSES, Problem, parse_problem, problems
 from rocmprobe.model.results import DIRECTIONS, BadInput
@@ -43,7 +44,7 @@ def any_problem(draw, largest=9):
 
 
 class TestText:
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(any_problem())
     def test_it_names_the_problem(self, problem):
         assert parse_problem(problem.text) == problem
@@ -117,7 +118,7 @@ class TestErrors:
         assert message.endswith("write it like conv2d-fp32-n1-c16-i28x28-k32-f3x3-s1-p1")
         assert "\n" not in message
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(
         st.text(max_size=30)
         | st.builds(
@@ -148,21 +149,21 @@ def convolve(torch, problem, device):
     return ones, weight, output
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(any_problem())
 def test_output_size_is_pytorch_s(problem):
     torch = pytest.importorskip("torch")
     assert tuple(convolve(torch, problem, "meta")[2].shape) == problem.output_shape
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(any_problem(largest=6))
 def test_pytorch_computes_what_is_accepted(problem):
     torch = pytest.importorskip("torch")
     convolve(torch, problem, "cpu")
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(any_problem(largest=6))
 def test_flops_and_terms_count_the_products(problem):
     """On operands of ones a result counts its products. Padding is computed with like data, and stride

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe import cli
 from rocmprobe.knowledge.miopen_log import family
@@ -186,7 +187,7 @@ class TestSmallestSwitches:
     def test_nothing_faulty_needs_no_switch(self):
         assert smallest_switches([], {("p", "fwd"): {"fft"}}) == ()
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(SETS, st.lists(SETS, max_size=3))
     def test_against_every_set_of_variables(self, faulty, sound):
         questions = {(str(number), "fwd"): found for number, found in enumerate(sound)}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe.backends import Miopen
 from rocmprobe.knowledge.miopen_log import (
@@ -441,7 +442,7 @@ SAID = (
 PARTS = [*BEGINNINGS, *(each.strip("\n") for each in SAID), "\n", "] ", "9" * 30]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(
         st.sampled_from([*BEGINNINGS, *(each.strip("\n") for each in SAID), "\n", "] ", "9" * 30]) | st.text()

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe import bypass
 
@@ -121,7 +122,7 @@ def check_against_native(case):
 
 @pytest.mark.parametrize(("spatial", "transposed"), KINDS)
 def test_any_geometry_gives_native_results(spatial, transposed):
-    @settings(max_examples=60, derandomize=True, database=None)
+    @settings(max_examples=examples(60), derandomize=True, database=None)
     @given(cases(spatial, transposed))
     def check(case):
         check_against_native(case)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runs import environment
 from sample_logs import COLLECT_ENV, LINES
+from tiers import examples
 
 from rocmprobe.cli import main
 from rocmprobe.model.results import Attempt, Fact, Gpu, Machine, Outcome, Results, Trial, write_results
@@ -231,7 +232,7 @@ LOGS = st.lists(
 ).map(b"".join)  # fmt: skip
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
 @given(LOGS, st.lists(st.text(max_size=20).map("torch={}".format), max_size=2))
 def test_no_log_breaks_it(log: bytes, facts: list[str]) -> None:
     options = [word for fact in facts for word in ("--fact", fact)]

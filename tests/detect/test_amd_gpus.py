@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
+from tiers import examples
 
 from rocmprobe.detect.gpus import amd, amdgpu
 from rocmprobe.detect.gpus.override import effective_isa
@@ -334,7 +335,7 @@ CONTENTS = st.one_of(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.dictionaries(st.tuples(st.sampled_from(["0", "1", "7", "x"]), st.sampled_from(NODE_FILES)), CONTENTS)
 )

@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe.detect.gpus import amd, amdgpu, libdrm, pci
 from rocmprobe.detect.tree import Tree
@@ -180,7 +181,7 @@ LIKELY = st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(FILES), st.one_of(st.binary(max_size=200), LIKELY)))
 def test_no_content_of_any_file_breaks_the_reader(tmp_path_factory, contents):
     root = tmp_path_factory.mktemp("machine")
@@ -195,7 +196,7 @@ def test_no_content_of_any_file_breaks_the_reader(tmp_path_factory, contents):
     pci.read_devices(Tree(root))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300))
 def test_no_table_of_names_breaks_libdrm(tmp_path_factory, content):
     root = tmp_path_factory.mktemp("machine")

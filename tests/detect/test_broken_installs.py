@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_trees import Build
 from stack_trees import SITE, TORCH, bundle, torch_hip
+from tiers import examples
 
 from rocmprobe.model.results import from_json, to_json
 
@@ -48,7 +49,7 @@ CONTENTS = st.one_of(TEXTS, st.binary(max_size=300), st.sampled_from(["loop", "/
     files=st.dictionaries(FILES, CONTENTS, max_size=12),
     paths=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20),
 )
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 def test_nothing_is_raised(tmp_path_factory, files, paths):
     build = Build(tmp_path_factory.mktemp("any") / "root")
     build.rx_5600_xt()

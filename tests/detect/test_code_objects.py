@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_trees import Build
 from stack_trees import bundle, elf, torch_hip
+from tiers import examples
 
 from rocmprobe.detect.stack import elf as elf_reader
 from rocmprobe.detect.stack.code_objects import fat_binary_targets, tensile_targets
@@ -88,7 +89,7 @@ WHOLE = torch_hip(bundle(["gfx1030"]), needed=["libMIOpen.so.1"], runpath="$ORIG
     noise=st.binary(min_size=1, max_size=8),
     end=st.integers(0, len(WHOLE)),
 )
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
 def test_damaged_libraries_raise_nothing_else(tmp_path_factory, place, noise, end):
     build = Build(tmp_path_factory.mktemp("any"))
     build.file("lib.so", (WHOLE[:place] + noise + WHOLE[place + len(noise) :])[: max(end, place)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe.detect import detect
 from rocmprobe.judge.findings.machine import machine_findings
@@ -104,7 +105,7 @@ def never_broken(machine: Machine) -> None:
     machine_findings(machine)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(st.sampled_from(FILES), CONTENT, max_size=30))
 def test_arbitrary_bytes(files: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as root:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_trees import NODES, Build
+from tiers import examples
 
 from rocmprobe.detect import detect, machine
 from rocmprobe.detect.stack import torch_build
@@ -308,7 +309,7 @@ CONTENTS = st.one_of(
     files=st.dictionaries(FILES, CONTENTS, max_size=12),
     override=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
 )
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 def test_arbitrary_bytes_never_raise_and_keep_the_schema(tmp_path_factory, files, override):
     build = Build(tmp_path_factory.mktemp("any") / "root")
     for name, content in files.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_trees import Build
+from tiers import examples
 
 STATUS = """Package: rocm-core
 Status: install ok installed
@@ -94,7 +95,7 @@ def test_driver_as_source(build):
         st.binary(), st.lists(st.sampled_from(STATUS.splitlines())).map(lambda x: "\n".join(x).encode())
     )
 )
-@settings(max_examples=50, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), suppress_health_check=list(HealthCheck))
 def test_arbitrary_bytes_never_raise(tmp_path_factory, content):
     build = Build(tmp_path_factory.mktemp("any") / "root")
     build.file("var/lib/dpkg/status", content)

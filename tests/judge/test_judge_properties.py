@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import STATUS, blocked_by_convolution, card, everywhere, natively, run
+from tiers import examples
 
 from rocmprobe.judge.evidence import standing
 from rocmprobe.judge.judged import judged
@@ -105,7 +106,7 @@ def any_results(draw):
     )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(any_results())
 def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
     found = judged(results)
@@ -126,7 +127,7 @@ def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
     assert from_json(type(found), to_json(found)) is not None
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(any_results())
 def test_what_is_recommended_was_right_on_everything_that_counts(results):
     found = recommend(results)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, run
+from tiers import examples
 
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Outcome
@@ -140,7 +141,7 @@ def level_with_the_best(results):
 class TestLevel:
     """Of settings that no measurement tells apart the smallest change wins, whatever noise made of them."""
 
-    @settings(max_examples=10)
+    @settings(max_examples=examples(10))
     @given(st.lists(st.floats(0.3, 3.0), min_size=3, max_size=3), st.randoms())
     def test_noise_that_the_yardsticks_show_changes_nothing(self, factors, chance):
         results = measured(FEW, dict(zip(CHANGES, factors)), yardsticks=True)
@@ -152,7 +153,7 @@ class TestLevel:
             assert chosen(found) == "vendor-off"
             assert level_with_the_best(found) == {"bypass", "bypass+vendor-off"}
 
-    @settings(max_examples=10)
+    @settings(max_examples=examples(10))
     @given(st.lists(st.floats(0.8, 1.2), min_size=3, max_size=3))
     def test_noise_within_the_spread_of_few_repeats_changes_nothing(self, middles):
         spread = {name: (0.5, middle, 2.0) for name, middle in zip(CHANGES, middles)}

@@ -10,6 +10,7 @@ import pytest
 import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe.cli.github_job import annotate, no_commands
 from rocmprobe.model.changes import Change, Changes
@@ -31,7 +32,7 @@ def test_each_finding_is_a_command_of_its_kind() -> None:
     st.text(max_size=40),
     st.sampled_from(["%0A::error::x", "\n::set-output name=a::b", "::", ",file=x:y", "\r"]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_no_text_makes_a_command_of_its_own(text: str, attack: str) -> None:
     found = Finding("x", "error", f"{text}{attack}", text, f"{attack}{text}", advice=attack)
     (command,) = workflow_commands(dataclasses.replace(sample.rdna1(), findings=(found,)))

@@ -9,6 +9,7 @@ import sample
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from markdown_reading import faults, fences, headings, lists
+from tiers import examples
 
 from rocmprobe.model.results import Results, from_json
 from rocmprobe.report import inert
@@ -42,7 +43,7 @@ LIMITS = {"report": markdown.LIMIT, **dict.fromkeys(TRACKERS, LIMIT)}
 @example("- item")
 @example("1. item")
 @example("a_b`c`")
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
     row = [inert.words(text), inert.code(text), "x"]
     document = "\n\n".join(
@@ -58,7 +59,7 @@ def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
 
 
 @given(st.text("ab`\n|", max_size=200), st.integers(80, 120))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_fence_holds_what_was_said_or_marks_the_cut(text: str, limit: int) -> None:
     ((_, content),) = fences(inert.fence(text, limit=limit))
     said = text.strip("\n")
@@ -81,7 +82,7 @@ def test_hostile_results_make_the_same_document(made, form: str) -> None:
 
 
 @given(foreign)
-@settings(max_examples=8, phases=[Phase.generate])
+@settings(max_examples=examples(8), phases=[Phase.generate])
 def test_any_text_in_every_place_of_the_results(text: str) -> None:
     results = from_json(Results, sample.hostile(sample.rdna1(), text))
     for form in FORMS.values():

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rendering import render
 from rich.console import Console
+from tiers import examples
 
 from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Fact, Machine, Results, from_json, to_json
@@ -65,7 +66,7 @@ def saying(line: str) -> Results:
 
 
 @given(st.lists(planted, min_size=6, max_size=12))
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_medium_shows_an_identifier(identity: None, found: list[tuple[str, str]]) -> None:
     line = " ".join(form.format(identifier) for identifier, form in found)
     results = from_json(Results, redact.redacted(to_json(saying(line))))

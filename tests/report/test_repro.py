@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Run, environment, machine_file, run
 from test_problems import any_problem
+from tiers import examples
 
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model.problems import Problem, parse_problem
@@ -113,7 +114,7 @@ def errors(printed: str) -> list[float]:
 
 
 class TestSize:
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(any_problem(), st.sampled_from(DIRECTIONS), st.sampled_from(NATIVE), st.booleans())
     def test_every_problem_direction_and_setting_fits(
         self, problem: Problem, direction: str, setting: str, exact: bool

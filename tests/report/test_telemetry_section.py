@@ -10,6 +10,7 @@ import pytest
 import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from rocmprobe.judge.findings.telemetry import telemetry_findings
 from rocmprobe.model.results import Results, from_json
@@ -87,7 +88,7 @@ def test_numbers_that_cannot_be_shown_do_not_break_the_page(value: float) -> Non
 numbers = st.none() | st.floats(-1e6, 1e9)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.lists(st.tuples(st.floats(0, 1e6), numbers, numbers), min_size=1, max_size=40))
 def test_any_line_can_be_drawn(rows) -> None:
     seconds = sorted(row[0] for row in rows)
