@@ -161,7 +161,7 @@ def main(corpus: Path, fit: bool) -> None:
     try:
         records = read(corpus)
     except BadInput as error:
-        printing.tell(error)
+        printing.print_stderr(error)
         sys.exit(2)
     if fit:
         found = fitted(records)

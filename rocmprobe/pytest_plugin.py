@@ -39,7 +39,7 @@ from rocmprobe.process.signals import held, take_signals
 from rocmprobe.run import run
 from rocmprobe.run.journal import CannotWrite, header
 from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Question, cases
+from rocmprobe.run.plan import Request, cases
 from rocmprobe.run.sampling import Sampler
 from rocmprobe.run.session import Session
 from rocmprobe.run.targets import DRIVERS
@@ -49,7 +49,7 @@ _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
 #: The outcome of an item, as the run tells it.
-_TOLD = pytest.StashKey[Outcome]()
+_OUTCOME = pytest.StashKey[Outcome]()
 #: Why the journal takes nothing more; which ends the run.
 _FULL = pytest.StashKey[str]()
 #: Of a case's id, the first part names its device, the first three its trial: device, driver, setting.
@@ -251,12 +251,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("asks")
     if marker is None or _RUN not in metafunc.config.stash:
         return
-    question = Question(*marker.args, **marker.kwargs)
+    request = Request(*marker.args, **marker.kwargs)
     session = _session(metafunc.config)
     asked = [
         case
         for target in session.targets
-        for case in cases(question, target, session.settings[target.device], session.options)
+        for case in cases(request, target, session.settings[target.device], session.options)
         if session.options.selects(case)
     ]
     metafunc.parametrize(
@@ -343,7 +343,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
     error in pytest too."""
     with _ended_when_full(request.config):
         came = _session(request.config).outcome(case)
-    found = request.node.stash[_TOLD] = _expectations(request.config).marked(came)
+    found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(came)
     request.node.user_properties.append(("rocmprobe", to_json(found)))
     if found.state == "probe-error":
         raise RuntimeError("\n".join(found.evidence))
@@ -354,9 +354,9 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Let pytest count an outcome that was expected to fail, and works, as it counts such tests."""
     report: Any = yield
-    told = item.stash.get(_TOLD, None)
-    if told and told.expected and told.state == "xpass" and report.when == "call" and report.passed:
-        report.wasxfail = f"reason: {told.expected.reason}"
+    outcome = item.stash.get(_OUTCOME, None)
+    if outcome and outcome.expected and outcome.state == "xpass" and report.when == "call" and report.passed:
+        report.wasxfail = f"reason: {outcome.expected.reason}"
     return report
 
 
@@ -450,10 +450,10 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):
             run.ended(folder)
-    from rocmprobe.report.finish import finish
+    from rocmprobe.report.write import write_report
 
     try:
-        finish(folder)
+        write_report(folder)
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:

@@ -63,7 +63,7 @@ def _results(source: Path) -> Results:
     """Of a folder its results.json; where the run died before it wrote one, what its journal holds."""
     written = source / "results.json"
     if source.is_dir() and not written.exists():
-        from rocmprobe.report.finish import recorded
+        from rocmprobe.report.write import recorded
 
         return recorded(source)
     return read_results(written if source.is_dir() else source)

@@ -47,11 +47,11 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
         machine = from_json(Machine, redacted(to_json(machine)))
     findings = machine_findings(machine)
     if as_json:
-        told = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
-        say_json({**told, "redacted": {} if no_redact else census(told)})
+        data = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
+        say_json({**data, "redacted": {} if no_redact else census(data)})
     else:
         from rocmprobe.cli.github_job import no_commands
-        from rocmprobe.report.terminal.glance import render_machine
+        from rocmprobe.report.terminal.machine_summary import render_machine
         from rocmprobe.text.console import Console
 
         with no_commands(os.environ):

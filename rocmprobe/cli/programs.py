@@ -9,7 +9,7 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import answering, main
-from rocmprobe.text.printing import tell
+from rocmprobe.text.printing import print_stderr
 
 _PROGRAM = {"allow_interspersed_args": False}
 
@@ -37,7 +37,7 @@ def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...])
     under = conditions(profile, bypass)
     program = checked(command, os.environ)
     environ = environment(os.environ, under.as_variables())
-    tell(f"running under {under.words}")
+    print_stderr(f"running under {under.words}")
     become(program, command, environ)
 
 
@@ -61,5 +61,5 @@ def shapes_command(output: Path, command: tuple[str, ...]) -> int:
         code, found = record(command, output)
     except OSError as error:
         raise CannotWrite(error.errno, error.strerror, str(output)) from error
-    tell(f"{found or 'no'} problem(s) in {output}")
+    print_stderr(f"{found or 'no'} problem(s) in {output}")
     return code

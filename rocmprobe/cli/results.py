@@ -11,7 +11,7 @@ import click
 
 from rocmprobe.cli.base import FINDINGS, OK, answering, main
 from rocmprobe.model.results import BadInput, read_results
-from rocmprobe.text.printing import say, say_json, tell, tell_lines
+from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
 
 @main.command("explain")
@@ -19,7 +19,7 @@ from rocmprobe.text.printing import say, say_json, tell, tell_lines
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/troubleshooting.md).")
 @click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
               help="JSON with what is known besides, or what `rocmprobe detect --json` printed.")  # fmt: skip
-@click.option("--fact", "told", multiple=True, metavar="NAME=VALUE",
+@click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
               help="One such: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, rocblas_targets, os, "
               "exit, a variable.")  # fmt: skip
 @click.option(
@@ -27,7 +27,7 @@ from rocmprobe.text.printing import say, say_json, tell, tell_lines
 )
 @answering
 def explain_command(
-    log: Optional[str], as_json: bool, facts: Optional[Path], told: tuple[str, ...], no_redact: bool
+    log: Optional[str], as_json: bool, facts: Optional[Path], given: tuple[str, ...], no_redact: bool
 ) -> int:
     """Say why a program failed, from the log that it printed, or from the results.json of a run.
 
@@ -38,7 +38,7 @@ def explain_command(
     """
     from rocmprobe.cli import explain
 
-    answer = explain.explained(log, explain.given_facts(facts, told))
+    answer = explain.explained(log, explain.given_facts(facts, given))
     if not no_redact:
         answer = explain.without_identifiers(answer)
     if as_json:
@@ -75,13 +75,13 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
       rocmprobe report reports/latest/results.json --format issue --for pytorch
     """
     from rocmprobe.cli.github_job import no_commands
-    from rocmprobe.report import finish
+    from rocmprobe.report import write
 
     if tracker and form != "issue":
         raise BadInput(f"--for {tracker} goes with --format issue; add it, or leave --for out")
     try:
-        if form in finish.TEXTS:
-            text = finish.told(results, form, tracker or "miopen")
+        if form in write.TEXTS:
+            text = write.as_text(results, form, tracker or "miopen")
             if output is None:
                 with no_commands(os.environ):
                     say(text, end="")
@@ -89,7 +89,7 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
             path = output
             path.write_text(text, "utf-8")
         else:
-            path = finish.paper(results, form, output)
+            path = write.write_document(results, form, output)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -135,7 +135,7 @@ def env_command(results: Path, shell: str) -> int:
 
     found = read_results(results)
     if found.recommendation is None or found.recommendation.configuration.setting is None:
-        tell("these results recommend no configuration")
+        print_stderr("these results recommend no configuration")
         return FINDINGS
     configuration = found.recommendation.configuration
     refused = unusable(configuration)
@@ -143,7 +143,7 @@ def env_command(results: Path, shell: str) -> int:
         raise BadInput(f"{results}: recommendation/configuration/{refused}; the file is damaged, run again")
     env = dict(configuration.env)
     if found.simulated:
-        tell(f"for the simulated machine {found.simulated}, not this one")
+        print_stderr(f"for the simulated machine {found.simulated}, not this one")
     forms = {"sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}"}
     if shell == "json":
         say_json(env)
@@ -151,8 +151,8 @@ def env_command(results: Path, shell: str) -> int:
         for name, value in env.items():
             say(forms[shell].format(name, shlex.quote(value)))
     if configuration.code:
-        tell("the program needs these lines, too:")
-        tell_lines(configuration.code)
+        print_stderr("the program needs these lines, too:")
+        print_stderr_lines(configuration.code)
     return OK
 
 

@@ -12,7 +12,7 @@ from rocmprobe.cli.base import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED, answ
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, Results, read_results
 from rocmprobe.process.signals import ending_in_order, held
-from rocmprobe.text.printing import tell
+from rocmprobe.text.printing import print_stderr
 
 
 @main.command("run")
@@ -122,8 +122,8 @@ def run_command(
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import derived, options_of, refuse, verified
     from rocmprobe.process.leftovers import remove_leftovers
-    from rocmprobe.report.finish import finish
     from rocmprobe.report.terminal.ending import render_run
+    from rocmprobe.report.write import write_report
     from rocmprobe.run import run
     from rocmprobe.text.console import Console
 
@@ -150,7 +150,7 @@ def run_command(
         if code == INTERRUPTED and not (folder / "results.json").exists():
             # It came before pytest's session had begun.
             with held():
-                finish(folder)
+                write_report(folder)
         results = read_results(folder / "results.json")
         render_run(
             results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
@@ -212,5 +212,5 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
         return INTERRUPTED
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise BadInput("nothing is left to ask; widen --only, --skip or --settings (see `rocmprobe list`)")
-    tell(f"pytest ended with {code!r}; the journal in {folder} holds what was gathered")
+    print_stderr(f"pytest ended with {code!r}; the journal in {folder} holds what was gathered")
     return INTERNAL

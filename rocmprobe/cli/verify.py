@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.judge.evidence import driver_of, of_driver, standing
+from rocmprobe.judge.assessment import assess, driver_of, of_driver
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import dtypes_asked
 from rocmprobe.knowledge.expectations import observed
@@ -118,7 +118,7 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     asked = of_driver(came)
     dtype, purpose = dtypes_asked(asked)[0], str(results.options["purpose"])
     setting = next(each for each in results.settings if each.name == name)
-    found = standing(asked, setting, dtype, purpose)
+    found = assess(asked, setting, dtype, purpose)
     if not found.right:
         failed = ", ".join(outcome.id for outcome in found.against[:5])
         console.print(f"{name} does not hold: {failed or 'nothing could be asked'}")

@@ -97,10 +97,12 @@ def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
     by_table = table("thermal").get(device.isa or "", {})
     for quantity, stem in device.temperatures.items():
         name = f"{device.hwmon}/{stem}_crit"
-        told = number(tree.text(name)) or 0
+        millidegrees = number(tree.text(name)) or 0
         switched_off = number(tree.text(f"{device.hwmon}/{stem}_emergency"))
-        if _BELIEVED[0] <= told / 1000 <= _BELIEVED[1] and (switched_off is None or switched_off >= told):
-            found[quantity] = Limit(told / 1000, name)
+        if _BELIEVED[0] <= millidegrees / 1000 <= _BELIEVED[1] and (
+            switched_off is None or switched_off >= millidegrees
+        ):
+            found[quantity] = Limit(millidegrees / 1000, name)
         elif _IN_TABLE[quantity] in by_table:
             source = f"data/thermal.toml: {by_table['source']}"
             found[quantity] = Limit(float(by_table[_IN_TABLE[quantity]]), source)

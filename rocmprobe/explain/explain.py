@@ -70,8 +70,8 @@ def explain(log: Log, facts: Facts) -> Explanation:
         pair for place, pair in enumerate(shares) if pair[0] != "unknown" or (place == 0 and len(shares) > 1)
     ]
     ranked = tuple(_ranked(name, share, weighed, facts.true_gfx) for name, share in named)
-    told = (_note(ranked), *(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed)))
-    return Explanation(ranked, facts, _decide(ranked), " ".join(filter(None, told)))
+    notes = (_note(ranked), *(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed)))
+    return Explanation(ranked, facts, _decide(ranked), " ".join(filter(None, notes)))
 
 
 def weigh(log: Log, facts: Facts) -> Weighed:

@@ -98,7 +98,7 @@ def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     hits = []
     for signature in signatures():
         search = signature.regex.search
-        told = tuple(line for line in kept if search(line.text))
-        if told:
-            hits.append(Hit(signature, told))
+        matching = tuple(line for line in kept if search(line.text))
+        if matching:
+            hits.append(Hit(signature, matching))
     return tuple(hits)

@@ -41,7 +41,7 @@ _ABOUT = {
     "amd": r"gfx[0-9]{3}|amdgpu|ROC[mkr]|rocm|\bHIP\b|hip[A-Z]|MIOpen|Radeon|Instinct|\bRX \d|\bAMD\b",
 }
 #: Words that in a log may mean anything, and in a fact do not.
-_TOLD = {
+_STATED = {
     "windows": r"(?i:windows)",
     "container": r"(?i:container)",
     "cluster": r"(?i:slurm|cluster)",
@@ -100,17 +100,17 @@ def situations(facts: Facts, log: Log) -> frozenset[str]:
 
 
 def _about(facts: Facts, text: str) -> set[str]:
-    told = " ".join(filter(None, (facts.gpu, facts.rocm, facts.torch and f"torch {facts.torch}", facts.os)))
-    words = {word for word, pattern in _ABOUT.items() if _in(pattern, told) or _in(pattern, text)}
-    words |= {word for word, pattern in _TOLD.items() if _in(pattern, told)}
+    stated = " ".join(filter(None, (facts.gpu, facts.rocm, facts.torch and f"torch {facts.torch}", facts.os)))
+    words = {word for word, pattern in _ABOUT.items() if _in(pattern, stated) or _in(pattern, text)}
+    words |= {word for word, pattern in _STATED.items() if _in(pattern, stated)}
     if facts.true_gfx or facts.effective_gfx:
         words.add("amd")
-    if "amd" not in words and (_in(_OTHER_VENDOR, told) or _in(_OTHER_VENDOR, text)):
+    if "amd" not in words and (_in(_OTHER_VENDOR, stated) or _in(_OTHER_VENDOR, text)):
         words.add("foreign")
     # TensorBoard's lines are in many logs of PyTorch.
-    if "torch" in words and not _in(_ABOUT["tensorflow"], told):
+    if "torch" in words and not _in(_ABOUT["tensorflow"], stated):
         words.discard("tensorflow")
-    if _LINUX.search(facts.os or "") and not _in(_TOLD["windows"], told):
+    if _LINUX.search(facts.os or "") and not _in(_STATED["windows"], stated):
         words.discard("windows")
     return words
 

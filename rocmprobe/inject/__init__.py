@@ -40,9 +40,9 @@ def prepare(torch: Any) -> None:
     path = os.environ.get("ROCMPROBE_BYPASS_STATUS")
     served = devices or next(iter(layers.values()), ())
     if served and path:
-        from rocmprobe.inject.status import tell_at_end
+        from rocmprobe.inject.status import write_at_end
 
-        tell_at_end(path, served)
+        write_at_end(path, served)
     folder = os.environ.get("ROCMPROBE_RECORD")
     if folder:
         from rocmprobe.inject.recorder import install

@@ -130,7 +130,7 @@ class Recorder(dispatch.Interceptor):
                 self._next = time.monotonic() + self._wait
 
     def _all(self) -> dict[str, Any]:
-        return {"counts": self._counts, "steps": self._steps.told()}
+        return {"counts": self._counts, "steps": self._steps.summary()}
 
     def _write(self, line: dict[str, Any]) -> None:
         try:

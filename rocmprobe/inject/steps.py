@@ -91,7 +91,7 @@ class Steps:
             kind.latest.append((time.perf_counter() - self._began, self._convolving))
         self._begin()
 
-    def told(self) -> Optional[dict[str, Any]]:
+    def summary(self) -> Optional[dict[str, Any]]:
         """How many steps were made, and of the most frequent kind: how many are ``alike``, seconds (median
         and deciles) of a step and of what is no convolution in it, and ``computed``: problem, place, count.
         None where no step had a beginning."""

@@ -33,7 +33,7 @@ class Ratio:
     most: float
 
     @property
-    def told(self) -> str:
+    def verdict(self) -> str:
         """ "shorter" or "longer" where the whole range lies on one side of 1, "same" where it lies closer to
         1 than ``SAME_TIME``, else "too noisy"."""
         if self.most < 1:

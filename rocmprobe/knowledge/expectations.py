@@ -148,8 +148,8 @@ class Expectations:
             return None
         rows = expectations() if self.rows is None else self.rows
         for row in rows:
-            tells = outcome.state in row.states if failing else not row.sometimes
-            if tells and row.applies(self.machine, outcome):
+            matches = outcome.state in row.states if failing else not row.sometimes
+            if matches and row.applies(self.machine, outcome):
                 return Expected(outcome.state, TABLE, row.reason, row.link, row.cause)
         return None
 

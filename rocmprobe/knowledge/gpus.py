@@ -181,12 +181,12 @@ def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> O
         return None
     if not row.wheels:
         return False
-    told = [
+    compatible = [
         SpecifierSet(allowed).contains(version, prereleases=True)
         for allowed, version in ((row.wheel_torch, torch), (row.wheel_rocm, rocm))
         if allowed and version
     ]
-    return all(told) if told else None
+    return all(compatible) if compatible else None
 
 
 def isa_name(gfx_target_version: int) -> str:

@@ -174,24 +174,26 @@ def family(solver: str) -> Optional[str]:
     return next((name for part, name in _FAMILIES if part in solver), None)
 
 
-def forced_in_vain(solver: str, state: str, told: Reading) -> Optional[str]:
+def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
     """Why a question that forced ``solver`` says nothing of it, or None where its ``state`` does.
 
     Where something else went wrong as well, the search for a solver ended because of that.
     """
-    if state == "error" and any(f"Invalid value of {FORCE}" in line for line in told.errors):
+    if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
-    if left_no_solver(state, told):
+    if left_no_solver(state, reading):
         return f"{solver} does not apply to this problem"
-    if state in ("pass", "wrong") and told.implementation not in (None, solver):
-        return f"MIOpen ran {told.implementation} in its place"
+    if state in ("pass", "wrong") and reading.implementation not in (None, solver):
+        return f"MIOpen ran {reading.implementation} in its place"
     return None
 
 
-def left_no_solver(state: str, told: Reading) -> bool:
+def left_no_solver(state: str, reading: Reading) -> bool:
     """Whether a question of this ``state`` failed since MIOpen had no solver for the problem, and because of
     nothing else."""
-    return state == "error" and bool(told.errors) and all(_NO_SOLVER.search(line) for line in told.errors)
+    return (
+        state == "error" and bool(reading.errors) and all(_NO_SOLVER.search(line) for line in reading.errors)
+    )
 
 
 def parse(text: str) -> MiopenLog:
@@ -279,12 +281,14 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
         elif function.startswith("Get") and (match := _SOLUTION.match(text)):
             find_db, times[match[3]] = "hit", _number(match[1])
         elif match := _CHOSEN.search(text):
-            choice = _chosen(match[1], match[2], _number(match[3]), _told(find_db, mode))
+            choice = _chosen(match[1], match[2], _number(match[3]), _find_db_result(find_db, mode))
             find_db = found = listed = None
         elif function == "FindConvolution" and (match := _LISTED.match(text)):
             if listed is None:
                 time = _number(match[2])
-                choice = listed = Choice(None, match[1], _bytes(match[3]), time, _told(find_db, mode))
+                choice = listed = Choice(
+                    None, match[1], _bytes(match[3]), time, _find_db_result(find_db, mode)
+                )
         elif listed and function == "FindSolutionImpl" and family(text.partition(" ")[0]):
             solver = text.partition(" ")[0]
             choice = replace(listed, solver=solver, algorithm=family(solver))
@@ -302,7 +306,7 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
     return choice
 
 
-def _told(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
+def _find_db_result(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
     """``find_db`` as the log tells it; HYBRID modes search wherever it has no answer, and then say so."""
     return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
 
@@ -364,8 +368,8 @@ def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Messag
     said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
     caught = [each for each in messages if each.level == "Warning" and each.place]
     unbuilt = any(pattern.search(each.text) for each in [*left, *logged] for pattern in _SOURCES)
-    told = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
-    return tuple({each.line: each for each in [*told, *caught]}.values())
+    ordered = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
+    return tuple({each.line: each for each in [*ordered, *caught]}.values())
 
 
 def _sources(failures: Iterable[Message]) -> tuple[str, ...]:

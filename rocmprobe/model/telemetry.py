@@ -187,5 +187,7 @@ def planted(row: Mapping[str, Any]) -> DeviceTelemetry:
         (float(second), {quantity: float(numbers[index]) for quantity, numbers in values.items()})
         for index, second in enumerate(seconds)
     ]
-    told = {quantity: Limit(float(value), "the simulated machine") for quantity, value in limits.items()}
-    return summary(str(row["device"]), str(row["name"]), "", samples, told)
+    thresholds = {
+        quantity: Limit(float(value), "the simulated machine") for quantity, value in limits.items()
+    }
+    return summary(str(row["device"]), str(row["name"]), "", samples, thresholds)

@@ -51,7 +51,7 @@ class Calls:
         """The function that runs, for the end of a sentence, or nothing."""
         return f", in {self._running}" if self._running else ""
 
-    def told(self) -> tuple[str, ...]:
+    def as_lines(self) -> tuple[str, ...]:
         """For ``Outcome.calls``."""
         lines = [text if count == 1 else f"{text}, {count} times" for text, count in self._done]
         if self._left_out:

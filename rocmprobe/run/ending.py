@@ -20,7 +20,7 @@ def cause(status: str, oom_killed: Optional[bool] = None) -> str:
     return "exit" if status.lstrip("-").isdigit() else "other-signal"
 
 
-def told(status: str, oom_killed: Optional[bool] = None) -> str:
+def describe(status: str, oom_killed: Optional[bool] = None) -> str:
     """The same as part of a sentence."""
     if cause(status, oom_killed) == "oom-kill":
         return "SIGKILL from the kernel, which had no memory left"

@@ -107,7 +107,7 @@ def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
     command = [sys.executable, "-m", "rocmprobe.worker.ask_hip", *files]
     ended = children.run(command, with_folder(place, kept(os.environ)), seconds)
-    told: dict[str, tuple[Any, str]] = {}
+    answers: dict[str, tuple[Any, str]] = {}
     call = "while it was loaded"
     for line in ended.out.splitlines():
         answer = json_line(line)
@@ -117,9 +117,9 @@ def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
         if question == "call":
             call = f"in {rest[0]}"
         elif len(rest) == 2:
-            told[str(question)] = rest[0], rest[1]
-    devices, failure = told.get("devices", (None, ""))
-    failure = told.get("count", (None, ""))[1] or failure
+            answers[str(question)] = rest[0], rest[1]
+    devices, failure = answers.get("devices", (None, ""))
+    failure = answers.get("count", (None, ""))[1] or failure
     if devices is None or failure:
         how = failure or f"the process that asked it ended {call}: {ended.failure}"
         last = "" if failure else (ended.err.strip().splitlines() or [""])[-1][:200]
@@ -127,9 +127,9 @@ def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
             f"{place.files['libamdhip64']}: HIP does not answer: {how}{f': {last}' if last else ''}; see "
             "`rocmprobe detect`"
         )
-    names = [name for name in told if name in ("hip", "rocblas", "miopen")]
-    versions = {name: str(told[name][0] or "") for name in names}
-    mapped = {name: tuple(paths) for name, paths in (told.get("mapped", ({}, ""))[0] or {}).items()}
+    names = [name for name in answers if name in ("hip", "rocblas", "miopen")]
+    versions = {name: str(answers[name][0] or "") for name in names}
+    mapped = {name: tuple(paths) for name, paths in (answers.get("mapped", ({}, ""))[0] or {}).items()}
     return Answer(tuple(devices), {**versions, "hip": _release(versions.get("hip", ""))}, mapped)
 
 

@@ -83,8 +83,8 @@ def holders(device: Optional[str] = None) -> dict[str, list[Holder]]:
         return found
     for path in sorted(folder.glob(f"{_file_name(device)}.*.json" if device else "*.json")):
         try:
-            told = read_json(path, "")
-            name, holder = str(told["device"]), from_json(Holder, told)
+            data = read_json(path, "")
+            name, holder = str(data["device"]), from_json(Holder, data)
         except (BadInput, TypeError, KeyError):
             # Let go or being written at this moment.
             continue
@@ -102,10 +102,10 @@ class DeviceLock:
     than UNNOTICED.
     """
 
-    def __init__(self, device: str, run: Path, tell: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, device: str, run: Path, on_wait: Callable[[], None] = lambda: None) -> None:
         self.device = device
         self._run = run
-        self._tell = tell
+        self._on_wait = on_wait
         self._name = _file_name(device)
         self._descriptor: Optional[int] = None
         self._record = lock_folder() / f"{self._name}.{os.getpid()}.json"
@@ -114,7 +114,7 @@ class DeviceLock:
         """Hold the device shared, or ``alone``, in place of what is held so far; waits as long as it takes.
         Returns the seconds waited."""
         self.let_go()
-        asked, self._told = time.monotonic(), False
+        asked, self._reported = time.monotonic(), False
         unnoticed = asked + UNNOTICED
         turnstile = self._locked(f"{self._name}.turnstile", fcntl.LOCK_EX, unnoticed)
         try:
@@ -144,9 +144,9 @@ class DeviceLock:
         try:
             while not _at_once(descriptor, mode):
                 if time.monotonic() > unnoticed:
-                    if not self._told:
-                        self._told = True
-                        self._tell()
+                    if not self._reported:
+                        self._reported = True
+                        self._on_wait()
                     # The kernel wakes those who wait in their order, which looking again and again does not.
                     fcntl.flock(descriptor, mode)
                     break

@@ -19,7 +19,7 @@ from rocmprobe.run.targets import Target
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """What ``@pytest.mark.asks`` says: a check, for which settings ("every", names, or "forced" for those
     that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``, or
     "matrix"), with each direction apart or not. ``level`` is the first one that it is asked at."""
@@ -33,51 +33,51 @@ class Question:
 
 
 def cases(
-    question: Question, target: Target, settings: tuple[Setting, ...], options: RunOptions
+    request: Request, target: Target, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of ``question`` on one target, in the order in which they should be settled."""
-    if not _asked_at(question, options):
+    """The cases of ``request`` on one target, in the order in which they should be settled."""
+    if not _requested_at(request, options):
         return
     for driver in target.drivers:
-        asked = _directly(question) if driver == "capi" else question
+        requested = _directly(request) if driver == "capi" else request
         for setting in settings:
-            if driver in drivers_of(setting) and _concerns(asked, setting):
+            if driver in drivers_of(setting) and _concerns(requested, setting):
                 native = _problems("native", options, setting)
-                form = Case(target.device, driver, setting.name, asked.check, "")
-                for case in _under(asked, form, target, setting, options):
+                form = Case(target.device, driver, setting.name, requested.check, "")
+                for case in _under(requested, form, target, setting, options):
                     yield replace(case, needs=needs(case, setting, native, _directions(options)))
 
 
-def _asked_at(question: Question, options: RunOptions) -> bool:
+def _requested_at(request: Request, options: RunOptions) -> bool:
     """Whether the run's level reaches that of the question. One that is named is asked at any level, and an
     estimate names the models; nobody asks how to train where the purpose is inference."""
-    if question.check in MODELS and options.purpose == "inference":
+    if request.check in MODELS and options.purpose == "inference":
         return False
-    named = question.check in options.only or (bool(options.estimate) and question.check in MODELS)
-    return named or LEVELS.index(options.level) >= LEVELS.index(question.level)
+    named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
+    return named or LEVELS.index(options.level) >= LEVELS.index(request.level)
 
 
 def _under(
-    question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
+    request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
     """The cases of a question under one setting, made from ``form``; what they stand on is left out."""
     if setting.solver:
-        yield from _sweep(question, form, target, setting, options)
+        yield from _sweep(request, form, target, setting, options)
         return
-    few = CHECKS[question.check].own_process
-    for problem in _problems(question.problems, options, setting, few) if question.problems else (None,):
-        for dtype in (problem.dtype,) if problem else question.dtypes:
-            for direction in _question_directions(question, options):
+    few = CHECKS[request.check].own_process
+    for problem in _problems(request.problems, options, setting, few) if request.problems else (None,):
+        for dtype in (problem.dtype,) if problem else request.dtypes:
+            for direction in _request_directions(request, options):
                 text = problem.text if problem else None
                 yield replace(form, dtype=dtype, problem=text, direction=direction)
 
 
 def _sweep(
-    question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
+    request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
     """The cases of one forced solver: what it may run at all, asked where ``default`` fails or all is asked
     for. At level quick, of each dtype the first problem alone, made small."""
-    chosen = _problems(question.problems, options, setting)
+    chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
         chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
     solver = by_name()[setting.solver]
@@ -99,42 +99,42 @@ def _small(problem: Problem) -> Problem:
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
-def _directly(question: Question) -> Question:
+def _directly(request: Request) -> Request:
     """The question as it is put to the driver capi. Batch norm under every setting: without a training step
     nothing else tells whether a setting can train."""
-    dtypes = CHECKS[question.check].capi_dtypes
+    dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
-        return replace(question, settings=())
-    every = question.check == "batch-norm" and "default" in question.settings
+        return replace(request, settings=())
+    every = request.check == "batch-norm" and "default" in request.settings
     return replace(
-        question,
-        settings=("every",) if every else question.settings,
-        dtypes=dtypes or question.dtypes,
+        request,
+        settings=("every",) if every else request.settings,
+        dtypes=dtypes or request.dtypes,
     )
 
 
-def _concerns(question: Question, setting: Setting) -> bool:
+def _concerns(request: Request, setting: Setting) -> bool:
     """Whether the question is asked under ``setting``. One that changes the problems is asked about problems
     alone, a control in another dtype about right numbers alone; the user's own databases are never cold."""
     if setting.solver:
-        return "forced" in question.settings
-    if "every" not in question.settings and setting.name not in question.settings:
+        return "forced" in request.settings
+    if "every" not in request.settings and setting.name not in request.settings:
         return False
-    if setting.changes_problems and not question.problems:
+    if setting.changes_problems and not request.problems:
         return False
-    if setting.dtype and question.check != "convolution":
+    if setting.dtype and request.check != "convolution":
         return False
-    return not (setting.inherit_environment and question.check == "start-up")
+    return not (setting.inherit_environment and request.check == "start-up")
 
 
 def _directions(options: RunOptions) -> tuple[str, ...]:
     return DIRECTIONS[:1] if options.purpose == "inference" else DIRECTIONS
 
 
-def _question_directions(question: Question, options: RunOptions) -> tuple[Optional[str], ...]:
+def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
     """Each direction apart where that is asked. What is timed is an iteration of training, or inference."""
-    timed = question.check in ("start-up", "throughput")
-    if question.directions or (timed and options.purpose == "inference"):
+    timed = request.check in ("start-up", "throughput")
+    if request.directions or (timed and options.purpose == "inference"):
         return _directions(options)
     return (None,)
 
@@ -144,18 +144,18 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
     problems leave nothing to the matrix: the native suite asks about them under every setting already.
     ``few``: of what a program convolves the heaviest alone, as many as are asked about without it."""
     if purpose == "matrix":
-        asked = () if options.problems else problem_matrix(options.level)
+        requested = () if options.problems else problem_matrix(options.level)
     elif options.shapes and few:
         most = len(problems(options.level, purpose))
-        asked = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
+        requested = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
     elif options.problems and purpose not in ("gradients", "gradient-flow", "kinds"):
-        asked = tuple(parse_problem(text) for text in options.problems)
+        requested = tuple(parse_problem(text) for text in options.problems)
     else:
-        asked = problems(options.level, purpose)
+        requested = problems(options.level, purpose)
     if not setting.changes_problems:
-        return asked
+        return requested
     own = bool(options.problems)
-    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting, own) for problem in asked))))
+    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting, own) for problem in requested))))
 
 
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:

@@ -107,8 +107,10 @@ class Session:
         )
         for state, limit, cause in limits:
             if self.journal.count(state, case) >= limit:
-                told = f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
-                return self._blocked(case, told, cause)
+                message = (
+                    f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
+                )
+                return self._blocked(case, message, cause)
         if setting.solver and self._hanging_solvers(case):
             return self._blocked(case, "solvers that ran alone hung; the rest is not asked", "many-hangs")
         meaningless = self._meaningless_on_gpu(case)

@@ -298,7 +298,9 @@ class Trials:
                 )
             elif event["event"] == "answer":
                 log = child.since_mark.text()
-                return _Reply(event["attempts"], event["poisoned"], phase, log=log, calls=live.calls.told())
+                return _Reply(
+                    event["attempts"], event["poisoned"], phase, log=log, calls=live.calls.as_lines()
+                )
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
         """The child's next event, with a word in the journal before and after. One that compiles, searches or
@@ -325,11 +327,11 @@ class Trials:
         importing = "while importing torch" if calls is _BY_TORCH else "at its start"
         where = importing if phase == "start" else f"in phase {phase}{calls.where}"
         oom_killed = ended["oom_killed"]
-        message = f"the process ended with {ending.told(exit_status, oom_killed)} {where}"
+        message = f"the process ended with {ending.describe(exit_status, oom_killed)} {where}"
         crash = _answer("crash", message, ending.cause(exit_status, oom_killed))
         answer = self._settled_or(crash, phase)
         self._record(exit_status)
-        return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.told())
+        return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.as_lines())
 
     def _calls(self) -> Calls:
         live = self._live
@@ -354,7 +356,7 @@ class Trials:
         message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
         answer = self._settled_or({**_answer("hang", message, "timeout"), "evidence": stuck}, phase)
         self._record(exit_status)
-        return _Reply([answer], True, phase, doing, log, ended, calls.told())
+        return _Reply([answer], True, phase, doing, log, ended, calls.as_lines())
 
     def _end_child(self, at_once: bool = False) -> None:
         if self._live:
@@ -408,24 +410,24 @@ class Trials:
             state = "flaky"
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
         target, backend = self._targets[case.device], self._backend(case)
-        told = backend.read(reply.log)
-        ran = told if case.check.startswith((*CONVOLUTIONS, "solver")) else Reading()
+        reading = backend.read(reply.log)
+        ran = reading if case.check.startswith((*CONVOLUTIONS, "solver")) else Reading()
         solver, cause = ran.implementation or last.get("solver"), last["cause"]
         algorithm = ran.algorithm or last.get("algorithm")
         workspace = ran.workspace_bytes if ran.implementation else last.get("workspace_bytes")
         forced = self._setting(case).solver
         limits_solvers = any(is_switch(name, value) for name, value in self._setting(case).env.items())
         if forced:
-            absent = forced_in_vain(forced, state, told)
+            absent = forced_in_vain(forced, state, reading)
             if absent:
                 state, message, cause = "n/a", absent, None
-        elif limits_solvers and left_no_solver(state, told):
+        elif limits_solvers and left_no_solver(state, reading):
             state, message, cause = "n/a", "no solver that this setting leaves applies to this problem", None
         elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []
         if state not in ("pass", "n/a"):
-            evidence += evidence_of(reply.log, told, last["evidence"])
+            evidence += evidence_of(reply.log, reading, last["evidence"])
         overridden = isa_of_override(self._setting(case).env.get(OVERRIDE, ""))
         return Outcome(
             id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,

@@ -90,14 +90,14 @@ class Turns:
 
     def _take(self, alone: bool) -> float:
         assert self._lock is not None, "within a turn"
-        self._told = False
+        self._reported = False
         waited = self._lock.take(alone)
-        if self._told:
+        if self._reported:
             self._write_queued(waited=round(waited, 3))
         return waited
 
     def _queued(self) -> None:
-        self._told = True
+        self._reported = True
         assert self._case is not None, "within a turn"
         name = self._name_of(self._case)
         found = holders(name).get(name, [])

@@ -40,7 +40,7 @@ def say_json(data: Any) -> None:
     click.echo(json.dumps(data, indent=1).replace("\x7f", "\\u007f"))
 
 
-def tell(text: object) -> None:
+def print_stderr(text: object) -> None:
     """Print one line to stderr, beside what a command answers on stdout."""
     line = f"rocmprobe: {message(str(text))}"
     if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -48,11 +48,11 @@ def tell(text: object) -> None:
     click.echo(line, err=True)
 
 
-def tell_lines(text: str) -> None:
+def print_stderr_lines(text: str) -> None:
     """Print to stderr what has several lines."""
     click.echo(plain(text), err=True)
 
 
-def tell_exception() -> None:
+def print_traceback() -> None:
     """The traceback of what is being handled, to stderr."""
-    tell_lines(traceback.format_exc().rstrip("\n"))
+    print_stderr_lines(traceback.format_exc().rstrip("\n"))

@@ -97,7 +97,9 @@ def _value(text: str, kind: Optional[str]) -> str:
     if kind is None or _PLACEHOLDER.search(clean):
         return clean
     if kind in ("user", "host"):
-        return _label(kind, text) if _tells(text) and text.isprintable() and " " not in text else text
+        return (
+            _label(kind, text) if _is_identifying(text) and text.isprintable() and " " not in text else text
+        )
     looks = re.fullmatch(r"(?:0[xX])?(?=[A-Z-]*\d|[a-f0-9-]+$)[\w-]{6,64}", text)
     return (_uuid_label(text) if kind == "uuid" else _label(kind, text)) if looks else text
 
@@ -169,7 +171,7 @@ _HEX = "[0-9A-Fa-f]"
 _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
-def _tells(name: str) -> bool:
+def _is_identifying(name: str) -> bool:
     """Whether a name tells anybody apart; one shorter than three letters would be found everywhere."""
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
@@ -189,12 +191,12 @@ def _users() -> set[str]:
         names.add(pwd.getpwuid(os.getuid()).pw_name)
     if _home().parent.name in ("home", "Users"):
         names.add(_home().name)
-    return set(filter(_tells, names))
+    return set(filter(_is_identifying, names))
 
 
 def _hosts() -> set[str]:
     names = {socket.gethostname(), os.environ.get("HOSTNAME", ""), os.environ.get("COMPUTERNAME", "")}
-    return set(filter(_tells, names | {name.partition(".")[0] for name in names}))
+    return set(filter(_is_identifying, names | {name.partition(".")[0] for name in names}))
 
 
 def _longest_first(names: Iterable[str]) -> list[str]:
@@ -224,8 +226,8 @@ def _foreign_home(match: re.Match[str]) -> str:
 
 def _account(match: re.Match[str]) -> str:
     user, host = match["user"], match["host"]
-    shown = _label("user", user) if _tells(user) else user
-    return f"{shown}@{_label('host', host) if _tells(host) else host}"
+    shown = _label("user", user) if _is_identifying(user) else user
+    return f"{shown}@{_label('host', host) if _is_identifying(host) else host}"
 
 
 def _uuid(match: re.Match[str]) -> str:
@@ -331,7 +333,7 @@ _FORMS = (
             r"""(?x) (?: (?<=MIOpen[ ]Error:[ ]) | (?<=\][ ]) | (?<=what\(\):[ ][ ]) )
                 (?P<host>[A-Za-z0-9][\w.-]{0,253}):(?=[\w./+<>-]{0,300}/[\w.+-]{1,100}\.[ch]pp:\d)"""
         ),
-        lambda match: f"{_label('host', match['host'])}:" if _tells(match["host"]) else match[0],
+        lambda match: f"{_label('host', match['host'])}:" if _is_identifying(match["host"]) else match[0],
     ),
     _Rule(
         ("/home/", "/users/"),
@@ -355,7 +357,7 @@ _FORMS = (
     _Rule(
         ("pytest-of-",),
         re.compile(r"(?<=pytest-of-)" + _NAME),
-        lambda match: _label("user", match["name"]) if _tells(match["name"]) else match["name"],
+        lambda match: _label("user", match["name"]) if _is_identifying(match["name"]) else match["name"],
     ),
     # A shell's prompt, a place to copy from, and who built a kernel.
     _Rule(

@@ -229,8 +229,8 @@ class Ladder:
         compared = {"result": (result, expected)}
         judged = _judged(step, compared, problem.dtype, problem.terms(direction), exact=False)
         rule = miopen_rule(reference.errors(result, expected), problem.dtype, direction, asked.transposed)
-        told = {"repeatable": content == again, "miopen_rule": rule}
-        judged = replace(judged, numerics={**judged.numerics, **told})
+        extra = {"repeatable": content == again, "miopen_rule": rule}
+        judged = replace(judged, numerics={**judged.numerics, **extra})
         if stray and judged.state == "pass":
             when = "while MIOpen searched" if searched == stray else "when it was run"
             return replace(
@@ -282,17 +282,17 @@ class Ladder:
         }
         if not failures:
             return _judged(step, compared, "float32", terms, exact=False)
-        told = "; ".join(f"{part}: {error}" for part, error in failures.items())
+        message = "; ".join(f"{part}: {error}" for part, error in failures.items())
         right = [part for part in results if all(
             _judged(step, {key: pair}, "float32", terms, exact=False).state == "pass"
             for key, pair in compared.items() if key.startswith(part)
         )]  # fmt: skip
         if right:
-            told += f"; {' and '.join(right)} right"
+            message += f"; {' and '.join(right)} right"
         failed = [error for error in failures.values() if isinstance(error, CallFailed)]
         if not failed:
-            return replace(step, state="n/a", message=told)
-        return replace(step, state="error", message=told, cause=_cause(failed[0]))
+            return replace(step, state="n/a", message=message)
+        return replace(step, state="error", message=message, cause=_cause(failed[0]))
 
     def _path(self, library: str) -> str:
         if library not in self._place.files:

@@ -102,12 +102,12 @@ def _facts(run: Run) -> dict[str, Fact]:
     ended = run.result()
     command = " ".join((run.path, *run.tool.arguments))
     text = f"{ended.out}\n{ended.err}"
-    told, failure = run.tool.read(text)
+    found, failure = run.tool.read(text)
     failure = _by_ending(ended.failure or "", text) or failure
-    if failure is None and not any(told.values()):
+    if failure is None and not any(found.values()):
         failure = Failure("not-understood", "what it printed is not understood")
     status = (ended.failure or "0").replace("exit status ", "")
-    facts: dict[str, Any] = {"exit": status, "state": failure.state if failure else "ok", **told}
+    facts: dict[str, Any] = {"exit": status, "state": failure.state if failure else "ok", **found}
     if failure:
         facts["meaning"] = failure.meaning
         facts["message"] = failure.line or first_lines(text) or None
@@ -157,13 +157,13 @@ def _start(tool: Tool, path: str, environ: Mapping[str, str]) -> Run:
 def _read_rocminfo(text: str) -> tuple[dict[str, Any], Optional[Failure]]:
     info = rocminfo.parse(text)
     agents = [{**dataclasses.asdict(agent), "isas": list(agent.isas)} for agent in info.gpus]
-    told: dict[str, Any] = {"agents": agents, "runtime": info.runtime_version} if info.agents else {}
+    facts: dict[str, Any] = {"agents": agents, "runtime": info.runtime_version} if info.agents else {}
     missing = [
         f"not learned from rocminfo of {gpu.gfx or gpu.name or 'a GPU'}: {', '.join(gpu.not_learned)}"
         for gpu in info.gpus
         if gpu.not_learned
     ]
-    return ({**told, "not_learned": missing} if missing else told), info.failure
+    return ({**facts, "not_learned": missing} if missing else facts), info.failure
 
 
 def _read_smi(parse: Callable[[str], smi.Smi]) -> Callable[[str], tuple[dict[str, Any], Optional[Failure]]]:

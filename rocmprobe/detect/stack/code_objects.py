@@ -134,14 +134,14 @@ def _bundle(table: bytes) -> tuple[list[str], int]:
 
 
 def _blas(
-    tree: Tree, torch: TorchBuild, name: str, libraries: Libraries, told: Optional[str]
+    tree: Tree, torch: TorchBuild, name: str, libraries: Libraries, override: Optional[str]
 ) -> dict[str, Fact]:
     library = libraries.chosen.get(f"lib{name}")
     if library is None:
         missing = Fact(None, f"no lib{name} is installed")
         return {f"{name}.path": missing, f"{name}.targets": missing}
-    folder = told or _tensile_folder(tree, name, library.path)
-    source = f"{name.upper()}_TENSILE_LIBPATH" if told else f"beside lib{name}, {library.source}"
+    folder = override or _tensile_folder(tree, name, library.path)
+    source = f"{name.upper()}_TENSILE_LIBPATH" if override else f"beside lib{name}, {library.source}"
     shown = torch.shown(folder)
     names = tree.names(folder)
     # Newer releases have a folder for each target.

@@ -33,16 +33,18 @@ def read_facts(
 ) -> dict[str, Fact]:
     """``miopen.version_told`` by the library itself, ``miopen.version_expected`` from what is around it,
     and ``miopen.version``, the better of the two. ``rocm`` is the installed release."""
-    told = _told(tree, torch, libraries, environ)
+    reported = _reported_version(tree, torch, libraries, environ)
     expected = _expected(tree, torch, rocm)
     return {
-        "miopen.version": expected if told.value is None else told,
-        "miopen.version_told": told,
+        "miopen.version": expected if reported.value is None else reported,
+        "miopen.version_told": reported,
         "miopen.version_expected": expected,
     }
 
 
-def _told(tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]) -> Fact:
+def _reported_version(
+    tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
+) -> Fact:
     library = libraries.chosen.get("libMIOpen")
     if library is None:
         return Fact(None, "no libMIOpen is installed")

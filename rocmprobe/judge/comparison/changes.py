@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Optional
 
+from rocmprobe.judge.assessment import concerns_convolution, failed, quoted
 from rocmprobe.judge.blame import blamed, library_layer
-from rocmprobe.judge.evidence import failed, quoted, tells_of_convolution
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline, fails, states, works
@@ -71,7 +71,7 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     return tuple(
         outcome
         for outcome in failed(results.outcomes)
-        if outcome.state != "xfail" and tells_of_convolution(outcome)
+        if outcome.state != "xfail" and concerns_convolution(outcome)
     )
 
 
@@ -101,8 +101,8 @@ def _strange(results: Results) -> str:
     compared, missing = results.changes.compared, len(results.changes.of(MISSING))
     if not compared:
         return "The baseline asked none of the questions of this run: nothing was compared"
-    told = any(results.options.get(name) for name in ("only", "skip", "problems", "shapes"))
-    if missing <= compared or told or results.partial:
+    narrowed = any(results.options.get(name) for name in ("only", "skip", "problems", "shapes"))
+    if missing <= compared or narrowed or results.partial:
         return ""
     return f"{missing} of the {compared + missing} questions of the baseline were not asked again"
 

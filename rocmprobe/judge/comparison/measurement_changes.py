@@ -80,7 +80,7 @@ class Measurements:
     drift: Mapping[str, float] = field(default_factory=dict)
     changed: tuple[Measured, ...] = ()
 
-    def told(self, word: str) -> tuple[Measured, ...]:
+    def changed_as(self, word: str) -> tuple[Measured, ...]:
         return tuple(each for each in self.changed if each.told == word)
 
 
@@ -181,10 +181,10 @@ def _by_setting(pairs: Sequence[_Pair], drifted: Optional[float]) -> Iterator[Me
                 whole = _within(group, margin, doubt)
             else:
                 whole = _by_deciles(group, doubt)
-            told = _told(whole, _WORTH[kind], quiet(drifted))
-            if told:
+            change = _classify(whole, _WORTH[kind], quiet(drifted))
+            if change:
                 problems = len({pair.old.id for pair in group})
-                yield Measured(*place, problems, whole.value, whole.least, whole.most, told)
+                yield Measured(*place, problems, whole.value, whole.least, whole.most, change)
 
 
 def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_Place, list[_Pair]]:
@@ -226,17 +226,17 @@ def _student(chance: float, degrees: int) -> float:
     )
 
 
-def _told(found: Ratio, worth: float, sure: bool = True) -> str:
+def _classify(found: Ratio, worth: float, sure: bool = True) -> str:
     if 1 / worth <= found.value <= worth:
         return ""
-    return {"longer": MORE, "shorter": LESS}.get(found.told, OPEN) if sure else OPEN
+    return {"longer": MORE, "shorter": LESS}.get(found.verdict, OPEN) if sure else OPEN
 
 
 def _far_off(
-    pairs: Sequence[_Pair], drifted: Optional[float], told: Sequence[Measured]
+    pairs: Sequence[_Pair], drifted: Optional[float], reported: Sequence[Measured]
 ) -> Iterator[Measured]:
     """Single problems that changed by far more than the others scatter, in settings that did not."""
-    known = {(each.device, each.driver, each.setting) for each in told if each.told != OPEN}
+    known = {(each.device, each.driver, each.setting) for each in reported if each.told != OPEN}
     times = [pair for pair in pairs if pair.kind == "time"]
     if len(times) <= _LEAST_DEGREES:
         return
@@ -246,7 +246,7 @@ def _far_off(
     far = scatter * _student(1 - _CHANCE / 2 / len(times), len(times) - 1)
     for pair in times:
         found = ratio(pair.after, pair.before, drifted or 1.0)
-        word = _told(found, WORTH_A_CHANGE, quiet(drifted))
+        word = _classify(found, WORTH_A_CHANGE, quiet(drifted))
         beyond = max(found.least, 1 / found.most) > SAME_TIME and abs(pair.log - middle) > far
         if pair.group[:3] not in known and word in (MORE, LESS) and beyond:
             yield Measured(*pair.group, 1, found.value, found.least, found.most, word, pair.old.id)
@@ -257,10 +257,10 @@ def _amounts(both: Iterable[tuple[Outcome, Outcome]]) -> Iterator[Measured]:
     for old, new in both:
         for what, before, after in _bytes_of(old, new):
             value = after / before
-            told = _told(Ratio(value, value, value), _WORTH["memory"])
-            if told:
+            change = _classify(Ratio(value, value, value), _WORTH["memory"])
+            if change:
                 place = (old.device, old.driver, old.setting, "memory", what)
-                yield Measured(*place, 1, value, value, value, told, old.id)
+                yield Measured(*place, 1, value, value, value, change, old.id)
 
 
 def _bytes_of(old: Outcome, new: Outcome) -> Iterator[tuple[str, float, float]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
-from rocmprobe.judge.evidence import (
-    Standing,
+from rocmprobe.judge.assessment import (
+    Assessment,
     broken,
     driver_of,
     dtypes,
@@ -17,6 +16,7 @@ from rocmprobe.judge.evidence import (
     sound,
     without_library,
 )
+from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge import gpus
 from rocmprobe.model.problems import SHORT_DTYPES
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
@@ -43,8 +43,8 @@ def native_convolution(results: Results) -> Iterator[Finding]:
 def _at_fault(
     results: Results,
     dtype: str,
-    settings: list[Standing],
-    default: Standing,
+    settings: list[Assessment],
+    default: Assessment,
     cures: list[Setting],
     works: list[str],
 ) -> Finding:
@@ -85,7 +85,7 @@ def _explained(
     return ("override-isa-mismatch" if foreign else cause), layer
 
 
-def _below(results: Results, dtype: str, default: Standing) -> Finding:
+def _below(results: Results, dtype: str, default: Assessment) -> Finding:
     name = library(results)
     cause, layer = blamed(results, broken(default), rung_layer(results, "copy"))
     return Finding(
@@ -96,7 +96,7 @@ def _below(results: Results, dtype: str, default: Standing) -> Finding:
     )  # fmt: skip
 
 
-def _alone(results: Results, dtype: str, settings: list[Standing], default: Standing) -> Finding:
+def _alone(results: Results, dtype: str, settings: list[Assessment], default: Assessment) -> Finding:
     name = library(results)
     cause, layer = blamed(results, broken(default), library_layer(results, broken(default)))
     return Finding(
@@ -109,12 +109,12 @@ def _alone(results: Results, dtype: str, settings: list[Standing], default: Stan
     )  # fmt: skip
 
 
-def _failure(dtype: str, name: str, settings: list[Standing]) -> str:
+def _failure(dtype: str, name: str, settings: list[Assessment]) -> str:
     failing = sum(bool(broken(each)) for each in settings)
     return f"native {dtype} convolution fails under {failing} of {len(settings)} {name} settings"
 
 
-def _evidence(default: Standing) -> tuple[str, ...]:
+def _evidence(default: Assessment) -> tuple[str, ...]:
     """What failed, then what the library printed at the first failure."""
     outcomes = broken(default)
     return quoted(outcomes) + outcomes[0].evidence[1:4]

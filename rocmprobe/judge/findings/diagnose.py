@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Optional
 
-from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
-from rocmprobe.judge.commands import resume
-from rocmprobe.judge.evidence import (
+from rocmprobe.judge.assessment import (
     MEASUREMENTS,
     by_severity,
+    concerns_convolution,
     failed,
     of_driver,
     question,
     quoted,
-    tells_of_convolution,
 )
+from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
+from rocmprobe.judge.commands import resume
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
 from rocmprobe.judge.findings.machine import MACHINE_RULES
@@ -233,7 +233,7 @@ def _bypass(results: Results) -> Iterator[Finding]:
         for outcome in failed(results.outcomes)
         if outcome.setting in names
         and outcome.check in (*CONVOLUTIONS, "gradients", "gradient-flow", *MEASUREMENTS)
-        and tells_of_convolution(outcome)
+        and concerns_convolution(outcome)
     )
     if not broken:
         return

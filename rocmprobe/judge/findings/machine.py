@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rocmprobe.judge.evidence import by_severity, device_of, failed
+from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
@@ -281,8 +281,8 @@ def _variables(results: Results) -> Iterator[Finding]:
     machine = results.machine
     for name, label in labels(machine).items():
         # The fact was made from the value itself, which redaction may have replaced since.
-        told = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
-        verdict = str(told.value).partition(", ")[0]
+        fact = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
+        verdict = str(fact.value).partition(", ")[0]
         if verdict not in _IDLE or (verdict == UNKNOWN and not _meant(name, label)):
             continue
         severity, what = _IDLE[verdict]
@@ -295,7 +295,7 @@ def _variables(results: Results) -> Iterator[Finding]:
             "miopen-env-misparse" if misread else "override-not-effective" if fatal else "benign-warning",
             "user-env",
             f"{name} {what}",
-            (f"{name}={machine.variables[name].value}", told.source),
+            (f"{name}={machine.variables[name].value}", fact.source),
             f"Did you mean {label.nearest}?" if verdict == UNKNOWN and label.nearest else "Unset it.",
         )
 

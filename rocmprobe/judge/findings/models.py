@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.blame import blamed, library, library_layer
-from rocmprobe.judge.evidence import failed, quoted
 from rocmprobe.model.checks import MODELS
 from rocmprobe.model.results import Finding, Outcome, Results
 

@@ -155,9 +155,9 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
 def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
     """How heat holds the clock down, in words; "" where it does not. The driver's status alone is not
     believed: an idle RX 7600S at 54 degrees was recorded with it set."""
-    told = [at for at, each in hot if each.get("throttled_heat")]
-    if len(told) >= LASTING_SAMPLES:
-        return f"the driver says so in {len(told)} of {len(hot)} samples at the limit (gpu_metrics)"
+    throttled = [at for at, each in hot if each.get("throttled_heat")]
+    if len(throttled) >= LASTING_SAMPLES:
+        return f"the driver says so in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"
     times = {at for at, _ in hot}
     busy = [
         (at, each)

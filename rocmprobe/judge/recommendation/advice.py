@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Optional
 
-from rocmprobe.judge.evidence import device_of, failed
+from rocmprobe.judge.assessment import device_of, failed
 from rocmprobe.knowledge.builds import Installed, known_to_break, rocm_of, with_code_for
 from rocmprobe.knowledge.override import needless
 from rocmprobe.model.results import Finding, Gpu, Outcome, Results

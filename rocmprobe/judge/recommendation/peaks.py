@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Optional
 
-from rocmprobe.judge.evidence import device_of, stands_for
+from rocmprobe.judge.assessment import device_of, representative
 from rocmprobe.model.results import Outcome, Results, Setting
 
 #: Peaks this close count as equal: allocators round sizes up, for which the check allows as much.
@@ -28,7 +28,7 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
         if peak and outcome.problem:
             measured.setdefault(outcome.setting, {})[outcome.problem] = peak
     found = {
-        setting.name: measured.get(setting.name) or measured.get(stands_for(setting), {})
+        setting.name: measured.get(setting.name) or measured.get(representative(setting), {})
         for setting in settings
     }
     known = {name: rows for name, rows in found.items() if rows}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from rocmprobe.judge.evidence import device_of, timed_problems, times
+from rocmprobe.judge.assessment import device_of, timed_problems, times
 from rocmprobe.judge.noise import SAME_TIME, time_of
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
 from rocmprobe.model.roofline import roof

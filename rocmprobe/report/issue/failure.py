@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.evidence import failed, tells_of_convolution
+from rocmprobe.judge.assessment import concerns_convolution, failed
 from rocmprobe.knowledge.layers import leaves
 from rocmprobe.model.baseline import came_to
 from rocmprobe.model.problems import source_of
@@ -93,7 +93,7 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 def failures(results: Results) -> tuple[Outcome, ...]:
     """What was asked and failed, whatever the setting; a prediction of memory is no such thing."""
-    return tuple(outcome for outcome in failed(results.outcomes) if tells_of_convolution(outcome))
+    return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 
 def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str) -> bool:

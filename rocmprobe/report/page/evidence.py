@@ -216,13 +216,13 @@ class _Entries:
         alike = enumerate(_alike(results.trials).values())
         self._logs = {trial.id: _log(number) for number, same in alike for trial in same}
         self._several = len({outcome.device for outcome in results.outcomes}) > 1
-        self._told: dict[tuple[str, ...], str] = {}
+        self._shown_in: dict[tuple[str, ...], str] = {}
 
     def entry(self, position: int, outcome: Outcome) -> Entry:
         setting, trial = self._settings.get(outcome.setting), self._trials.get(outcome.trial)
         own = anchor(position)
         lines = tuple(fit_lines(list(outcome.evidence), self._fit))
-        first = self._told.setdefault(lines, own) if lines else own
+        first = self._shown_in.setdefault(lines, own) if lines else own
         return Entry(
             anchor=own,
             label=_label(outcome) + (f" · {outcome.device}" if self._several else ""),

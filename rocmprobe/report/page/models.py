@@ -121,10 +121,10 @@ def line(results: Results) -> str:
     setting = recommended if any(each.setting == recommended for each in counting) else counting[0].setting
     counting = [each for each in counting if each.setting == setting]
     dtype = "float32" if any(each.dtype == "float32" for each in counting) else counting[0].dtype
-    told = ", ".join(
+    times = ", ".join(
         f"{each.name} {_range(each.training, each.training_low, each.training_high)}"
         for each in counting
         if each.dtype == dtype
     )
     whose = "your network" if counting[0].own else "a network like ours"
-    return f"{_training(asked)} with {whose}, setting “{setting}”, {dtype}: {told}."
+    return f"{_training(asked)} with {whose}, setting “{setting}”, {dtype}: {times}."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from rocmprobe.judge.evidence import broken, by_given_problem, standing
+from rocmprobe.judge.assessment import assess, broken, by_given_problem
 from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
@@ -130,7 +130,7 @@ class _Rivals:
         alike = (each.name in self.of_cpu) == (rival.name in self.of_cpu)
         moved = drift(each.outcome.timings, rival.outcome.timings) if alike else 1.0
         found = ratio(each.spread, rival.spread, moved)
-        return f"{text.number(found.value)}×" if found.told in ("shorter", "longer") else found.told  # noqa: RUF001
+        return f"{text.number(found.value)}×" if found.verdict in ("shorter", "longer") else found.verdict  # noqa: RUF001
 
 
 def _rivals(
@@ -157,7 +157,7 @@ def _working_natively(results: Results, device: str, dtype: str) -> frozenset[st
     return frozenset(
         setting.name
         for setting in results.settings
-        if setting.verdict in NATIVE and not broken(standing(here, setting, dtype, purpose))
+        if setting.verdict in NATIVE and not broken(assess(here, setting, dtype, purpose))
     )
 
 
@@ -179,8 +179,8 @@ def _bars(timed: Sequence[_Timed], rivals: _Rivals) -> list[plots.Bar]:
 
 
 def _note(each: _Timed, rivals: _Rivals) -> str:
-    told = rivals.ratio(each, rivals.baseline.get(each.key))
-    return " · ".join(part for part in (text.seconds(each.median), told) if part not in ("", _ITSELF))
+    ratio = rivals.ratio(each, rivals.baseline.get(each.key))
+    return " · ".join(part for part in (text.seconds(each.median), ratio) if part not in ("", _ITSELF))
 
 
 def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
@@ -249,9 +249,9 @@ def _conditions(outcomes: Iterable[Outcome]) -> str:
             for name, value in values.items():
                 if text.numeric(value) is not None:
                     read[name].append(value)
-    told = [
+    parts = [
         f"{words} {min(read[name]):.0f} to {max(read[name]):.0f} {unit}"
         for name, (words, unit) in _CONDITIONS.items()
         if read[name]
     ]
-    return f" Before and after: {', '.join(told)}." if told else ""
+    return f" Before and after: {', '.join(parts)}." if parts else ""

@@ -230,10 +230,10 @@ def _broken(below: Sequence[Rung], step: Rung) -> str:
     held = [each.name for each in below if _holds(each)]
     unknown = [each.name for each in below if not _holds(each)]
     if unknown:
-        told = f"{', '.join(held)} {'hold' if len(held) > 1 else 'holds'}; " if held else ""
-        return f"{told}{step.name} breaks. Not learned below it: {', '.join(unknown)}."
-    told = f"everything up to {held[-1]} holds; " if held else ""
-    return f"{told}{step.name} is the first rung that breaks."
+        prefix = f"{', '.join(held)} {'hold' if len(held) > 1 else 'holds'}; " if held else ""
+        return f"{prefix}{step.name} breaks. Not learned below it: {', '.join(unknown)}."
+    prefix = f"everything up to {held[-1]} holds; " if held else ""
+    return f"{prefix}{step.name} is the first rung that breaks."
 
 
 def _holds(step: Rung) -> bool:

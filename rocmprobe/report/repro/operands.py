@@ -83,10 +83,10 @@ def _convolution(outcome: Outcome) -> ReproScript:
     )
     if _exact_tier(outcome):
         drawn = _integers(problem, direction, shapes, owed)
-        if CANCELLING in _told(outcome):
+        if CANCELLING in _last_message(outcome):
             drawn = _cancelling(problem, direction, shapes)
         draw, limits = _WHOLE, (0.0, None)
-    elif _told(outcome).startswith(ON_INTEGERS):
+    elif _last_message(outcome).startswith(ON_INTEGERS):
         draw, drawn = _WHOLE, _integers(problem, direction, shapes, owed)
     result = _forward(problem) if direction == "fwd" else _backward(problem, direction)
     laid_out = [name for name in shapes if name != "b"] if problem.noncontiguous else []
@@ -95,7 +95,11 @@ def _convolution(outcome: Outcome) -> ReproScript:
         tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last,
         before=tuple(gaps),
     )  # fmt: skip
-    return replace(asked, bound=_bound(outcome, problem, direction)) if BEYOND in _told(outcome) else asked
+    return (
+        replace(asked, bound=_bound(outcome, problem, direction))
+        if BEYOND in _last_message(outcome)
+        else asked
+    )
 
 
 def _bound(outcome: Outcome, problem: Problem, direction: str) -> tuple[float, float, float]:
@@ -234,9 +238,9 @@ def problem_of(outcome: Outcome) -> Problem:
 
 def _exact_tier(outcome: Outcome) -> bool:
     """Whether the outcome is wrong in the exact tier alone: small integers, where every element counts."""
-    return outcome.state == "wrong" and _told(outcome).startswith("exact tier")
+    return outcome.state == "wrong" and _last_message(outcome).startswith("exact tier")
 
 
-def _told(outcome: Outcome) -> str:
+def _last_message(outcome: Outcome) -> str:
     """What the last attempt with words said."""
     return next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")

@@ -64,7 +64,7 @@ def reproduction(results: Results, case: str) -> str:
     Raises BadInput where no single outcome matches, or where it has no script of its own.
     """
     outcome = find_outcome(results, case)
-    notes = [_told(results, outcome), *_remarks(results, outcome)]
+    notes = [_run_result(results, outcome), *_remarks(results, outcome)]
     return "\n".join([script(results, outcome), *(f"# {note}" for note in notes)])
 
 
@@ -160,7 +160,7 @@ def _compared(asked: ReproScript) -> list[str]:
             '    print(state := "pass" if error <= 1 else "wrong", f"{error=:.2g} times the bound")',
             '    if state == "wrong": sys.exit(1)',
         ]
-    right, told = f"error <= {asked.max_limit}", "{error=:.2g}"
+    right, shown = f"error <= {asked.max_limit}", "{error=:.2g}"
     if asked.max_limit == 0:
         measured = ["error = float((got.cpu().double() - want).abs().max())"]
     elif asked.rms_limit is None:
@@ -173,11 +173,11 @@ def _compared(asked: ReproScript) -> list[str]:
         ]
     if asked.rms_limit is not None:
         right += f" and rms <= {asked.rms_limit}"
-        told += ", {rms=:.2g}"
+        shown += ", {rms=:.2g}"
     return [
         "for got, want in zip(run(*(t.to(device, dtype) for t in operands)), run(*operands)):",
         *(f"    {line}" for line in measured),
-        f'    print(state := "pass" if {right} else "wrong", f"{told}")',
+        f'    print(state := "pass" if {right} else "wrong", f"{shown}")',
         '    if state == "wrong": sys.exit(1)',
     ]
 
@@ -223,7 +223,7 @@ def _remarks(results: Results, outcome: Outcome) -> list[str]:
     return [*remarks, driver_line(results, outcome)]
 
 
-def _told(results: Results, outcome: Outcome) -> str:
+def _run_result(results: Results, outcome: Outcome) -> str:
     """What the run found, in one line."""
     message = next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")
     torch = results.machine.value("torch.version")

@@ -30,7 +30,7 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 
 @dataclass(frozen=True)
-class Standing:
+class Assessment:
     """How one setting did: the outcomes that count, of these the ones that speak against it, and what leaves
     it unproven: what failed in the problem matrix under the setting that stands there for it, and was not
     asked under its own, and convolutions that it leaves no solver for."""
@@ -74,7 +74,7 @@ def device_of(results: Results) -> Optional[str]:
     return results.outcomes[0].device if results.outcomes else None
 
 
-def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> Standing:
+def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Assessment:
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
     Inference asks the forward direction alone. Training asks all directions and the gradients that autograd
@@ -89,7 +89,7 @@ def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> St
     if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
-    return Standing(setting, counted, against, _unproven(results, setting, dtype, purpose))
+    return Assessment(setting, counted, against, _unproven(results, setting, dtype, purpose))
 
 
 def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[Outcome, ...]:
@@ -108,7 +108,7 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
     """The failures that ``setting`` may share, of checks that are asked under few settings and not under
     it, and the convolutions that it does not apply to."""
     own = {outcome.check for outcome in results.outcomes if outcome.setting == setting.name}
-    answering = _counted(results, stands_for(setting), dtype, purpose)
+    answering = _counted(results, representative(setting), dtype, purpose)
     shared = failed(each for each in answering if each.check in _UNDER_FEW_SETTINGS and each.check not in own)
     questions = {question(each) for each in answering if each.check in CONVOLUTIONS}
     return shared + tuple(
@@ -123,7 +123,7 @@ def question(outcome: Outcome) -> tuple[Optional[str], ...]:
     return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
 
-def stands_for(setting: Setting) -> str:
+def representative(setting: Setting) -> str:
     """The setting that answers for ``setting`` where few were asked: ``default`` for those that go through
     the vendor library, ``bypass`` for those with it."""
     return "default" if setting.verdict in NATIVE else setting.verdict
@@ -145,7 +145,7 @@ def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
 def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if purpose == "inference":
         return outcome.check in CONVOLUTIONS and (outcome.dtype, outcome.direction) == (dtype, "fwd")
-    if not tells_of_convolution(outcome):
+    if not concerns_convolution(outcome):
         return False
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
@@ -157,7 +157,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     )
 
 
-def tells_of_convolution(outcome: Outcome) -> bool:
+def concerns_convolution(outcome: Outcome) -> bool:
     """False for what says nothing of a process that has memory left: one that died when a search had taken
     it to the last, and a prediction of memory that was exceeded."""
     return (outcome.check, outcome.state) not in (("memory-sweep", "crash"), ("memory", "wrong"))
@@ -173,11 +173,11 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     return tuple(
         outcome
         for outcome in outcomes
-        if outcome.check in ("convolution", *MEASUREMENTS) and tells_of_convolution(outcome)
+        if outcome.check in ("convolution", *MEASUREMENTS) and concerns_convolution(outcome)
     )
 
 
-def owed_to_the_user(each: Standing, found: Iterable[Standing]) -> bool:
+def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
     """Whether a setting is right with the user's own environment and databases, and nothing unchanged is
     right without them: it is no answer for another machine, nor for this one once they are gone."""
     return (
@@ -190,28 +190,28 @@ def owed_to_the_user(each: Standing, found: Iterable[Standing]) -> bool:
     )
 
 
-def sound(each: Standing) -> bool:
+def sound(each: Assessment) -> bool:
     """Every convolution asked came out right; one that was blocked proves nothing."""
     asked = convolutions(each.counted)
     return bool(asked) and all(outcome.state in WORKING_STATES for outcome in asked)
 
 
-def broken(each: Standing) -> tuple[Outcome, ...]:
+def broken(each: Assessment) -> tuple[Outcome, ...]:
     """The convolutions that were asked and failed."""
     return failed(convolutions(each.against))
 
 
-def native(results: Results, dtype: str) -> list[Standing]:
+def native(results: Results, dtype: str) -> list[Assessment]:
     """How the settings did that go through the vendor library; those asked about ``dtype``. ``by-layer``
     repeats another."""
     own = [setting for setting in results.settings if setting.verdict in NATIVE and not setting.by_layer]
-    found = [standing(results, setting, dtype, "training") for setting in own]
+    found = [assess(results, setting, dtype, "training") for setting in own]
     return [each for each in found if convolutions(each.counted)]
 
 
-def without_library(results: Results, dtype: str) -> list[Standing]:
+def without_library(results: Results, dtype: str) -> list[Assessment]:
     """How those did that keep convolution out of the vendor library, on the device itself."""
-    found = [standing(results, setting, dtype, "training") for setting in results.settings]
+    found = [assess(results, setting, dtype, "training") for setting in results.settings]
     return [each for each in found if each.setting.verdict in ("vendor-off", "bypass") and each.counted]
 
 
