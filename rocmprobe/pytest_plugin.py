@@ -48,7 +48,7 @@ from rocmprobe.text.redact import redacted, redacted_text
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
-#: The outcome of an item, as the run tells it.
+#: The outcome of an item, marked by the expectations.
 _OUTCOME = pytest.StashKey[Outcome]()
 #: Why the journal takes nothing more; which ends the run.
 _FULL = pytest.StashKey[str]()
@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rocmprobe", "rocmprobe: questions to this machine (suites/)")
     add = group.addoption
     add("--rocmprobe-device", default="auto", metavar="DEVICE", help="auto, cpu, cuda:N or all")
-    add("--rocmprobe-level", default="quick", choices=LEVELS, help="how much to ask")
+    add("--rocmprobe-level", default="quick", choices=LEVELS, help="how much to test")
     add(
         "--rocmprobe-purpose",
         default="training",
@@ -85,14 +85,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rocmprobe-libraries",
         default="",
         metavar="PLACE",
-        help="which copy capi calls: environment, rocm, distribution, torch, or a folder",
+        help="the libraries that the driver capi loads: environment, rocm, distribution, torch, or a folder",
     )
     add(
         "--rocmprobe-problem",
         action="append",
         default=[],
         metavar="TEXT",
-        help="ask about this problem instead",
+        help="test this problem instead",
     )
     add("--rocmprobe-simulate", metavar="MACHINE", help="a simulated machine's name, or its TOML file")
     add("--rocmprobe-out", type=Path, metavar="DIR", help="folder of the run (default: reports/<time>-<gpu>)")
@@ -100,9 +100,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rocmprobe-baseline",
         type=Path,
         metavar="FILE",
-        help="results.json of a run to hold this one against",
+        help="results.json of a run to compare this one with",
     )
-    add("--rocmprobe-run", type=Path, metavar="DIR", help="go on with the run begun in DIR")
+    add("--rocmprobe-run", type=Path, metavar="DIR", help="resume the run in DIR")
 
 
 def _about_suites(config: pytest.Config) -> bool:
@@ -142,7 +142,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sampler = run.sampler(option.rocmprobe_run)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))
-    # With xdist, the trial that all others stand on comes first.
+    # With xdist, the trial that all others depend on comes first.
     option.loadscopereorder = False
 
 
@@ -286,8 +286,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     checks = list(CHECKS)
 
     def order(item: pytest.Item) -> tuple[int, int, int]:
-        """`default`, which all else stands on, then the solvers alone, which a setting is made from, then the
-        other trials, and at last the setting that is made from these; each up its ladder."""
+        """`default`, which all else depends on, then the solvers alone, which a setting is made from, then
+        the other trials, and at last the setting that is made from these; each up its ladder."""
         case = _case(item)
         if case is None:
             return -1, -1, -1

@@ -125,7 +125,7 @@ def _keep_no_freed_memory() -> None:
 
 
 def _family(implementation: str, algorithm: str) -> Optional[str]:
-    """oneDNN calls GEMM and its reference loops "direct", too: there the name tells."""
+    """oneDNN calls GEMM and its reference loops "direct", too: there the name decides."""
     if implementation.startswith("ref"):
         return "naive"
     if implementation.startswith("gemm"):

@@ -157,7 +157,7 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
 
 
 def name(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
-    """One line that tells problems apart as far as their plans go."""
+    """One line that is equal for problems with equal plans."""
     policy = "fast" if algorithm == "fast" else "auto"
     sizes = (
         f"{letter}{'x'.join(map(str, values))}"

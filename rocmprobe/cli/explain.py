@@ -20,7 +20,7 @@ from rocmprobe.text.log import Log, read_log
 from rocmprobe.text.log_lines import LONGEST
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-#: So much of a file tells results from a log.
+#: Bytes of a file that are enough to distinguish results from a log.
 _START = 4096
 _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | rocmprobe explain"
 

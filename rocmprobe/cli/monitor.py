@@ -27,7 +27,7 @@ from rocmprobe.report.text import bytes_
 from rocmprobe.run.journal import CannotWrite
 from rocmprobe.text.console import Console
 
-#: Quantities that are shown, with their words; the rest is told by alarms.
+#: Quantities that are shown, with their labels; the rest appears in alarms only.
 _WORDS = {
     "temperature_junction_c": "junction", "temperature_edge_c": "edge", "temperature_memory_c": "memory",
     "fan_percent": "fan", "fan_rpm": "fan turns", "power_w": "power", "core_clock_mhz": "core clock",

@@ -16,9 +16,9 @@ _PROGRAM = {"allow_interspersed_args": False}
 
 @main.command("exec", context_settings=_PROGRAM)
 @click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
-              help="Whose recommendation (default: reports/latest/results.json).")  # fmt: skip
+              help="Results that recommend it (default: reports/latest/results.json).")  # fmt: skip
 @click.option("--bypass", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
-              help="As recommended, on every device in any case, or not.")  # fmt: skip
+              help="When to install the bypass: if recommended, on every device, or never.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @answering
 def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...]) -> int:

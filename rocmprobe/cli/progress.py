@@ -119,7 +119,7 @@ class Progress:
                         self._say("running", running.question, str(running))
 
     def _follow(self) -> None:
-        """Take over what the journal says by now; a plan is told."""
+        """Take over what the journal says so far, and announce its plan."""
         with self._lock:
             answered = len(self._settled)
             for record in self._new_records():

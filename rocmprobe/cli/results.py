@@ -18,10 +18,10 @@ from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_j
 @click.argument("log", required=False, metavar="[FILE|-]")
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/troubleshooting.md).")
 @click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
-              help="JSON with what is known besides, or what `rocmprobe detect --json` printed.")  # fmt: skip
+              help="JSON file of further facts, or the output of `rocmprobe detect --json`.")  # fmt: skip
 @click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
-              help="One such: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, rocblas_targets, os, "
-              "exit, a variable.")  # fmt: skip
+              help="A single fact: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, "
+              "rocblas_targets, os, exit, a variable.")  # fmt: skip
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )
@@ -60,14 +60,14 @@ def explain_command(
     show_default=True,
 )  # fmt: skip
 @click.option("--for", "tracker", type=click.Choice(("miopen", "rocm", "pytorch", "ultralytics")),
-              help="With --format issue: whose form is filled in (default: miopen).")  # fmt: skip
+              help="With --format issue: the tracker whose form to fill in (default: miopen).")  # fmt: skip
 @click.option("-o", "output", type=click.Path(path_type=Path),
-              help="Where to (default: beside the results; md and issue: the terminal).")  # fmt: skip
+              help="Output file (default: beside the results; md and issue: the terminal).")  # fmt: skip
 @answering
 def report_command(results: Path, form: str, tracker: Optional[str], output: Optional[Path]) -> int:
-    """Make the report of a run again, from its results.json or from the folder of a run that died.
+    """Write the report of a run again, from its results.json or from the folder of a run that died.
 
-    An issue is one failure, the gravest, in the fields of a tracker's form (docs/reporting-a-bug.md).
+    The issue describes the gravest failure in the fields of a tracker's form (docs/reporting-a-bug.md).
 
     \b
     Examples:
@@ -123,7 +123,7 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
 @click.option("--shell", type=click.Choice(("sh", "fish", "dotenv", "json")), default="sh", show_default=True)
 @answering
 def env_command(results: Path, shell: str) -> int:
-    """The recommended configuration as variables; Python lines that it needs besides go to stderr.
+    """Print the recommended configuration as variables; Python lines that it also needs go to stderr.
 
     Exits 1 where no configuration is recommended.
 
@@ -151,7 +151,7 @@ def env_command(results: Path, shell: str) -> int:
         for name, value in env.items():
             say(forms[shell].format(name, shlex.quote(value)))
     if configuration.code:
-        print_stderr("the program needs these lines, too:")
+        print_stderr("the program also needs these lines:")
         print_stderr_lines(configuration.code)
     return OK
 
@@ -161,10 +161,10 @@ def env_command(results: Path, shell: str) -> int:
 @click.argument("case")
 @answering
 def repro_command(results: Path, case: str) -> int:
-    """A torch script without rocmprobe that asks again what one outcome answers, to attach to a bug report.
+    """Print a torch script that repeats one case without rocmprobe, to attach to a bug report.
 
-    CASE is the id of an outcome, or a part of it that no other has. After the script stand, as comments, what
-    the run found and the command line for MIOpenDriver.
+    CASE is the id of an outcome, or a part of it that no other has. Comments at the end of the script give
+    the result of the run and the command line for MIOpenDriver.
 
     \b
     Example:

@@ -38,7 +38,7 @@ def refuse(given: Iterable[str]) -> None:
     refused = [name for name in _NOT_WITH_VERIFY if name in given]
     if refused:
         raise BadInput(
-            "--verify asks what its results were asked, and exits by what comes of it; leave out "
+            "--verify repeats the checks of its results and exits by their outcome; leave out "
             f"{', '.join(refused)}"
         )
 
@@ -48,7 +48,7 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
     redact, file = not options.pop("no_redact"), options.pop("shapes")
     shapes = read_shapes(file) if file else None
     if shapes and options["problems"]:
-        raise BadInput("--shapes and --problem: each says what to ask about; leave one of them out")
+        raise BadInput("--shapes and --problem both select what to test; leave one of them out")
     texts = shapes.texts if shapes else options["problems"]
     asked = RunOptions(**{**options, "problems": texts}, shapes=shapes, redact=redact)
     for option, words in (("--only", asked.only), ("--skip", asked.skip)):
@@ -58,7 +58,7 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
                     f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
                 )
     if asked.estimate and asked.driver == "capi":
-        raise BadInput("--estimate: it rests on networks that PyTorch trains; leave out --driver capi")
+        raise BadInput("--estimate: needs PyTorch to train networks; leave out --driver capi")
     if expected is None:
         return asked
     recommended = expected.recommendation

@@ -38,7 +38,7 @@ _IN_TABLE = {
 #: the same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
 _POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
-#: Degrees between which a limit that a driver tells is believed.
+#: Range in degrees in which a limit reported by a driver is believed.
 _BELIEVED = (70, 130)
 
 

@@ -38,7 +38,7 @@ class RankedCause:
 class Explanation:
     """The causes of a failure, best first; none, or ``unknown`` first, where the evidence is not enough.
 
-    ``decide`` is the one further fact that would tell the first two apart, where one is missing; ``note``
+    ``decide`` is the one further fact that would distinguish the first two, where one is missing; ``note``
     says in a sentence how far the answer goes.
     """
 
@@ -63,7 +63,7 @@ class Weighed:
 
 
 def explain(log: Log, facts: Facts) -> Explanation:
-    """Why what ``log`` tells of failed, on a machine of which ``facts`` are known."""
+    """Why the program that printed ``log`` failed, on a machine with these ``facts``."""
     weighed = weigh(log, facts)
     shares = scores(weighed.points, calibration())
     named = [

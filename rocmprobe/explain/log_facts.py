@@ -1,4 +1,4 @@
-"""What is known besides a log: told by its owner, or printed by the log itself.
+"""Facts besides a log: given by its owner, or printed in the log itself.
 
 Read is what these print: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``, ``uname``, ``lspci``,
 MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp, ollama, and a shell's
@@ -27,7 +27,7 @@ _OF_A_REPORT = frozenset((
     "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
     "log_quality",
 ))  # fmt: skip
-#: Targets that other chips are told to be, so that a runtime that names one need not sit on that chip.
+#: Targets that other chips are overridden to, so that a runtime that names one need not sit on that chip.
 _PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
 
 
@@ -76,7 +76,7 @@ _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
 #: Of the torch that an extension was built for or asks for: another one than is installed.
 _NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
-#: Best first in each: a program that was asked for the fact, then one that tells it by the way.
+#: Best first in each: a program that was asked for the fact, then one that prints it incidentally.
 _TORCH_PRINTS = _prints(
     ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
     ("you have", rf"pytorch \d\S{{2,40}} [^(]{{0,60}}\(you have {_TORCH}"),
@@ -253,9 +253,9 @@ def over(first: Facts, second: Facts) -> Facts:
 def together(given: Facts, found: Facts) -> Facts:
     """What was given and what was found, the former first, with what follows from both.
 
-    The override in ``env`` tells the effective ISA (not on Windows, whose driver does not read it), and
+    The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read it), and
     the name of the card the true one, if only one chip is sold under it. Where neither is known, a target
-    that the log names is the chip, unless it is one that others are often told to be.
+    that the log names is the chip, unless it is a common override.
     """
     facts = over(given, found)
     env = facts.env

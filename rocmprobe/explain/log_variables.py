@@ -25,7 +25,7 @@ _ADVICE = re.compile(
         | should ) \s+ (?:the[ ])? ["'`(]? $"""
 )
 _SETS = re.compile(r"(?i)(?:^|\s)(?:ENV|set -gx|set -x|setenv)\s+$")
-#: So many characters before a name tell what it is there for.
+#: Number of characters before a name that show what it is used for.
 _LOOK_BACK = 40
 #: Of compilers, whose definitions look alike.
 _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")

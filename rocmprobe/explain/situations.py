@@ -132,7 +132,7 @@ def _chip(facts: Facts) -> Iterable[str]:
 
 
 def _family_of_pattern(gfx: Optional[str]) -> Optional[str]:
-    """The family of a name like "gfx103x", where all that it may stand for have the same."""
+    """The family of a name like "gfx103x", where all targets that it matches have the same."""
     if not gfx or "x" not in gfx[3:]:
         return None
     pattern = "gfx" + gfx[3:].replace("x", "?")
@@ -200,7 +200,7 @@ def _version(text: Optional[str]) -> Optional[tuple[int, int]]:
 
 
 def _version_of_wheel(facts: Facts) -> Optional[tuple[int, int]]:
-    """The ROCm that torch was built for, as its version tells ("1.13.1+rocm5.2")."""
+    """The ROCm that torch was built for, from its version ("1.13.1+rocm5.2")."""
     match = _ROCM.search(facts.torch or "")
     return _version(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""What the bypass did in a process, told in one line of a file when the process ends."""
+"""What the bypass did in a process, written as one line of a file when the process ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
     def start_anew() -> None:
         parents[:] = before
 
-    # A child inherits the counts of its parent, which tells them itself. They are taken before the fork,
+    # A child inherits the counts of its parent, which reports them itself. They are taken before the fork,
     # since another thread may hold their lock in the moment of it.
     os.register_at_fork(before=remember, after_in_child=start_anew)
 

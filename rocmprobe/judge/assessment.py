@@ -1,4 +1,4 @@
-"""Asking the outcomes of a run: which settings hold up, for which dtype and purpose."""
+"""Which settings the outcomes of a run support, for which dtype and purpose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rocmprobe.model.results import (
     Setting,
 )  # fmt: skip
 
-#: Checks that tell whether a network trains: without PyTorch there is only the second.
+#: Checks that show whether a network trains: without PyTorch there is only the second.
 _TRAINS = ("training-step", "batch-norm")
 #: Checks that count for a setting and are asked under few.
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
@@ -277,7 +277,7 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
     """Each outcome that is about a problem, with the problem as the run was given it. A setting that changes
     the memory format asks about packed and channels-last operands at once: of a program that has both, its
-    outcome stands for two problems."""
+    outcome counts for two problems."""
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
     recorded = {row["problem"] for row in _recorded(results)}

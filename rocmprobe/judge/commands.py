@@ -1,4 +1,4 @@
-"""Commands that a reader is told to run, with the folder that the run was told, as its user named it."""
+"""Commands that a report recommends, with the folder of the run as its user named it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that is judged of a run, in the order in which each step stands on the one before."""
+"""All that is judged of a run, in the order in which each step depends on the one before."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """ "shorter" or "longer" where the whole range lies on one side of 1, "same" where it lies closer to
+        """ "shorter" or "longer" where the whole range is on one side of 1, "same" where it is closer to
         1 than ``SAME_TIME``, else "too noisy"."""
         if self.most < 1:
             return "shorter"

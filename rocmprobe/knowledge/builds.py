@@ -22,7 +22,7 @@ KINDS = ("wheel", "distribution", "community", "source")
 @dataclass(frozen=True)
 class Build:
     """A build that holds code for the targets ``gfx``, or runs on them. ``torch`` is the version of torch
-    that it is, "" for one that cannot be told by that."""
+    that it is, "" for one that this does not identify."""
 
     gfx: tuple[str, ...]
     kind: str

@@ -89,7 +89,7 @@ def _bare(isa: Optional[str]) -> str:
 
 
 def _version(machine: Machine, of: str, driver: str) -> str:
-    """The version that the question met, as far as the facts tell. Of HIP's version the third number counts
+    """The version that the case ran with, as far as the facts know. Of HIP's version the third number counts
     builds, so of ROCm the first two are taken."""
     if of == "torch":
         return str(machine.value("torch.version") or "") if driver == "torch" else ""
@@ -112,7 +112,7 @@ def _met(wanted: str, version: str) -> bool:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What is expected of the outcomes of one machine. What ``baseline`` tells of a question counts first,
+    """What is expected of the outcomes of one machine. What ``baseline`` says of a question counts first,
     for it is of this very machine: what worked there is expected to work, whatever the table says."""
 
     machine: Machine
@@ -121,7 +121,7 @@ class Expectations:
 
     def marked(self, outcome: Outcome) -> Outcome:
         """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing; what
-        a baseline told that is not at hand any more stays."""
+        a baseline set that is not at hand any more stays."""
         plain = observed(outcome)
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
             return outcome
@@ -137,9 +137,9 @@ class Expectations:
         if works(before) or outcome.cause == "run-died":
             return None
         if fails(outcome.state):
-            # Where both know of it, the table tells more.
+            # Where both have it, the table's row says more.
             return self._by_table(outcome) or self.baseline.expected(outcome)
-        # A question that was flaky may work, which tells nothing.
+        # A flaky case may pass, which proves nothing.
         return self.baseline.expected(outcome) if works(outcome.state) and before != "flaky" else None
 
     def _by_table(self, outcome: Outcome) -> Optional[Expected]:
@@ -170,7 +170,7 @@ def expectations() -> tuple[Expectation, ...]:
 def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
     """The rows of ``text``, a table called ``name``.
 
-    Raises BadInput, in one line, for the first row that is not one: what is wrong, where, and the mend.
+    Raises BadInput, in one line, for the first row that is not one: what is wrong, where, and how to fix it.
     """
     data = reading.toml_of(text.encode(), name, "mend that line")
     strangers = sorted(set(data) - {"expectation"})
@@ -195,7 +195,7 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
 
 
 def _wrong(row: Mapping[str, Any]) -> str:
-    """What is wrong with a row, and the mend; empty where nothing is."""
+    """What is wrong with a row, and how to fix it; empty where nothing is."""
     known = {field.name: field for field in fields(Expectation)}
     for key, value in row.items():
         if key not in known:

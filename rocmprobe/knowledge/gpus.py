@@ -169,7 +169,7 @@ def in_official_wheels(gfx: Optional[str]) -> bool:
 
 
 def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
-    """Whether an official wheel of these versions holds code for a target; None where that cannot be told.
+    """Whether an official wheel of these versions holds code for a target; None where that is unknown.
 
     ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), None where unknown.
     """

@@ -52,7 +52,7 @@ def leaves(setting: Setting, outcome: Outcome) -> bool:
 
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
     """The keywords of the layers that fail in the library, of what ``default`` was asked about them. float64
-    tells nothing: PyTorch keeps it from MIOpen."""
+    proves nothing: PyTorch keeps it from MIOpen."""
     broken = {
         outcome.check
         for outcome in outcomes

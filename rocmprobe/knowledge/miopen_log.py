@@ -18,12 +18,12 @@ from rocmprobe.knowledge.solvers import FORCE, names_by_id
 
 @dataclass(frozen=True)
 class Reading:
-    """What a library's own log tells: of the last convolution, and of what went wrong.
+    """The parsed log of a library: the last convolution, and what went wrong.
 
     ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive); ``find_db`` is "hit"
     or "miss" of the library's database of what is fastest; ``errors`` are lines, the most telling first;
     ``commands`` are command lines that ask the library the same again, the last one last.
-    What the log does not tell is None.
+    What the log does not say is None.
     """
 
     implementation: Optional[str] = None
@@ -45,7 +45,7 @@ STATUSES = (
 #: Algorithm families by the number that every convolution call carries (4 is retired).
 _ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 5: "ImplicitGEMM"}
 
-#: What in a solver's name tells its family; the first that is found counts.
+#: The part of a solver's name that identifies its family; the first that is found counts.
 _FAMILIES = (
     ("DirectNaive", "naive"), ("Wino", "Winograd"), ("ImplicitGemm", "ImplicitGEMM"),
     ("Igemm", "ImplicitGEMM"), ("Gemm", "GEMM"), ("fft", "FFT"), ("ConvAsm", "Direct"),
@@ -123,7 +123,7 @@ class Message:
 @dataclass(frozen=True)
 class Status:
     """A status other than success: its name, its number (None for a name unknown here) and, where the
-    log tells, the function of MIOpen's interface that returned it."""
+    log says, the function of MIOpen's interface that returned it."""
 
     name: str
     number: Optional[int]
@@ -134,7 +134,7 @@ class Status:
 class Choice:
     """What runs a convolution. ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or
     naive. ``find_db`` is "hit" where the find database held the answer, "miss" where MIOpen had to search
-    or to guess, None where the log does not tell."""
+    or to guess, None where the log does not say."""
 
     solver: Optional[str]
     algorithm: Optional[str]
@@ -154,7 +154,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class MiopenLog:
-    """All that a log tells. ``choice`` is the last one; ``failures`` are lines, the most telling first;
+    """A parsed log. ``choice`` is the last one; ``failures`` are lines, the most telling first;
     ``sources`` the kernel files that failures name; ``commands`` what to give to MIOpenDriver;
     ``missing_databases`` the files that MIOpen warns of, which does no harm by itself."""
 
@@ -307,12 +307,12 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
 
 
 def _find_db_result(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
-    """``find_db`` as the log tells it; HYBRID modes search wherever it has no answer, and then say so."""
+    """``find_db`` as the log has it; HYBRID modes search wherever it has no answer, and then say so."""
     return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
 
 
 def solver_name(solver: Union[str, int]) -> str:
-    """The name of a solver that may be told by its number; a number that is not known here stays one."""
+    """The name of a solver that may be given by its number; a number that is not known here stays one."""
     text = str(solver)
     return names_by_id().get(_bytes(text) or 0, text) if text.isdecimal() else text
 

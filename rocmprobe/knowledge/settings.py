@@ -72,7 +72,7 @@ def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
     """The flags of ``torch.backends`` that make PyTorch ``torch`` ask MIOpen for a solver in this way;
-    None for a version stands for the newest. Empty where that version has no such way."""
+    None for a version means the newest. Empty where that version has no such way."""
     for each in reversed(searches()):
         if each.name == search and (torch is None or within(torch, each.torch_since, each.torch_until)):
             return dict(each.torch)
@@ -162,7 +162,7 @@ def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def within(version: str, since: str, until: str) -> bool:
-    """Whether ``version`` lies between the two, both included; 2.6.1 is within 2.6."""
+    """Whether ``version`` is between the two, both included; 2.6.1 is within 2.6."""
     found = version_numbers(version)
     last = version_numbers(until)
     return version_numbers(since) <= found and (not until or found[: len(last)] <= last)

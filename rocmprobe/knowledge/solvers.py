@@ -216,7 +216,7 @@ class Cure:
 
 
 def cure(outcomes: Iterable[Outcome]) -> Cure:
-    """The smallest set of switches for what the sweep's ``outcomes`` tell."""
+    """The smallest set of switches for the sweep's ``outcomes``."""
     asked = tuple(outcomes)
     found = swept(asked)
     if not asked:

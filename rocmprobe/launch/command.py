@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from rocmprobe.model.results import BadInput
 
-#: What tells the programs below what to do; read by ``site/sitecustomize.py`` and ``inside``.
+#: Passes the conditions on to the programs below; read by ``site/sitecustomize.py`` and ``inside``.
 CONDITIONS = "ROCMPROBE_EXEC"
 RECORD = "ROCMPROBE_RECORD"
 #: Set by a user: a file that every process adds a line to.

@@ -163,7 +163,7 @@ class _Process:
             self._ended = line.get("ended", False)
 
     def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
-        """Number in this process, when it was met first, the problem, its counts."""
+        """Number in this process, time of its first call, the problem, its counts."""
         for number, (at, problem) in enumerate(self._met):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
             # A process that came to its end did not die in it: PyTorch refused the arguments.

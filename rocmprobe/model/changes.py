@@ -19,7 +19,7 @@ KINDS = (REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING)
 class Expected:
     """Why an outcome is ``xfail`` or ``xpass``: ``state`` is what it came to, whatever was expected;
     ``source`` "expectations.toml" or "baseline". ``cause`` is a word of ``data/causes.toml``, empty where
-    only a baseline tells of the failure."""
+    only a baseline has the failure."""
 
     state: str
     source: str

@@ -1,4 +1,4 @@
-"""The checks: what is known of each, in one row. The function that answers it lies in ``worker/checks/``, and
+"""The checks: what is known of each, in one row. The function that runs it is in ``worker/checks/``, and
 the suites say under which settings and in which dtypes it is asked."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocmprobe.model.repro_script import (
 
 @dataclass(frozen=True)
 class Requires:
-    """What a check stands on: where one of these fails, it is blocked.
+    """What a check depends on: where one of these fails, it is blocked.
 
     ``below``: checks in its own dtype under ``default``; ``outside``: such checks, where its setting keeps
     convolution out of the vendor library; ``beside``: checks in its own dtype under ``default``,
@@ -283,7 +283,7 @@ _ROWS = (
 
 #: By name, in the order of the ladder.
 CHECKS: Mapping[str, Check] = {check.name: check for check in _ROWS}
-#: The checks that train one of the small networks, and of these the ones that stand on convolution.
+#: The checks that train one of the small networks, and of these the ones that need convolution.
 MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 #: Checks that ask convolution for right numbers, and whose answers count for a setting.

@@ -19,7 +19,7 @@ class ReproScript:
     """Operands drawn in the order of the run, and a function of them: the lines ``before``, and a ``result``
     that is a call, its arguments and the end.
 
-    An error is told as a share of the reference's largest value, or of ``least`` where that is smaller; one
+    An error is given as a share of the reference's largest value, or of ``least`` where that is smaller; one
     of a question without a ``max_limit`` is held to the limit of layers for its dtype. With a ``bound``
     (``numerics.error_bound``) each element is held to that instead.
     """

@@ -42,14 +42,14 @@ CRASH_CAUSES = (
     "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
     "exit", "oom-kill", "killed",
 )  # fmt: skip
-#: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it stands on.
+#: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it depends on.
 CAUSES = (
     *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", "run-died", "machine-died",
 )  # fmt: skip
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: Rungs of the ladder, lowest first; each stands on those before it.
+#: Rungs of the ladder, lowest first; each depends on those before it.
 RUNGS = (
     "copy", "elementwise", "gemm", "im2col", "controls", "conv", "batch-norm", "primitives", "train",
     "multi-gpu",
@@ -232,9 +232,9 @@ class Outcome:
 
     ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors beside their limits.
     ``ending`` says how the child of a crash or hang ended: ``status`` (as ``Trial.exit``), ``phase``,
-    ``after`` (the last event before), ``oom_killed`` (by the kernel, where that can be told).
+    ``after`` (the last event before), ``oom_killed`` (by the kernel, where that is known).
     ``algorithm`` is the family of the solver, ``workspace_bytes`` what it needs besides the tensors, and
-    ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not tell.
+    ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not say.
     ``evidence`` lists lines, the most telling first. ``calls`` are those of the driver ``capi`` into the
     libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
     ``conditions`` are those of a measurement: clocks and temperatures "before" and "after", by the names of
@@ -361,7 +361,7 @@ class StepTime:
     ``per`` is "step" or, where no training step is known, "program". Of its ``convolutions`` (directions of
     problems, each as often as it is computed) so many were ``timed``. Seconds of all of it and of its
     convolutions alone, by the means of their times, and what it would be if all took their p10 or their p90.
-    None where they cannot be told, for the ``reason`` given.
+    None where they are unknown, for the ``reason`` given.
     """
 
     device: str

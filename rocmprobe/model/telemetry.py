@@ -53,7 +53,7 @@ class Series:
 @dataclass(frozen=True)
 class DeviceTelemetry:
     """The readings of one device. ``device`` is its PCI address, or "cpu"; ``started`` the time of the first
-    of its ``samples`` (UTC), of which ``seconds`` tell those that were kept, and ``numbers`` which of them
+    of its ``samples`` (UTC), of which ``seconds`` are those that were kept, and ``numbers`` which of them
     these are, counted from 0 (empty where all were kept); ``asleep`` counts those that found it asleep.
     ``limits`` are by quantity."""
 
@@ -90,7 +90,7 @@ def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
 
 
 def lasts(seconds: Sequence[float]) -> bool:
-    """Whether what was so at these ``seconds`` is more than a peak. Samples that lie far apart each stand for
+    """Whether what was so at these ``seconds`` is more than a peak. Samples that are far apart each count for
     their while."""
     return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
 

@@ -1,4 +1,4 @@
-"""From the journal of a run to everything that a reader gets: judged results, report, junit."""
+"""Writes what a run ends in: judged results, report, junit."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FORMS: Mapping[str, Callable[[Results], bytes]] = {
     "json": results_document,
     "junit": lambda results: junit.document(reported(results), results).encode(),
 }
-#: Forms that are a text to paste; they go to the terminal unless a file is named.
+#: Text formats to paste; printed to the terminal unless a file is named.
 TEXTS = ("md", "issue")
 
 
 def write_report(folder: Path) -> Results:
     """Write results.json, report.html and junit.xml for the run in ``folder``; returns the results.
 
-    Works on a run that died, too: what its journal holds is judged and marked partial.
+    Works for a run that died, too: its journal is judged and marked partial.
     """
     results = judged_results(folder)
     write_results(results, folder / "results.json")

@@ -1,4 +1,4 @@
-"""The calls of one try into the libraries, as a child of the driver ``capi`` tells them."""
+"""The calls of one try into the libraries, as a child of the driver ``capi`` reports them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _MOST = 400
 
 class Calls:
     """Each call with its status, in order; those that follow each other and are alike are one. What is called
-    after ``end``, to see whether the device still answers, is not of the try and told only where it does not
-    return."""
+    after ``end``, to see whether the device still answers, is not of the try and reported only where it does
+    not return."""
 
     def __init__(self) -> None:
         self._done: list[tuple[str, int]] = []

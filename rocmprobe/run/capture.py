@@ -1,4 +1,4 @@
-"""What a child prints, kept within bounds: the head, the tail, and how much lies between."""
+"""What a child prints, kept within bounds: the head, the tail, and the size of what is between."""
 
 from __future__ import annotations
 

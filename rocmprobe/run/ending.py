@@ -45,7 +45,7 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 
 
 def oom_killed(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
-    """Whether the kernel killed for want of memory in between; None where no counter tells.
+    """Whether the kernel killed for want of memory in between; None where there is no counter.
 
     The machine's counter may be somebody else's process, so the cgroup's own is believed first.
     """

@@ -1,4 +1,4 @@
-"""What is kept of a failure: of all that a child printed, the lines that tell why."""
+"""What is kept of a failure: of all that a child printed, the lines that explain it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", r
 
 
 def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
-    """Lines, the most telling first: what the library's log tells (``told``), its last command line, what
-    reads like a failure, the stack, what Python raised, and the end of what was printed.
+    """Lines, the most informative first: the errors in the library's log (``reading``), its last command,
+    lines that read like a failure, the stack, what Python raised, and the end of what was printed.
 
     Of lines that differ by numbers, addresses and names of temporary files alone the first is kept: each try
     prints its own.

@@ -30,14 +30,14 @@ _ASK_SECONDS = 60.0
 @dataclass(frozen=True)
 class Answer:
     """What HIP says. ``devices`` in HIP's order, each with its ``arch``, ``name`` and ``bytes``; versions as
-    the libraries tell them, "" where they do not; ``mapped`` are the files that the child had mapped."""
+    the libraries report them, "" where they do not; ``mapped`` are the files that the child had mapped."""
 
     devices: tuple[Mapping[str, Any], ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def gpu(self, number: int) -> Gpu:
-        """The device where no other facts are had of it; its native ISA is not HIP's to tell."""
+        """The device where there are no other facts of it; HIP does not know its native ISA."""
         device = self.devices[number]
         arch = str(device["arch"]).partition(":")[0]
         return Gpu(
@@ -91,7 +91,7 @@ def found_again(place: Place) -> Place:
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` in which the loader finds what a folder named by hand holds; every other place is one
-    that the loader is told of, or whose files know where theirs lie."""
+    that the loader knows, or whose files name the paths of theirs."""
     if place.origin != "folder":
         return dict(environ)
     folders = dict.fromkeys(os.path.dirname(path) for path in place.files.values())

@@ -24,7 +24,7 @@ from rocmprobe.model.results import BadInput, from_json
 from rocmprobe.process.processes import pid_namespace, started
 from rocmprobe.text.reading import read_json
 
-#: Seconds after which a wait is told; questions of other runs are mostly shorter.
+#: Seconds after which a wait is reported; questions of other runs are mostly shorter.
 UNNOTICED = 1.0
 _LOOK = 0.01
 
@@ -32,8 +32,8 @@ _LOOK = 0.01
 @dataclass(frozen=True)
 class Holder:
     """A process that holds a device: its run's folder, since when (seconds since the epoch) it holds it, and
-    whether ``alone``. ``start`` and ``space`` tell it from a later process with its number, and from one of
-    another container."""
+    whether ``alone``. ``start`` and ``space`` distinguish it from a later process with its number, and from
+    one of another container."""
 
     pid: int
     run: str
@@ -98,8 +98,8 @@ def holders(device: Optional[str] = None) -> dict[str, list[Holder]]:
 class DeviceLock:
     """What this process holds of ``device``: nothing, a share, or all of it.
 
-    ``run`` is the folder of its run, for those who wait. ``tell`` is called once in a wait that lasts longer
-    than UNNOTICED.
+    ``run`` is the folder of its run, for those who wait. ``on_wait`` is called once in a wait that lasts
+    longer than UNNOTICED.
     """
 
     def __init__(self, device: str, run: Path, on_wait: Callable[[], None] = lambda: None) -> None:

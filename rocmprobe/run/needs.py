@@ -1,4 +1,4 @@
-"""What a case stands on: where one of these fails, it is blocked."""
+"""What a case depends on: where one of these fails, it is blocked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocmprobe.model.results import DIRECTIONS, Setting
 def needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """The ids of the cases that ``case`` stands on. The ``cpu`` setting stands on nothing of the GPU.
+    """The ids of the cases that ``case`` depends on. The ``cpu`` setting depends on nothing of the GPU.
 
     ``native`` are the problems and ``directions`` the directions that the run asks ``setting`` about.
     """

@@ -34,7 +34,7 @@ class RunOptions:
     def selects(self, case: Case) -> bool:
         """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.
 
-        What a selected case stands on is asked only if it is selected, too.
+        What a selected case depends on runs only if it is selected, too.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:

@@ -60,7 +60,7 @@ def _requested_at(request: Request, options: RunOptions) -> bool:
 def _under(
     request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of a question under one setting, made from ``form``; what they stand on is left out."""
+    """The cases of a question under one setting, made from ``form``; what they depend on is left out."""
     if setting.solver:
         yield from _sweep(request, form, target, setting, options)
         return
@@ -101,7 +101,7 @@ def _small(problem: Problem) -> Problem:
 
 def _directly(request: Request) -> Request:
     """The question as it is put to the driver capi. Batch norm under every setting: without a training step
-    nothing else tells whether a setting can train."""
+    nothing else shows whether a setting can train."""
     dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
         return replace(request, settings=())

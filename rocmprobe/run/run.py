@@ -67,7 +67,7 @@ def begin(
     if options.estimate:
         parse_workload(options.estimate)
         if options.purpose == "inference":
-            raise BadInput("--estimate: it is of a training; leave out --purpose inference")
+            raise BadInput("--estimate: applies to training only; leave out --purpose inference")
     _name_libraries(options.libraries)
     machine = detect()
     simulation = load_machine(options.simulate) if options.simulate else None
@@ -77,7 +77,7 @@ def begin(
             raise BadInput(
                 "--simulate: a simulated machine has no libraries to call; leave out --driver capi"
             )
-        find_targets("cpu", machine)  # the torch that stands in must be there
+        find_targets("cpu", machine)  # the torch that replaces it must be there
         machine = _simulated(simulation.machine, machine)
     named = simulation.name if simulation else None
     against = baseline_of(before, str(former), machine, named) if before else None
@@ -184,7 +184,7 @@ def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
 
 
 def _boot() -> str:
-    """Which start of the machine this is, as a digest: the kernel's own id tells machines apart."""
+    """Which start of the machine this is, as a digest: the kernel's own id differs between machines."""
     try:
         identity = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:

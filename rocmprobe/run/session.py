@@ -35,7 +35,7 @@ from rocmprobe.run.trial import Trials
 from rocmprobe.run.turns import Turns, lock_name
 from rocmprobe.simulate.machines import SimulatedMachine
 
-#: States of a gate that let pass what stands on it: it holds, or nothing was learned of it.
+#: States of a gate that let pass what depends on it: it holds, or nothing was learned of it.
 _OPEN = WORKING_STATES | (UNLEARNED_STATES - {"blocked"})
 #: As many times the hangs of one setting may the solvers hang that are run alone.
 _SWEEP_PATIENCE = 3
@@ -70,7 +70,7 @@ class Session:
             self.journal,
             parse_workload(self.options.estimate).batch if self.options.estimate else None,
             self.options.shapes.cpu_threads if self.options.shapes else 0,
-            # xdist tells its workers how many they are.
+            # xdist gives its workers their number.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             self._turns,
         )
@@ -96,7 +96,7 @@ class Session:
         return self.journal.find(case.id) or forbidden
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
-        """The outcome without asking: ``blocked`` if the device is gone or something the case stands on does
+        """The outcome without asking: ``blocked`` if the device is gone or something the case depends on does
         not hold, ``skipped`` if nothing gives a reason to ask, ``n/a`` if there is nothing to ask with."""
         setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
@@ -211,7 +211,7 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """The outcome of a case that another stands on; None if the run does not hold it."""
+        """The outcome of a case that another depends on; None if the run does not hold it."""
         case = self._cases.get(case_id)
         if case is None:
             return None

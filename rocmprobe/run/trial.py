@@ -57,7 +57,7 @@ class _Reply:
         return str(self.answers[-1]["state"])
 
 
-#: Of a child whose calls are not told.
+#: For a child that does not report its calls.
 _BY_TORCH = Calls()
 #: What a child says when torch is imported.
 _READY = _Reply([])
@@ -216,7 +216,7 @@ class Trials:
         return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
     def _started(self, case: Case) -> Child:
-        """A child for the case's trial, told what it is for; it has yet to say that it is ready."""
+        """A child for the case's trial that has its task; it has yet to say that it is ready."""
         target, setting = self._targets[case.device], self._setting(case)
         folder = starts.folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
@@ -384,8 +384,8 @@ class Trials:
     def _device_answers(self, case: Case) -> bool:
         """The canary: a small exact sum in a fresh child with no setting; it has two tries.
 
-        One that fails in words on a device that has not answered yet in this run, tells of a rung that
-        does not hold (a torch without code for the chip, say), not of a device that is gone.
+        One that fails in words on a device that has not answered yet in this run, points to a
+        rung that does not hold (a torch without code for the chip, say), not to a device that is gone.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")

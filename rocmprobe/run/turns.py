@@ -18,7 +18,7 @@ SIMULATED = "simulated machines"
 
 
 def lock_name(setting: Setting, target: Target, simulated: bool) -> str:
-    """Which lock stands for what computes under ``setting``: torch's numbers of GPUs change with variables
+    """The lock of the device that computes under ``setting``: torch's numbers of GPUs change with variables
     such as HIP_VISIBLE_DEVICES, their PCI addresses do not."""
     if simulated:
         return SIMULATED
@@ -84,7 +84,7 @@ class Turns:
             self._journal.append("alone", case=self._case.id, device=self._name_of(self._case), **measured)
 
     def conditions(self) -> dict[str, dict[str, float]]:
-        """What was met ``before`` the first measurement since the last call and ``after`` the last one."""
+        """The conditions ``before`` the first measurement since the last call and ``after`` the last one."""
         met, self._conditions = self._conditions, {}
         return met
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 #: Characters of a line that are looked at: this many at its start, and half as many at its end.
 _SHOWN = 3_000
 LONGEST = _SHOWN + _SHOWN // 2
-#: What stands for the middle of a longer one.
+#: Replaces the middle of a longer one.
 _GAP = " … "
 #: Nobody wraps text narrower or wider than this, and no line that was wrapped had more parts.
 _NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
 #: Mails are wrapped between words, at no more than this.
 _WIDEST_MAIL = 120
-#: Widths of windows: one line of exactly this length is enough to tell that it was wrapped.
+#: Widths of windows: one line of exactly this length is enough to show that it was wrapped.
 _WINDOWS = frozenset((80, 100, 120, 132, 160))
 
 _CONTROLS = re.compile(
@@ -96,7 +96,7 @@ def was_cut(line: str) -> bool:
 
 
 def levelled(text: str) -> str:
-    """The text without its numbers and addresses, by which lines are told apart."""
+    """The text without its numbers and addresses, which identifies repeated lines."""
     if "gfx" in text:
         text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
     if "0x" in text:

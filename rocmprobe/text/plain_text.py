@@ -1,4 +1,4 @@
-"""Foreign text made inert: no control byte, no lone surrogate, nothing that reorders the text around it."""
+"""Foreign text made harmless: no control byte, no lone surrogate, nothing that reorders other text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """``text`` in one inert line of at most ``limit`` characters; what is cut off becomes "…"."""
+    """``text`` in one plain line of at most ``limit`` characters; what is cut off becomes "…"."""
     text = str(text)
     begun = text[: _CLEANED * limit]
     line = " ".join(plain(begun).split())
@@ -59,7 +59,7 @@ def quoted(value: object, limit: int = 80) -> str:
 
 
 def message(text: str, limit: int = 2000) -> str:
-    """What went wrong, in one inert line: the beginning says where, the end the mend, so that what is above
+    """What went wrong, in one plain line: the beginning says where, the end the fix, so that what is above
     ``limit`` characters is cut out of the middle."""
     half = _CLEANED * limit
     shortened = text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"

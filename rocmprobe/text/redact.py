@@ -40,7 +40,7 @@ _TOKEN_NAME = re.compile(
     r"(?i)(?:^|[._-])(?:token|secret|passw(?:or)?d|credentials?|(?:api|access|private)[_-]?key)$"
 )
 
-#: Names that tell nobody apart: accounts and machines that everybody has, and words that a log is full of.
+#: Names that identify nobody: accounts and machines that everybody has, and words that a log is full of.
 _EVERYBODYS = frozenset({
     "root", "user", "users", "admin", "administrator", "guest", "nobody", "test", "tests", "tester", "demo",
     "default", "vagrant", "ec2-user", "azureuser", "debian", "ubuntu", "fedora", "arch", "archlinux",
@@ -69,7 +69,7 @@ def redacted_text(text: str) -> str:
 
 
 def census(data: Any) -> dict[str, int]:
-    """How many placeholders of each kind stand in JSON ``data``."""
+    """How many placeholders of each kind are in JSON ``data``."""
     found = Counter(match[1] for match in _PLACEHOLDER.finditer(json.dumps(data)))
     return {kind: found[kind] for kind in _KINDS if found[kind]}
 
@@ -172,7 +172,7 @@ _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
 def _is_identifying(name: str) -> bool:
-    """Whether a name tells anybody apart; one shorter than three letters would be found everywhere."""
+    """Whether a name identifies anybody; one shorter than three letters would be found everywhere."""
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
 
@@ -279,7 +279,7 @@ def _ip4(match: re.Match[str]) -> str:
     return label
 
 
-#: These go first: whatever else stands in a token goes with it.
+#: These go first: whatever else is in a token goes with it.
 _TOKENS = (
     _Rule(
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "sk-", "akia", "asia",

@@ -25,7 +25,7 @@ class ProcessFaults:
 
     def __init__(self, machine: SimulatedMachine, setting: str, events: int) -> None:
         self.phase = "import"
-        #: Whether a convolution is inside of the library that stands in for MIOpen.
+        #: Whether a convolution is inside the library that replaces MIOpen.
         self.in_miopen = False
         self._faults = machine.faults
         self._setting = setting
@@ -34,7 +34,7 @@ class ProcessFaults:
         self._poisoned = False
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
-        """Go on to a phase in which no library is called, and meet its faults."""
+        """Go on to a phase in which no library is called, and apply its faults."""
         self.phase = phase
         for fault in self._faults:
             if fault.phase == phase and case is not None:

@@ -198,7 +198,7 @@ class _Faults(dispatch.Interceptor):
 
     @contextmanager
     def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
-        """oneDNN stands in for MIOpen, PyTorch's own kernels stand for themselves."""
+        """oneDNN replaces MIOpen, PyTorch's own kernels run as they are."""
         if self._enters_miopen(call):
             self._breaking.in_miopen = True
             try:

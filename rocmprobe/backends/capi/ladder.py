@@ -40,7 +40,7 @@ class Step:
     """What one question gave: ``state`` is pass, wrong, error or n/a; ``message`` explains all but pass.
 
     ``timings`` are seconds: ``first_call`` with search and compilation, ``steady`` of another run.
-    ``solver``, ``algorithm`` and ``workspace_bytes`` are what the calls themselves told.
+    ``solver``, ``algorithm`` and ``workspace_bytes`` are as returned by the calls themselves.
     """
 
     state: str = "pass"
@@ -68,8 +68,8 @@ def _nothing(phase: str) -> None:
 class Ladder:
     """Questions to HIP's ``device`` and the libraries of ``place``, by one of MIOpen's INTERFACES.
 
-    Each library is loaded by the first question that needs it; ``report_phase`` is told "first-call" before
-    the device is touched and "steady" after.
+    Each library is loaded by the first question that needs it; ``report_phase`` is called with "first-call"
+    before the device is touched and "steady" after.
     """
 
     def __init__(
@@ -380,7 +380,7 @@ def _judged(
 
 @dataclass(frozen=True)
 class _Chosen:
-    """``solver`` is a number of MIOpen's, where the interface tells one."""
+    """``solver`` is MIOpen's number of it, where the interface returns one."""
 
     solver: Optional[int]
     algorithm: str

@@ -120,7 +120,7 @@ class _Rows:
         counts = [end - begin for begin, end in box]
         starts = [begin * s - p for (begin, _), s, p in zip(box, plain.stride, plain.padding)]
         if self._box not in (None, box):
-            # The border of another tile lies elsewhere.
+            # The border of another tile is elsewhere.
             self._covered.zero_()
         self._box = box
         everything = slice(None)

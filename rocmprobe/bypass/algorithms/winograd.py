@@ -19,7 +19,7 @@ from rocmprobe.bypass.algorithms.base import FWD, Algorithm, Operands, Plan, lar
 from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.geometry import Geometry
 
-#: B^T, G and A^T of the paper, by the tile's side m.
+#: B^T, G and A^T of Lavin and Gray's paper, by the tile's side m.
 _MATRICES: dict[int, tuple[list[list[float]], ...]] = {
     2: (
         [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],

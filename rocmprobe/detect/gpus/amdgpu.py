@@ -15,7 +15,7 @@ from rocmprobe.model.results import Fact
 #: The row in use of a pp_dpm_* table, "1: 900Mhz *"; where several have a star, the last one counts.
 _CLOCK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9]{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 _LINK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9.]+)\s*GT/s,\s*x([0-9]{1,2})\b.*\*", re.MULTILINE)
-#: What can be told of a GPU only by asking it; all of it is left alone while the GPU sleeps.
+#: Facts whose reading wakes the GPU; none is read while the GPU sleeps.
 ASKED = (
     "pcie_link", "busy_percent", "temperature_edge_c", "temperature_junction_c", "temperature_memory_c",
     "fan_rpm", "power_w", "core_clock_mhz", "memory_clock_mhz",

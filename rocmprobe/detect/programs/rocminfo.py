@@ -65,7 +65,7 @@ class Agent:
 
     @property
     def not_learned(self) -> tuple[str, ...]:
-        """What rocminfo tells of every GPU, and this text did not, in words."""
+        """The fields that rocminfo prints for every GPU and this text lacks, in words."""
         wanted = {
             "ISA": self.gfx,
             "PCI id": self.chip_id,
@@ -77,7 +77,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class RocmInfo:
-    """``module_loaded`` is None where the text does not tell; ``complete`` says that the end is there."""
+    """``module_loaded`` is None where the text does not say; ``complete`` says that the end is there."""
 
     agents: tuple[Agent, ...] = ()
     module_loaded: Optional[bool] = None
@@ -195,7 +195,7 @@ def _take(draft: _Draft, name: str, value: str) -> None:
         if size:
             draft.pools.append((draft.segment, int(size.group(1)) * 1024))
     elif not draft.fields.get(name):
-        # A value may stand on the line below.
+        # A value may be on the next line.
         draft.fields[name] = value
 
 

@@ -75,9 +75,9 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[Run]:
 
 def read_facts(tree: Tree, runs: list[Run], asleep: Sequence[str] = ()) -> dict[str, Fact]:
     """Of each tool ``TOOL.exit`` ("0", an exit code, "SIGSEGV", "no answer in 5 s"), ``TOOL.state``,
-    ``TOOL.message`` and ``TOOL.meaning``, and what it told: ``rocminfo.agents`` (GPUs alone, each with
+    ``TOOL.message`` and ``TOOL.meaning``, and its output: ``rocminfo.agents`` (GPUs alone, each with
     the ISA that the runtime has for it), ``rocminfo.runtime``, ``rocminfo.not_learned`` (what
-    the text did not tell of a GPU, one line for each), ``rocm_smi.gpus``, ``rocm_smi.driver``,
+    the text lacks for a GPU, one line for each), ``rocm_smi.gpus``, ``rocm_smi.driver``,
     ``amd_smi.gpus``, ``amd_smi.driver``.
 
     ``state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused", "hsa-init-failed",
@@ -115,7 +115,7 @@ def _facts(run: Run) -> dict[str, Fact]:
 
 
 def _by_ending(how: str, text: str) -> Optional[Failure]:
-    """What it means that a tool ended so; None where its output must tell."""
+    """What it means that a tool ended so; None where its output decides."""
     if not how or how.startswith("exit status"):
         return None
     line = first_lines(text)

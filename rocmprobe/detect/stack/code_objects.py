@@ -60,7 +60,7 @@ def read_facts(
 
 
 def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
-    """The targets of torch itself, or where its library does not tell them those of the wheel's rocBLAS."""
+    """The targets of torch itself, or where its library does not name them those of the wheel's rocBLAS."""
     if not torch.for_rocm:
         return Fact(None, torch.why_not_rocm())
     library = "torch/lib/libtorch_hip.so"
@@ -78,7 +78,7 @@ def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
     """The targets of a library's first bundles, or of the archives beside it that it keeps its code in.
 
     Reads some KiB, whatever the size of the file. Raises ReadError where there are none to read, with
-    the reason: no such section, or compressed bundles, which do not tell their targets.
+    the reason: no such section, or compressed bundles, which do not name their targets.
     """
     with tree.opened(path) as handle:
         sections = elf.read_sections(handle)

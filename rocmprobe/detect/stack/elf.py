@@ -26,7 +26,7 @@ _LONGEST_STRING = 4096
 
 @dataclass(frozen=True)
 class Section:
-    """Where a section lies in its file, in bytes."""
+    """The offset and size of a section in its file, in bytes."""
 
     offset: int
     size: int

@@ -1,4 +1,4 @@
-"""The version of the MIOpen that torch, or a program without torch, would load: expected and told."""
+"""The version of the MIOpen that torch, or a program without torch, would load: expected and reported."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def _reported_version(
 
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
-    """The MIOpen that torch would load, as far as files tell.
+    """The MIOpen that torch would load, by the files.
 
     A wheel brings its own library, whose name holds no version, so the release it was built for must
-    answer; the headers below /opt tell only of the MIOpen that lies beside them.
+    answer; the headers below /opt describe only the MIOpen beside them.
     """
     if "libMIOpen" in torch.bundled:
         return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")

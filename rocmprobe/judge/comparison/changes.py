@@ -1,4 +1,4 @@
-"""How one run differs from another, question by question, and what that tells. Pure, as all of judging."""
+"""How one run differs from another, case by case, and the findings of that. Pure, as all of judging."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def worse(results: Results) -> bool:
-    """Whether who only asks for what is new should be told: something fails that was not expected to, or
-    was not learned (``unlearned``), or the baseline says little of what was asked."""
+    """Whether ``--fail-on regressions`` fails: something fails that was not expected to, or was not learned
+    (``unlearned``), or the baseline has little of what this run covers."""
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
     return bool(regressions(results) or unlearned(results.changes.of(LOST)) or _strange(results))
@@ -95,7 +95,7 @@ def worse(results: Results) -> bool:
 
 def _strange(results: Results) -> str:
     """Why the baseline says little of this run, else empty: none of its questions was asked again, or fewer
-    than were not, and nothing that this run was told explains that."""
+    than were not, and no option of this run explains that."""
     if not results.changes:
         return ""
     compared, missing = results.changes.compared, len(results.changes.of(MISSING))
@@ -108,8 +108,8 @@ def _strange(results: Results) -> str:
 
 
 def expectation_findings(results: Results) -> Iterator[Finding]:
-    """What the expectations tell of ``results`` whose outcomes are marked: what became worse, what is known
-    already, and what works although it was expected to fail."""
+    """Findings from the expectations of ``results`` whose outcomes are marked: what became worse, what is
+    known already, and what works although it was expected to fail."""
     if results.changes and (strange := _strange(results)):
         yield Finding(
             "strange-baseline", "warning", "unknown", "warning-only", strange,

@@ -113,7 +113,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _alike(value: Any) -> Any:
-    """``value`` without what tells one placeholder from another."""
+    """``value`` without the digests of its placeholders."""
     if isinstance(value, str):
         return _DIGEST.sub(r"<\1>", value)
     if isinstance(value, Mapping):

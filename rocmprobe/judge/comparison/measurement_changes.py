@@ -32,7 +32,7 @@ _CHANCE = 0.01
 #: With fewer, how the ratios scatter is not known.
 _LEAST_DEGREES = 3
 #: Where the device's own speed changed by more, something else used it, or its clocks were others: then any
-#: time may be off by a factor, and none is called changed. Nor where no yardstick tells.
+#: time may be off by a factor, and none is called changed. Nor where there is no yardstick.
 QUIET = 1.25
 #: By what factor something has to change at least. Runs of one CPU that also did other things differed by up
 #: to 2.9 in what first calls took; the memory of the bypass, which measures its algorithms, by up to 1.2.
@@ -52,7 +52,7 @@ class Measured:
 
     ``kind`` is "time", "first call" or "memory", ``what`` the key in ``timings`` or ``memory`` of the
     outcomes, or "all" of a setting's times together. ``ratio`` is new over old, the geometric mean over
-    ``problems`` of them, and lies between ``least`` and ``most`` where noise leaves it. ``told``: "more",
+    ``problems`` of them, and noise leaves it between ``least`` and ``most``. ``told``: "more",
     "less", or "too noisy" where it is off by more than counts as equal while noise could explain it. ``id``
     is that of the outcome where a single problem is far off and the rest of its setting is not, else empty.
     """

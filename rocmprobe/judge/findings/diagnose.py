@@ -28,7 +28,7 @@ from rocmprobe.judge.findings.telemetry import telemetry_findings
 from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
-#: Causes that the packages of a machine mend, and no setting: compilers, headers and sources of kernels.
+#: Causes that packages of the machine cure, and no setting: compilers, headers and sources of kernels.
 OF_THE_INSTALLATION = frozenset(
     {
         "jit-compiler-missing", "jit-header-conflict", "jit-missing-host-headers",
@@ -75,8 +75,8 @@ def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """The rungs below convolution: the lowest that fails explains what stands on it. A rung that fails
-    in another dtype alone is told too, as long as float32 is sound."""
+    """The rungs below convolution: the lowest that fails explains what depends on it. A rung that fails
+    in another dtype alone is reported too, as long as float32 is sound."""
     float32 = _broken_rung(results, "float32")
     if float32:
         rung, outcomes = float32
@@ -88,7 +88,7 @@ def _ladder(results: Results) -> Iterator[Finding]:
             layer,
             f"The ladder breaks at {rung}, below convolution and below {library(results)}",
             (*quoted(outcomes), *excluded(results, outcomes)),
-            f"Mend this first: {_CARRIES[rung]}.",
+            f"Fix this first: {_CARRIES[rung]}.",
         )
         return
     for dtype in sorted({outcome.dtype for outcome in results.outcomes} - {"float32"}):

@@ -1,4 +1,4 @@
-"""What the two drivers say together: the same question to PyTorch and to MIOpen alone tells them apart."""
+"""Findings from both drivers: the same case run by PyTorch and by MIOpen alone separates their faults."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def _tools(results: Results) -> Iterator[Finding]:
             "driver" if stuck else "hsa",
             f"ROCm's own tools get no answer from the GPU: {machine.value(f'{broken[0]}.meaning')}",
             tuple(f"{tool.replace('_', '-')}: {machine.value(f'{tool}.message')}" for tool in broken),
-            "Restart the machine." if stuck else "Mend this first: nothing above the runtime can work.",
+            "Restart the machine." if stuck else "Fix this first: nothing above the runtime can work.",
         )
 
 
@@ -382,7 +382,7 @@ MACHINE_RULES = (
 
 
 def machine_findings(machine: Machine) -> tuple[Finding, ...]:
-    """What the facts alone tell, the gravest first."""
+    """Findings from the facts alone, the gravest first."""
     results = Results(
         schema_version=SCHEMA_VERSION, rocmprobe="", started="", finished=None, partial=False, simulated=None,
         options={}, machine=machine, settings=(), problems=(), trials=(), outcomes=(),

@@ -20,7 +20,7 @@ _WORDS = {
 
 def models(results: Results) -> Iterator[Finding]:
     """One finding for each network that does not train right as PyTorch comes. They are asked only where the
-    training step, or the layer, holds: so it is news. Under autocast it is told where float32 holds."""
+    training step, or the layer, holds: so it is news. Under autocast it is reported where float32 holds."""
     for check in MODELS:
         broken = failed(
             outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")

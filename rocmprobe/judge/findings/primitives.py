@@ -116,7 +116,7 @@ def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Out
 
 
 def controls(results: Results) -> Iterator[Finding]:
-    """Layers that never enter the vendor library: what fails there lies below it."""
+    """Layers that never enter the vendor library: what fails there is below it."""
     broken = failed(
         outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
     )

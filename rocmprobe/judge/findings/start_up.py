@@ -16,7 +16,7 @@ from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 SLOW_FIRST_CALL = 5.0
 #: A way out: its slowest first call takes no more than this share of the quickest under ``default``.
 MUCH_LESS = 0.5
-#: Starts of either kind from which on the spread tells something.
+#: Least number of starts of either kind for a meaningful spread.
 _ENOUGH_STARTS = 2
 
 

@@ -1,4 +1,4 @@
-"""What the sensors tell: of a run, as findings; of one moment, as alarms.
+"""Judges the sensors: of a run, as findings; of one moment, as alarms.
 
 Every rule needs the reading and the limit it is about, and heat must have lasted: a peak of one sample is
 none. A quiet or healthy card gives nothing (tests/judge/test_telemetry_findings.py).
@@ -192,7 +192,7 @@ def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     """Taken from the first to the last sample: that is somebody else. The run itself fills it on purpose,
-    where it looks for the largest batch, so a full one is only told."""
+    where it looks for the largest batch, so a full one is only reported."""
     limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
     seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
     if used is None or used.min is None or used.max is None or not lasts(seen):
@@ -218,7 +218,7 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """A card at its cap works as it is meant to; it tells why the clock is not higher. What counts is the
+    """A card at its cap works as it is meant to; it explains why the clock is not higher. What counts is the
     share of the busy samples, not a stretch: power swings."""
     limit = device.limits["power_w"]
     busy = [

@@ -1,4 +1,4 @@
-"""What no setting can mend: another build of PyTorch or ROCm, the kernel, permissions, the slot."""
+"""What no setting can fix: another build of PyTorch or ROCm, the kernel, permissions, the slot."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _witness(finding: Finding) -> str:
 
 
 def _builds(results: Results) -> Iterator[Mapping[str, str]]:
-    """Of the GPU that the run is about, where something failed on it that another build may mend."""
+    """Of the GPU that the run is about, where something failed on it that another build may fix."""
     failures = [each for each in results.findings if each.severity == "error" and each.cause not in _BUILD]
     if failures and all(finding.cause in _OF_THE_USER for finding in failures):
         return

@@ -41,7 +41,7 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
     """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Before it comes an override
     that passes the chip off as another, whose kernels may do harm that no question shows. Of two changes the
     stable one comes first. Where some settings were timed and others could not be, one that was timed wins;
-    of those that no measurement can tell from the fastest, the ones that take as little memory as the least,
+    of those that are level with the fastest, the ones that take as little memory as the least,
     and of those the smallest change. On a simulated machine native speed is another library's, so there a
     native setting that is right is not outrun."""
     left = [each for each in right if each.setting.verdict != "cpu"] or right

@@ -1,4 +1,4 @@
-"""How fast settings are, and which of them the measurement cannot tell apart."""
+"""How fast settings are, and which of them are level within the noise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Speed:
     drift: float
 
     def level(self, one: str, other: str) -> bool:
-        """Whether both were timed and neither is faster, as far as can be told: what they differ by is below
+        """Whether both were timed and neither is faster, within the noise: what they differ by is below
         ``SAME_TIME``, or below the noise."""
         if one not in self.seconds or other not in self.seconds:
             return False
@@ -82,7 +82,7 @@ def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
     """Seconds by setting. Where settings run the very same convolutions, what their times differ by is noise,
-    and the smallest stands for all."""
+    and the smallest counts for all."""
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
     return {

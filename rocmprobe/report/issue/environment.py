@@ -45,7 +45,7 @@ def collect_env(results: Results) -> str:
 
 
 def rocminfo(results: Results) -> str:
-    """What ``rocminfo`` and the kernel driver told of the GPUs."""
+    """What ``rocminfo`` and the kernel driver reported of the GPUs."""
     machine = results.machine
     state = machine.value("rocminfo.state")
     rows: list[tuple[str, Any]] = [("rocminfo", state or machine.facts.get("rocminfo.exit", Fact()).source)]

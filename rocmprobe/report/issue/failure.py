@@ -18,9 +18,9 @@ TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
 #: Rungs on which MIOpen computes something; the others are the runtime's, rocBLAS's or PyTorch's own.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(LOOKS)
-#: Of what failures are ranked by, so many make one graver than another: driver, library, setting, state.
+#: Number of ranking criteria that make one failure graver than another: driver, library, setting, state.
 _GRAVE = 4
-#: So many are tried for one that a script without rocmprobe reproduces.
+#: Number of failures tried to find one that a script without rocmprobe reproduces.
 _TRIED = 50
 
 

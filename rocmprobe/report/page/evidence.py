@@ -207,7 +207,7 @@ def arch(outcome: Outcome) -> str:
 
 
 class _Entries:
-    """Makes entries, and remembers lines that were told already and the logs that they belong to."""
+    """Makes entries, and remembers lines that were shown already and the logs that they belong to."""
 
     def __init__(self, results: Results, fit: Fit) -> None:
         self._fit = fit
@@ -270,7 +270,7 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 
 def _under(setting: Setting) -> str:
-    """What the setting sets: variables, flags, and what stands in for the vendor library."""
+    """What the setting sets: variables, flags, and what replaces the vendor library."""
     parts = [f"{name}={value}" for name, value in setting.env.items()]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:
@@ -284,7 +284,7 @@ def _under(setting: Setting) -> str:
 
 
 def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
-    """Tries that came to the same are told once, with the time of each."""
+    """Tries with the same result are shown once, with the time of each."""
     alike: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for number, attempt in enumerate(outcome.attempts, 1):
         alike[attempt.state, attempt.message].append((number, text.seconds(attempt.seconds)))

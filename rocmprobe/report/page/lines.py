@@ -1,4 +1,4 @@
-"""Lines over time as inline SVG, told apart by dashes and by the names at their ends; the page's style
+"""Lines over time as inline SVG, distinguished by dashes and by the names at their ends; the page's style
 sheet paints them."""
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ def scatter(
     axes: tuple[str, str],
     formatters: tuple[Callable[[float], str], Callable[[float], str]],
 ) -> Markup:
-    """Points of each series, told apart by their fill, and a line above them. ``label`` says all of it in
-    words, ``axes`` names x and y, and ``told`` writes their values."""
+    """Points of each series, distinguished by their fill, and a line above them. ``label`` says all of it in
+    words, ``axes`` names x and y, and ``formatters`` write their values."""
     chart = pygal.XY(
         js=[],
         disable_xml_declaration=True,

@@ -13,7 +13,7 @@ from rocmprobe.report.terminal.markdown import against, counts, left_out, title,
 #: Characters of a summary. A step may have 1 MiB, in which other programs may have written already.
 LIMIT = 60_000
 _FINDINGS = 20
-#: GitHub shows so many annotations of a kind for a step.
+#: Number of annotations of a kind that GitHub shows for a step.
 MOST = 10
 _KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 _MESSAGE = 1_000

@@ -142,7 +142,7 @@ def _look(look: Optional[Look]) -> str:
 
 
 def _matrix(tabled: matrix.Matrix) -> str:
-    """Only settings that answer something here; a state that is not ``pass`` stands in words."""
+    """Only settings with an outcome here; a state other than ``pass`` is written out."""
     columns = tabled.columns[:_COLUMNS]
     rows = [
         (

@@ -44,7 +44,7 @@ def compare(
 
 
 def held(compared: Compared, answer: Answer, limit: float, least: float = UNIT) -> Answer:
-    """Hold every result against ``limit``; ``answer`` tells of the worst."""
+    """Hold every result against ``limit``; ``answer`` gets the worst."""
     worst, where = 0.0, ""
     for name, result, reference in compared:
         measured = errors(result, reference)

@@ -20,7 +20,7 @@ def memory(ask: Ask) -> Answer:
     gradients; ``above_output_bytes`` is above the output, too; ``forward_workspace_bytes`` the same in the
     forward alone. ``predicted_saved_bytes`` are input and weight, all that PyTorch's
     ``convolution_backward`` is given besides the gradient (tools/autograd/derivatives.yaml).
-    ``predicted_bytes``, for the peak, stands where whoever computes tells its workspace, else
+    ``predicted_bytes`` predicts the peak where the implementation reports its workspace, else
     ``least_bytes``: output and gradients. What exceeds its prediction is wrong.
     """
     import torch
