@@ -232,7 +232,7 @@ def _options(config: pytest.Config) -> RunOptions:
 
 
 def _session(config: pytest.Config) -> Session:
-    """This process's session, opened when the first suite asks."""
+    """This process's session, opened on first use."""
     if _SESSION not in config.stash:
         config.stash[_SESSION] = Session(config.stash[_RUN])
     return config.stash[_SESSION]

@@ -30,7 +30,7 @@ _REPEATS = 3
 _HOPELESS = 1.5
 #: Seconds after which no further run of a problem is begun.
 _BUDGET = 1.0
-#: After so many seconds of all its measurements a process goes by the model. A program whose problems hardly
+#: Seconds of measurements after which a process relies on the model. A program whose problems hardly
 #: ever come again, as with images of any size, would else be slower by them to its end.
 _ALLOWANCE = 60.0
 

@@ -40,7 +40,7 @@ _LIBRARIES = ("miopen", "cudnn")
 
 _lock = lock_across_forks()
 _asked: dict[str, Counter[str]] = {device_type: Counter() for device_type in _KEYS}
-#: What keeps the kernels registered, by what asked for them.
+#: What keeps the kernels registered, by what requested them.
 _libraries: dict[tuple[str, str], list[Any]] = {}
 
 

@@ -207,7 +207,7 @@ class _Console(Console):
 
 
 def _uncaptured(console: Console) -> Console:
-    """``console`` on a descriptor of its own: pytest takes stdout away while a question is asked, which
+    """``console`` on a descriptor of its own: pytest takes stdout away while a case runs, which
     is when there is something to say of those that are running."""
     try:
         descriptor = os.dup(console.file.fileno())

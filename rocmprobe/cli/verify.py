@@ -1,4 +1,4 @@
-"""What a run asks: what its user wants, or the configuration that other results recommend, to verify it."""
+"""What a run tests: what its user wants, or the configuration that other results recommend, to verify it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NOT_WITH_VERIFY = (
     "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes", "--estimate",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
-#: What proves nothing of a setting outside of the vendor library where ``default`` is asked, as it always is:
-#: it may hang the GPU once more.
+#: Cases that prove nothing of a setting outside of the vendor library; ``default``, which every run tests,
+#: may hang the GPU once more in them.
 _OF_THE_LIBRARY = tuple(
     f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
 )
@@ -44,7 +44,7 @@ def refuse(given: Iterable[str]) -> None:
 
 
 def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptions:
-    """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
+    """What to run: what the user requested, or only the configuration that ``expected`` recommends."""
     redact, file = not options.pop("no_redact"), options.pop("shapes")
     shapes = read_shapes(file) if file else None
     if shapes and options["problems"]:

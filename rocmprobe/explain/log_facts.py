@@ -61,7 +61,7 @@ def known(facts: Facts) -> dict[str, Any]:
 
 
 class _Print(NamedTuple):
-    """How programs print a fact: ``pattern`` has it as group "it"; ``trigger`` stands, in lower case, in
+    """How programs print a fact: ``pattern`` has it as group "it"; ``trigger`` occurs, in lower case, in
     every line that has it."""
 
     trigger: str
@@ -74,9 +74,9 @@ def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
 
 _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
-#: Of the torch that an extension was built for or asks for: another one than is installed.
+#: Of the torch that an extension was built for or needs: another one than is installed.
 _NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
-#: Best first in each: a program that was asked for the fact, then one that prints it incidentally.
+#: Best first in each: a program made to print the fact, then one that prints it incidentally.
 _TORCH_PRINTS = _prints(
     ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
     ("you have", rf"pytorch \d\S{{2,40}} [^(]{{0,60}}\(you have {_TORCH}"),
@@ -152,7 +152,7 @@ _TRUE_PRINTS = _prints(
     ("gfx_target_version", r"gfx_target_version\s+(?P<it>[1-9]\d{4,5})\b"),
     ("1002:", r"(?:\b|0x)1002:(?:0x)?(?P<it>[0-9a-f]{4})\b"),
 )
-#: The graver one counts where there are several: a traceback stands above many an abort.
+#: The graver one counts where there are several: a traceback precedes many an abort.
 _EXIT_PRINTS = {
     "segv": (
         "segmentation fault", "sigsegv", "0xc0000005", "access violation", "signal 11", "exitcode: -11",

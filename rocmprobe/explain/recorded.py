@@ -26,7 +26,7 @@ def log_of(results: Results) -> Log:
 
 
 def facts_of_results(results: Results) -> Facts:
-    """The facts of the machine that was asked, and how the first failure ended."""
+    """The facts of the tested machine, and how the first failure ended."""
     failing = _failing(results)
     return facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
 

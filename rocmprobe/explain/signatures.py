@@ -87,7 +87,7 @@ def excluded() -> tuple[Excluded, ...]:
 
 @lru_cache(maxsize=1)
 def calibration() -> Calibration:
-    """The calibration on which the scores of a release rest; how it was found stands beside it."""
+    """The calibration on which the scores of a release rest; how it was found is beside it."""
     row = table("signatures")["calibration"]
     return Calibration(row["sharpness"], row["unknown"])
 

@@ -81,7 +81,7 @@ class Recorder(dispatch.Interceptor):
     def convolution(
         self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
     ) -> torch.Tensor:
-        number = self._met(call, call.bias is not None)
+        number = self._number_of(call, call.bias is not None)
         started = time.perf_counter()
         output = proceed(call)
         self._done(number, (0,), _seconds_since(started, output))
@@ -90,14 +90,14 @@ class Recorder(dispatch.Interceptor):
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        number = self._met(call, call.bias_sizes is not None)
+        number = self._number_of(call, call.bias_sizes is not None)
         started = time.perf_counter()
         gradients = proceed(call)
         places = tuple(place for place, wanted in enumerate(call.output_mask[:2], 1) if wanted)
         self._done(number, places, _seconds_since(started, call.input))
         return gradients
 
-    def _met(self, call: Call, bias: bool) -> int:
+    def _number_of(self, call: Call, bias: bool) -> int:
         key = (
             call.input.shape, call.weight.shape, call.stride, call.padding, call.dilation, call.transposed,
             call.output_padding, call.groups, bias, call.input.dtype, call.input.device.type,

@@ -23,7 +23,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from rocmprobe.bypass.untraced import untraced
 
-#: So many of the latest steps of a kind are kept, enough for deciles, and so many kinds: those of a program
+#: Number of latest steps kept of a kind, enough for deciles, and number of kinds: those of a program
 #: whose images change their size without end are not learned.
 _KEPT, _KINDS = 101, 1000
 

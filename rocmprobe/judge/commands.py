@@ -9,7 +9,7 @@ from rocmprobe.model.results import Results
 
 
 def verify(results: Results) -> str:
-    """What asks the recommended configuration again."""
+    """The command that verifies the recommended configuration."""
     path = PurePosixPath(str(results.options.get("folder", "."))) / "results.json"
     return f"rocmprobe run --verify {shlex.quote(str(path))}"
 

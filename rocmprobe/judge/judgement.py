@@ -18,7 +18,7 @@ from rocmprobe.model.results import Results
 
 def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
     """``results`` with their findings and recommendation, what the user's program takes, the estimate where
-    one was asked for, and what was expected of each outcome, by the table of known failures and ``baseline``.
+    one was requested, and what was expected of each outcome, by the table of known failures and ``baseline``.
 
     Findings and recommendation rest on the outcomes as they came: a known failure is a failure.
     """

@@ -74,7 +74,7 @@ def broken() -> tuple[Broken, ...]:
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
-    """The rows that ``machine`` is among. What is not known of it matches no row that asks for it."""
+    """The rows that ``machine`` is among. What is not known of it matches no row that requires it."""
     return tuple(row for row in broken() if machine.gfx in row.gfx and _applies(row, machine))
 
 

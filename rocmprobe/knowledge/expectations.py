@@ -74,7 +74,7 @@ class Expectation:
             and (not self.directions or outcome.direction in self.directions)
             and fnmatchcase(problem, self.problem)
             and all(
-                not wanted or _met(wanted, _version(machine, name, outcome.driver))
+                not wanted or _satisfied(wanted, _version(machine, name, outcome.driver))
                 for name, wanted in zip(_VERSIONS, (self.rocm, self.miopen, self.torch))
             )
         )
@@ -102,7 +102,7 @@ def _version(machine: Machine, of: str, driver: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _met(wanted: str, version: str) -> bool:
+def _satisfied(wanted: str, version: str) -> bool:
     """Whether ``version`` is one of the specifier ``wanted``; one that is not known is none."""
     try:
         return SpecifierSet(wanted).contains(Version(version), prereleases=True)

@@ -197,7 +197,7 @@ def left_no_solver(state: str, reading: Reading) -> bool:
 
 
 def parse(text: str) -> MiopenLog:
-    """Read ``text``, in which other output may stand between MIOpen's lines. Never raises."""
+    """Read ``text``, in which other output may be between MIOpen's lines. Never raises."""
     lines = [line.strip() for line in text.splitlines()]
     messages = tuple(message for message in map(_message, lines) if message)
     failures = _failures(lines, messages)

@@ -37,8 +37,8 @@ class Versions:
 
 @dataclass(frozen=True)
 class Search:
-    """A way in which PyTorch asks MIOpen for a solver, and the flags of ``torch.backends`` that make it do
-    so from one of its versions to another ("": still)."""
+    """A way in which PyTorch requests a solver from MIOpen, and the flags of ``torch.backends`` that select
+    it from one of its versions to another ("": still)."""
 
     name: str
     torch_since: str
@@ -85,7 +85,7 @@ def searches() -> Sequence[Search]:
 
 
 def drivers_of(setting: Setting) -> tuple[str, ...]:
-    """The drivers under which a setting means something: to ``capi`` variables and how MIOpen is asked do,
+    """The drivers under which a setting means something: to ``capi`` variables and the MIOpen call do,
     to ``torch`` all but Find 2.0, which PyTorch does not use."""
     if setting.search == "find-2.0":
         return ("capi",)
@@ -107,7 +107,7 @@ def settings_for(
 
     ``torch`` is the version whose flags they hold, None for the newest. Raises BadInput for a name that
     the backend does not have. The setting ``default`` is always among them: every gate of the ladder
-    stands on it.
+    depends on it.
     """
     rows = [
         row

@@ -156,7 +156,7 @@ def _isolated(options: Sequence[str]) -> str:
 
 
 def _by_env(words: list[str], path: str, depth: int) -> str:
-    """As ``_refused``, for what stands after ``env``."""
+    """As ``_refused``, for what follows ``env``."""
     ours = ("PYTHONPATH", CONDITIONS, RECORD)
     while words:
         word = words.pop(0)
@@ -184,7 +184,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
 
 
 def _lettered(word: str) -> tuple[str, str]:
-    """The first letter of env's short options that means something here, and what stands behind it."""
+    """The first letter of env's short options that means something here, and what follows it."""
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:
             return letter, word[place:]

@@ -45,7 +45,7 @@ class Change:
 @dataclass(frozen=True)
 class Changes:
     """How a run differs from its baseline: the file as it was named, when that run started, its version of
-    rocmprobe, how many of its questions were asked again, and what came out otherwise."""
+    rocmprobe, how many of its cases ran again, and what came out otherwise."""
 
     baseline: str
     started: str

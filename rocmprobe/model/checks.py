@@ -1,5 +1,5 @@
 """The checks: what is known of each, in one row. The function that runs it is in ``worker/checks/``, and
-the suites say under which settings and in which dtypes it is asked."""
+the suites say under which settings and in which dtypes it runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Check:
     the problem, None where that driver does not answer at all. ``verified``: the recommendation rests on it,
     so ``--verify`` asks it again. ``seconds``: expected, besides what is measured, from a run of level quick
     on a two-core desktop. ``script``: its repro text where that is the same for every outcome. ``layer``:
-    what it asks the vendor library about.
+    what it tests in the vendor library.
     """
 
     name: str
@@ -93,7 +93,7 @@ _network = partial(
 _ROWS = (
     Check(
         "copy", "copy", "Does the device open, and do bytes come back as they went?", "ladder.copy",
-        # A device that does not open is not asked again for every dtype.
+        # A device that does not open is not tested again for every dtype.
         Requires(float32=("copy",)), capi_dtypes=("float32",),
         script=ReproScript(
             ("sent",), ("torch.randint(0, 256, (4 << 20,), dtype=torch.uint8)",), (),

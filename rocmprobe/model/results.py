@@ -61,7 +61,7 @@ SEVERITIES = ("info", "warning", "error")
 
 
 class NothingToTest(Exception):
-    """The machine lacks what was asked for; the message says what was looked for and where, in one line."""
+    """The machine lacks what was requested; the message says what was looked for and where, in one line."""
 
     def __init__(self, text: str) -> None:
         super().__init__(message(text))
@@ -145,7 +145,7 @@ class Setting:
     ``verdict`` is what the recommendation says if this setting is chosen. ``since`` and ``until`` are the
     first and the last version of the vendor library on which it means anything, ``torch_since`` and
     ``torch_until`` those of PyTorch; ``isa`` is a regular expression over the native ISAs on which it does.
-    ``search`` says how MIOpen is asked for a solver ("find",
+    ``search`` says how a solver is requested from MIOpen ("find",
     "immediate", "exhaustive", "find-2.0"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
     ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
     out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
@@ -189,7 +189,7 @@ class Setting:
 
     @property
     def changes_problems(self) -> bool:
-        """Whether it asks about other problems than ``default`` does."""
+        """Whether it runs other problems than ``default`` does."""
         return self.dtype is not None or self.channels_last
 
 

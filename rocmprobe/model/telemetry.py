@@ -22,7 +22,7 @@ QUANTITIES: Mapping[str, str] = {
 }  # fmt: skip
 #: Temperatures of a GPU that have a limit, the most telling first.
 TEMPERATURES = ("temperature_junction_c", "temperature_memory_c", "temperature_edge_c")
-#: What a finding rests on lasted for so many samples and so many seconds on end; a peak is none.
+#: Least number of consecutive samples, and of seconds, that a finding needs; a peak is none.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 #: No reading is as large; what is, or is not a number, is not one.
 _LARGEST = 1e18

@@ -18,7 +18,7 @@ from rocmprobe.text.redact import redacted
 
 #: How a folder that was named by hand reaches the processes of a run: their journal is redacted.
 VARIABLE = "ROCMPROBE_LIBRARIES"
-#: Without these two there is nothing to try; rocBLAS is asked where it is there.
+#: Without these two there is nothing to try; rocBLAS is used where it is there.
 _NEEDED = ("libamdhip64", "libMIOpen")
 _LOOKED = (
     "LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's own lib/ were looked at"
@@ -100,7 +100,7 @@ def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
-    """What the libraries of ``place`` say, asked in a child of at most ``seconds``.
+    """What the libraries of ``place`` report, read in a child of at most ``seconds``.
 
     Raises NothingToTest where the child crashes or hangs, or HIP does not come up: with what, and where.
     """

@@ -1,4 +1,4 @@
-"""Device locks: a measurement has its device for itself, whatever else is asked shares it.
+"""Device locks: a measurement has its device for itself, all other cases share it.
 
 ``flock`` on files below the user's runtime folder, so they hold across xdist workers and across
 runs, and vanish with the process that holds them. Plain flock lets a stream of sharers starve the

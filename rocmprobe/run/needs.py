@@ -15,12 +15,12 @@ def needs(
 ) -> tuple[str, ...]:
     """The ids of the cases that ``case`` depends on. The ``cpu`` setting depends on nothing of the GPU.
 
-    ``native`` are the problems and ``directions`` the directions that the run asks ``setting`` about.
+    ``native`` are the problems and ``directions`` the directions that the run tests under ``setting``.
     """
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
-    # The driver capi asks the rungs below GEMM about bytes: once.
+    # The driver capi runs the rungs below GEMM on bytes: once.
     dtype = "float32" if case.driver == "capi" else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:

@@ -1,4 +1,4 @@
-"""From the questions that suites ask to cases: device, driver, setting, dtype or problem, direction."""
+"""From the requests of suites to cases: device, driver, setting, dtype or problem, direction."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from rocmprobe.run.targets import Target
 
 @dataclass(frozen=True)
 class Request:
-    """What ``@pytest.mark.asks`` says: a check, for which settings ("every", names, or "forced" for those
-    that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``, or
-    "matrix"), with each direction apart or not. ``level`` is the first one that it is asked at."""
+    """The arguments of ``@pytest.mark.asks``: a check, for which settings ("every", names, or "forced" for
+    those that force one solver each), and either dtypes or a set of problems (a key of
+    ``data/problems.toml``, or "matrix"), with each direction apart or not. ``level`` is the first level that
+    includes it."""
 
     check: str
     settings: tuple[str, ...] = ("default",)
@@ -49,8 +50,8 @@ def cases(
 
 
 def _requested_at(request: Request, options: RunOptions) -> bool:
-    """Whether the run's level reaches that of the question. One that is named is asked at any level, and an
-    estimate names the models; nobody asks how to train where the purpose is inference."""
+    """Whether the run's level reaches that of the request. A check that is named runs at any level, and an
+    estimate names the models; for inference no model is trained."""
     if request.check in MODELS and options.purpose == "inference":
         return False
     named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
@@ -60,7 +61,7 @@ def _requested_at(request: Request, options: RunOptions) -> bool:
 def _under(
     request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of a question under one setting, made from ``form``; what they depend on is left out."""
+    """The cases of a request under one setting, made from ``form``; what they depend on is left out."""
     if setting.solver:
         yield from _sweep(request, form, target, setting, options)
         return
@@ -75,7 +76,7 @@ def _under(
 def _sweep(
     request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of one forced solver: what it may run at all, asked where ``default`` fails or all is asked
+    """The cases of one forced solver: what it may run at all, where ``default`` fails or all is requested
     for. At level quick, of each dtype the first problem alone, made small."""
     chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
@@ -100,7 +101,7 @@ def _small(problem: Problem) -> Problem:
 
 
 def _directly(request: Request) -> Request:
-    """The question as it is put to the driver capi. Batch norm under every setting: without a training step
+    """The request for the driver capi. Batch norm under every setting: without a training step
     nothing else shows whether a setting can train."""
     dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
@@ -114,8 +115,8 @@ def _directly(request: Request) -> Request:
 
 
 def _concerns(request: Request, setting: Setting) -> bool:
-    """Whether the question is asked under ``setting``. One that changes the problems is asked about problems
-    alone, a control in another dtype about right numbers alone; the user's own databases are never cold."""
+    """Whether the request applies to ``setting``. A setting that changes the problems runs checks of problems
+    alone, a control in another dtype checks of numbers alone; the user's own databases are never cold."""
     if setting.solver:
         return "forced" in request.settings
     if "every" not in request.settings and setting.name not in request.settings:
@@ -132,7 +133,7 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Each direction apart where that is asked. What is timed is an iteration of training, or inference."""
+    """Each direction apart where that is requested. Timed are iterations of training, or inference."""
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):
         return _directions(options)
@@ -141,8 +142,8 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
     """The user's own problems where they are given, else those of the level; as ``setting`` has them. Own
-    problems leave nothing to the matrix: the native suite asks about them under every setting already.
-    ``few``: of what a program convolves the heaviest alone, as many as are asked about without it."""
+    problems leave nothing to the matrix: the native suite runs them under every setting already.
+    ``few``: of what a program convolves the heaviest alone, as many as run without it."""
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
     elif options.shapes and few:
@@ -160,8 +161,8 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """``problem`` in the dtype and memory format of ``setting``; None where it cannot have them, or has them
-    already, which ``default`` asks about. ``own``: a problem of the user's that is channels-last already is
-    asked all the same, since a program is judged by all that it convolves."""
+    already, which ``default`` tests. ``own``: a problem of the user's that is channels-last already runs
+    all the same, since a program is judged by all its convolutions."""
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
     changed = replace(

@@ -56,7 +56,7 @@ def begin(
 ) -> Path:
     """Look at the machine, make the run's folder and write its first record. Returns the folder.
 
-    ``verified`` is a setting that an earlier run derived: it is asked with the variables that it had there,
+    ``verified`` is a setting that an earlier run derived: it runs with the variables that it had there,
     and no solver is run alone. ``former`` is the results.json of a run that this one is held against.
     Raises BadInput for an unknown option value, results that are no baseline for this machine, or a folder
     that cannot be written or holds a run already, NothingToTest where the machine lacks the device or torch.
@@ -141,7 +141,7 @@ def _name_libraries(wanted: str) -> None:
 
 
 def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> None:
-    """Take up the run in ``folder``: what was in flight when it died becomes ``aborted``, or is asked
+    """Resume the run in ``folder``: what was in flight when it died becomes ``aborted``, or is run
     again if ``retry_aborted``. ``wanted_libraries`` says again where a folder named by hand is.
 
     Raises BadInput where the folder holds no run, or one that has not ended, or cannot be written, or where

@@ -142,7 +142,7 @@ class Session:
 
     def _needless(self, case: Case) -> Optional[Outcome]:
         """``skipped`` where none of the cases failed that give a reason to ask. One that is no part of the
-        run gives a reason, too: then this was asked for by name."""
+        run gives a reason, too: then this was requested by name."""
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
             return None
@@ -192,7 +192,7 @@ class Session:
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> Cure:
-        """What ``by-layer`` is: convolution as it comes where that holds, or was not asked about, else under
+        """What ``by-layer`` is: convolution as it comes where that holds, or was not tested, else under
         one of those settings under which it does."""
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []

@@ -256,7 +256,7 @@ class Trials:
             try:
                 event = child.event(min(budget, _SOON))
                 if event is None and budget > _SOON:
-                    # Whoever watches the run, or finds what is left of it, learns where it stands.
+                    # Whoever watches the run, or finds what is left of it, learns its progress.
                     event = self._awaited(child, phase, budget - _SOON)
             except EOFError:
                 return self._crashed(child, phase)

@@ -85,8 +85,8 @@ class Turns:
 
     def conditions(self) -> dict[str, dict[str, float]]:
         """The conditions ``before`` the first measurement since the last call and ``after`` the last one."""
-        met, self._conditions = self._conditions, {}
-        return met
+        conditions, self._conditions = self._conditions, {}
+        return conditions
 
     def _take(self, alone: bool) -> float:
         assert self._lock is not None, "within a turn"

@@ -99,7 +99,7 @@ class Ladder:
         """The answer to one question. A missing library, symbol or device is n/a; no failure raises."""
         ask: Callable[[], Step]
         if check == "convolution":
-            assert problem is not None, "this check asks about a problem"
+            assert problem is not None, "this check needs a problem"
             ask = partial(self._convolve, problem, direction or "fwd")
         elif check == "gemm":
             ask = partial(self._multiply, dtype)
@@ -317,7 +317,7 @@ class Ladder:
         return self._rocblas
 
     def _loaded_miopen(self) -> MiopenLibrary:
-        # MIOpen asks for both by their SONAMEs, and gets the copies that are loaded by then.
+        # MIOpen loads both by their SONAMEs, and gets the copies that are loaded already.
         for library in ("libamdhip64", "librocblas"):
             if library in self._place.files:
                 with suppress(LoadFailed):

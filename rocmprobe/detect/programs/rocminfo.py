@@ -12,7 +12,7 @@ from typing import Optional
 
 from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
 
-#: A heading near the top. What stands before it is a quote mark or the prefix of a log, of one width.
+#: A heading near the top. Before it is a quote mark or the prefix of a log, of one width.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
 _AGENT = re.compile(r"^[\s*#-]*Agent\s+#?[0-9]+\s*(?:\(.*\)\s*)?[\s*:]*$")
 #: What a line is parted at that has several of them; of these, only agents have those of ``_OF_AN_AGENT``.
@@ -30,7 +30,7 @@ _LABEL = re.compile(
 _FEWEST_LABELS = 3
 _FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 .()/-]{0,60}?):+(.*)")
 _WIDEST = 400
-#: Characters of a line on which all fields stand: rocminfo prints some 6 kB for a GPU.
+#: Characters of a line that holds all fields: rocminfo prints some 6 kB for a GPU.
 _LONGEST_LINE = 100_000
 _ISA = re.compile(r"\bamdgcn-\S*?--(gfx\S+)|\bAMD:AMDGPU:[0-9:]+")
 _CODE_OBJECT_ISA = re.compile(r"AMD:AMDGPU:([0-9]+):([0-9]+):([0-9]+)")

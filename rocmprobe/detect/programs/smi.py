@@ -229,7 +229,7 @@ def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """JSON objects and lists that start a line: warnings may stand around them."""
+    """JSON objects and lists that start a line: warnings may be around them."""
     decoder = json.JSONDecoder()
     end = 0
     for match in _JSON_START.finditer(text):

@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program, how it is asked, and what its answer says: facts without prefix, and a failure or None."""
+    """A program, its arguments, and the parser of its output: facts without prefix, and a failure or None."""
 
     name: str
     arguments: tuple[str, ...]

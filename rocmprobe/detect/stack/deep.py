@@ -1,4 +1,4 @@
-"""What torch says when a child asks it (``rocmprobe detect --deep``)."""
+"""Facts that a child process reads from torch (``rocmprobe detect --deep``)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Links:
-    """What a library asks of the dynamic loader: names, and folders to look in."""
+    """What a library requests of the dynamic loader: names, and folders to look in."""
 
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()

@@ -94,7 +94,7 @@ def worse(results: Results) -> bool:
 
 
 def _strange(results: Results) -> str:
-    """Why the baseline says little of this run, else empty: none of its questions was asked again, or fewer
+    """Why the baseline says little of this run, else empty: none of its cases was run again, or fewer
     than were not, and no option of this run explains that."""
     if not results.changes:
         return ""

@@ -1,4 +1,4 @@
-"""What differs between the environments of two runs: asked for, found on the machine, set, or tried."""
+"""What differs between the environments of two runs: requested, found on the machine, set, or tried."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from rocmprobe.model.results import Gpu, Machine, Results, Setting
 
-#: Of ``Results.options``, what decides which questions are asked, and how.
+#: Of ``Results.options``, what decides which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
 #: The parts of a name, what explains most first.
 _PARTS = ("rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings")
@@ -21,7 +21,7 @@ _MOMENT_OF_GPU = frozenset({
 _MOMENT = ("memory.available_bytes", "dmesg.")
 #: Of a database or cache of the user: how full it is.
 _FILLING = frozenset({"exists", "files", "bytes"})
-#: What a setting is; the rest of it are words about it, and the versions for which it is asked.
+#: What a setting is; the rest is its description, and the versions that it applies to.
 _OF_A_SETTING = (
     "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
     "channels_last", "solver", "pytorch_layers",
@@ -88,12 +88,12 @@ def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
 def _libraries(results: Results) -> Iterator[tuple[str, str]]:
     """The vendor libraries' versions by where they ran: the setting ``cpu`` of a GPU runs on the CPU."""
     places = {setting.name: setting.device for setting in results.settings}
-    met: dict[str, set[str]] = {}
+    loaded: dict[str, set[str]] = {}
     for trial in results.trials:
         if trial.library:
             place = places.get(trial.setting) or trial.device
-            met.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
-    for name, versions in met.items():
+            loaded.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
+    for name, versions in loaded.items():
         yield name, ", ".join(sorted(versions))
 
 

@@ -109,7 +109,7 @@ def measured(
     """What changed of all that was measured in both runs, by setting first.
 
     The caller sees to it that both are of the same devices. ``elsewhere``: the settings that run on another
-    device than the one they are asked for (``Setting.device``). Only what works in both runs counts.
+    device than the one they are requested for (``Setting.device``). Only what works in both runs counts.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -253,7 +253,7 @@ def _far_off(
 
 
 def _amounts(both: Iterable[tuple[Outcome, Outcome]]) -> Iterator[Measured]:
-    """Memory has no spread within a run, and few problems are asked: each counts for itself."""
+    """Memory has no spread within a run, and few problems are tested: each counts for itself."""
     for old, new in both:
         for what, before, after in _bytes_of(old, new):
             value = after / before

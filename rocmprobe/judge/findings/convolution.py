@@ -23,7 +23,7 @@ from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, S
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
-    """The first dtype asked about, which is float32 where that is among them, fails as PyTorch comes."""
+    """The first dtype tested, which is float32 where that is among them, fails as PyTorch comes."""
     for dtype in dtypes(results)[:1]:
         settings = native(results, dtype)
         default = next((each for each in settings if each.setting.name == "default"), None)
@@ -66,7 +66,7 @@ def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
     """(cause, layer), sharpened by which of MIOpen's settings cure it: where only those without databases
-    and caches do, a record is stale; a process that stops and works with another choice of solvers met
+    and caches do, a record is stale; a process that stops and works with another choice of solvers hit
     a faulty one, or a search that takes too long. Where none does, code for another chip explains it."""
     if not layer.startswith("miopen"):
         return cause, layer
@@ -146,7 +146,7 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
 
 
 def problem_matrix(results: Results) -> Iterator[Finding]:
-    """Problems of the matrix that fail as PyTorch comes. They are asked only where native problems hold."""
+    """Problems of the matrix that fail as PyTorch comes. They run only where native problems hold."""
     asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
     default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(default)

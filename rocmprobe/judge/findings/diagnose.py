@@ -118,7 +118,7 @@ def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outc
 
 
 def _training_step(results: Results) -> Iterator[Finding]:
-    """It is asked only where convolution and batch norm hold, so its failure is news."""
+    """It runs only where convolution and batch norm hold, so its failure is news."""
     broken = failed(_of_default(results, "training-step"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -134,7 +134,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
 
 
 def _gradient_flow(results: Results) -> Iterator[Finding]:
-    """It is asked only where convolution holds in every direction: so it is the way that is at fault."""
+    """It runs only where convolution holds in every direction: so the fault is in the combination."""
     broken = failed(_of_default(results, "gradient-flow"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -169,7 +169,7 @@ def _memory(results: Results) -> Iterator[Finding]:
 
 
 def _autocast_step(results: Results) -> Iterator[Finding]:
-    """It is asked only where the same step in float32 holds."""
+    """It runs only where the same step in float32 holds."""
     broken = failed(_of_default(results, "autocast-step"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))

@@ -14,7 +14,7 @@ Disagreement = tuple[str, Fact, Fact]
 def disagreements(machine: Machine) -> list[Disagreement]:
     """Pairs of facts that should agree and do not: what they are about, the one fact and the other.
 
-    Only what is known on both sides is compared, so a machine that was not asked deeply has those that
+    Only what is known on both sides is compared, so a machine without ``--deep`` has those that
     its files show.
     """
     return [

@@ -13,7 +13,7 @@ Pair = tuple[Outcome, Outcome]
 
 
 def pairs(results: Results, setting: str = "default") -> list[Pair]:
-    """The questions under ``setting`` that both drivers were asked: torch's outcome and that of capi."""
+    """The cases under ``setting`` that both drivers ran: torch's outcome and that of capi."""
     by_question: dict[tuple[object, ...], dict[str, Outcome]] = {}
     for outcome in results.outcomes:
         if outcome.setting == setting:

@@ -1,4 +1,4 @@
-"""Findings from facts: what is wrong with a machine before anything is asked of it."""
+"""Findings from facts: what is wrong with a machine before any check runs."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _tools(results: Results) -> Iterator[Finding]:
 
 
 def _deep(results: Results) -> Iterator[Finding]:
-    """What torch could not do when it was asked."""
+    """What torch failed to do in ``--deep``."""
     machine = results.machine
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
     listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]

@@ -19,7 +19,7 @@ _WORDS = {
 
 
 def models(results: Results) -> Iterator[Finding]:
-    """One finding for each network that does not train right as PyTorch comes. They are asked only where the
+    """One finding for each network that does not train right as PyTorch comes. They run only where the
     training step, or the layer, holds: so it is news. Under autocast it is reported where float32 holds."""
     for check in MODELS:
         broken = failed(

@@ -49,7 +49,7 @@ def primitives(results: Results) -> Iterator[Finding]:
 
 
 def _by_words(results: Results) -> dict[str, list[Outcome]]:
-    """Outcomes under ``default``, in the order in which they were asked."""
+    """Outcomes under ``default``, in the order in which they ran."""
     known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
     found: dict[str, list[Outcome]] = {}
     for outcome in results.outcomes:

@@ -42,7 +42,7 @@ def solver_class(outcome: Outcome) -> str:
 
 
 def summary(results: Results) -> str:
-    """How many solvers apply and which of them fail, in one sentence; empty where none was asked."""
+    """How many solvers apply and which of them fail, in one sentence; empty where none was tested."""
     outcomes = of_sweep(results)
     found = swept(outcomes)
     applying = found.faulty.union(*found.sound.values())

@@ -38,7 +38,7 @@ def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
     """``title``, ``text`` and ``source`` of each thing to do besides the configuration, the nearest first:
     what the findings of ``results`` ask for of the platform, then what is known to break this chip, then the
     builds that hold code for it; where an override is not needed by what is installed, that alone. Empty
-    where all is right as it comes (``unchanged``) and no finding asks for more."""
+    where all is right as it comes (``unchanged``) and no finding needs more."""
     found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())
 

@@ -61,7 +61,7 @@ def _code(results: Results, setting: Setting) -> str:
 
 
 def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
-    """What batch norm, RNN and the like need besides, as far as they were asked."""
+    """What batch norm, RNN and the like need besides, as far as they were tested."""
     name, setting = library(results), best.setting
     if setting.device == "cpu":
         return ()
@@ -132,7 +132,7 @@ def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
 
 
 def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
-    """Without PyTorch: what batch norm did under the setting, and what was not asked."""
+    """Without PyTorch: what batch norm did under the setting, and what was not tested."""
     name, setting = library(results), best.setting
     lines = [f"convolution: {name}{_with(setting)}, right"]
     for words, outcomes in layers_asked(results, setting.name).items():

@@ -76,7 +76,7 @@ def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpos
 
 
 def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
-    """Outcomes of the device under the setting, or where that was not asked under the one that stands for
+    """Outcomes of the device under the setting, or where that was not tested under the one that counts for
     it."""
     device = device_of(results)
     found = [each for each in results.outcomes if each.device == device and each.state not in _UNANSWERED]

@@ -48,7 +48,7 @@ class TimedStep:
 
 def estimate(results: Results) -> Optional[Estimate]:
     """The time of the training that ``--estimate`` names, for every network and setting timed; None where
-    the run was not asked for one."""
+    the run has none."""
     text = str(results.options.get("estimate") or "")
     if not text:
         return None

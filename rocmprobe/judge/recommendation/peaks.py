@@ -18,7 +18,7 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     """Bytes by setting: the peaks above the operands over the memory problems of ``dtype`` that all of them
     were measured on, added up; for inference those of the forward direction alone.
 
-    The check is asked under few settings: one that was not asked takes what the one takes that stands for it.
+    The check runs under few settings: one without a value gets that of its representative.
     Settings of which nothing is known are left out.
     """
     measured: dict[str, dict[str, float]] = {}

@@ -17,7 +17,7 @@ WORTH_A_CHANGE = 1.5
 
 
 def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
-    """Every setting that was asked: the best, the other right ones by speed, then those that fail."""
+    """Every setting that was tested: the best, the other right ones by speed, then those that fail."""
     found = [assess(results, setting, dtype, purpose) for setting in results.settings]
     found = [each for each in found if each.counted]
     right = [each for each in found if each.right]

@@ -54,7 +54,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
 
 
 def dtypes_asked(results: Results) -> tuple[str, ...]:
-    """The dtypes that were asked about, first the one that the recommendation is for: by the arithmetic that
+    """The dtypes that were tested, first the one that the recommendation is for: by the arithmetic that
     the user's program has in them, the most first, else float32."""
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()

@@ -21,7 +21,7 @@ from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.layers import OPTIONS, options_for
 from rocmprobe.model.results import FAILING_STATES, RUNGS, WORKING_STATES, Results, Setting
 
-#: So many settings are named under which convolution held.
+#: Number of settings named under which convolution held.
 _NAMED = 4
 
 
@@ -78,7 +78,7 @@ def _rests_on(results: Results) -> str:
 
 
 def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
-    """How far convolution held where no setting is right in all: not asked, under none, or under some that
+    """How far convolution held where no setting is right in all: not tested, under none, or under some that
     fail in something else."""
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]
@@ -98,7 +98,7 @@ def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
 
 
 def _answered(each: Assessment) -> bool:
-    """Whether a convolution was asked; one that was blocked was not."""
+    """Whether a convolution ran; one that was blocked did not."""
     return any(outcome.state in (*WORKING_STATES, *FAILING_STATES) for outcome in convolutions(each.counted))
 
 
@@ -119,7 +119,7 @@ def _lowest(results: Results) -> str:
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
-    """What fails in the library as it comes: convolution, or else what stands beside it."""
+    """What fails in the library as it comes: convolution, or else the other layers."""
     if broken(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     without = driver_of(results) == "capi"

@@ -92,7 +92,7 @@ def _seconds(
 
 def _alike(results: Results, setting: Setting) -> str:
     """What the convolutions of a setting share with those of another: the bypass is one code, and so is
-    the CPU's library that stands in for a simulated machine's."""
+    the CPU's library that replaces a simulated machine's."""
     if setting.bypass:
         return "bypass"
     return "native" if results.simulated and setting.verdict in NATIVE else setting.name

@@ -92,7 +92,7 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
-    """What was asked and failed, whatever the setting; a prediction of memory is no such thing."""
+    """What ran and failed, under any setting; predictions of memory do not count."""
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 

@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Outcomes that failed for one reason, with a ``script`` that asks one of them again; or outcomes of one
+    """Outcomes that failed for one reason, with a ``script`` that repeats one of them; or outcomes of one
     check, in short."""
 
     heading: str

@@ -1,4 +1,4 @@
-"""The roofline as a drawing: what the device can do at most, and where forward convolution stands."""
+"""The roofline as a drawing: the limits of the device, and the points of forward convolution."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def throughput(results: Results) -> Optional[Throughput]:
 
 
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
-    """The outcomes with times, by device and problem; a setting that changes the memory format stands beside
+    """The outcomes with times, by device and problem; a setting that changes the memory format is beside
     those that it is compared with."""
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for problem, outcome in by_given_problem(results, results.outcomes):
@@ -226,7 +226,7 @@ def _bound(ceiling: Roof, todo: Work) -> str:
 
 def _yardsticks(timings: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ceiling = roof(timings)
-    assert ceiling is not None, "it was asked for before"
+    assert ceiling is not None, "checked before"
     rows: list[tuple[str, ...]] = []
     for name, shown, rates in (
         ("gemm", "GEMM", (text.number(ceiling.flops / 1e9), "")),

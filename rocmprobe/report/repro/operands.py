@@ -1,4 +1,4 @@
-"""What each check asks, as code for a script without rocmprobe; the same numbers, drawn in the same order."""
+"""What each check computes, as code for a script without rocmprobe: the same numbers in the same order."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _WHOLE = (
 
 
 def _convolution(outcome: Outcome) -> ReproScript:
-    """As ``worker.checks.convolution`` asks: each direction by its own operator, not through a forward
+    """As in ``worker.checks.convolution``: each direction by its own operator, not through a forward
     that may fail first."""
     problem, direction = problem_of(outcome), outcome.direction or "fwd"
     if direction not in DIRECTIONS:
@@ -201,7 +201,7 @@ _FUSED = ("convolution-relu", "convolution-add-relu")
 
 
 def _fused(outcome: Outcome, setting: Setting, backend: str) -> ReproScript:
-    """As ``worker.checks.fused`` asks: by the library's own operator, or with the library off by separate
+    """As in ``worker.checks.fused``: by the library's own operator, or with the library off by separate
     ones, which are the reference as well."""
     add = outcome.check == "convolution-add-relu"
     names = ("x", "w", "b", *(["z"] if add else []))

@@ -69,7 +69,7 @@ def reproduction(results: Results, case: str) -> str:
 
 
 def script(results: Results, outcome: Outcome) -> str:
-    """A torch script of at most 20 lines of at most 110 characters that asks again what ``outcome`` answers.
+    """A torch script of at most 20 lines of at most 110 characters that repeats the case of ``outcome``.
 
     It takes another device as its argument, prints state and errors, and exits with 0 if all is right;
     what the device raises, it lets through. Raises BadInput for an outcome that cannot be had that way.
@@ -107,7 +107,7 @@ def _function(asked: ReproScript) -> list[str]:
 
 
 def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) -> list[str]:
-    """The lines that make the setting hold, with the import of torch where it has to stand."""
+    """The lines that make the setting hold, with the import of torch in its place."""
     values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
     own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
     if own:
@@ -271,7 +271,7 @@ def _setting(results: Results, outcome: Outcome) -> Setting:
 
 
 def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    """The vendor library's backend for the device that ``outcome`` was asked on."""
+    """The vendor library's backend for the device of ``outcome``."""
     if (setting.device or outcome.device) == "cpu":
         return "onednn"
     targets: Any = results.options.get("targets") or ()

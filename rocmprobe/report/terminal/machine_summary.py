@@ -26,7 +26,7 @@ _SOFTWARE = (
     "torch.version", "torch.build", "torch.hip", "torch.targets",
     "deep.available", "deep.arch_list", "deep.library", "deep.devices", "deep.error",
 )  # fmt: skip
-#: Facts of this moment: name of the field, what stands before and after the number.
+#: Facts of this moment: name of the field, text before and after the number.
 _NOW = (
     ("temperature_edge_c", "edge ", " °C"), ("temperature_junction_c", "junction ", " °C"),
     ("temperature_memory_c", "memory ", " °C"), ("power_w", "", " W"), ("fan_rpm", "fan ", " rpm"),
