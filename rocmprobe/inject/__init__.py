@@ -1,6 +1,6 @@
 """What holds inside of a program that ``rocmprobe exec`` or ``rocmprobe shapes`` runs, once it has torch.
 
-It is told by variables, so that the program's own children are told as well.
+It is configured by environment variables, which the program's own children inherit.
 
 Of rocmprobe nothing is imported here but the bypass: the Python may be one that has only torch.
 """

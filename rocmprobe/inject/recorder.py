@@ -1,7 +1,7 @@
 """Writing down the distinct convolutions that a process computes, in a file of its own.
 
-Each line of the file is one JSON object. A problem is written when it is met first, before it is computed,
-and a direction of it when it has been computed once: so the file of a process that is killed tells what it
+Each line of the file is one JSON object. A problem is written at its first call, before it is computed,
+and a direction of it when it has been computed once: so the file of a process that is killed shows what it
 had come to, and one that died inside of a convolution shows in which. How often each was computed, and what
 a training step is made of, is written now and then, and at the end.
 """

@@ -3,9 +3,9 @@
 A step goes from the end of one call of an optimizer's ``step`` to the end of the next, so gradients that were
 accumulated, or a closure that was called several times, are part of one step. Where there are several
 optimizers, as in a GAN, it is the one that steps first whose calls count; after its end, the next that steps.
-The first step has no beginning that can be told, and is left out.
+The beginning of the first step is unknown, so it is left out.
 
-Steps are told apart by the convolutions in them. The most frequent kind stands for all: a last batch that is
+Steps are grouped by the convolutions in them. The most frequent kind represents all: a last batch that is
 smaller, a step with an evaluation behind it, or two that a GradScaler made one of by skipping a call, are of
 other kinds.
 """

@@ -2,7 +2,7 @@
 
 An outcome that fails as expected is ``xfail``, one that works although it was expected to fail ``xpass``;
 ``Outcome.expected`` keeps what it came to. The journal, and so gates and ``--resume``, knows outcomes as they
-came: an expectation changes how a run is told, never what is asked.
+came: an expectation changes how a run is reported, never what is tested.
 """
 
 from __future__ import annotations
@@ -253,5 +253,5 @@ def _bad_source(row: Mapping[str, Any]) -> str:
     if not re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", row["date"]):
         return "date is no year or year-month; write it as in '2023-10'"
     if len(row["reason"]) > _LONGEST_REASON:
-        return f"reason is longer than {_LONGEST_REASON} characters; the link tells the rest"
+        return f"reason is longer than {_LONGEST_REASON} characters; the link has the rest"
     return ""

@@ -1,6 +1,6 @@
 """Which devices a run is about, and which drivers can reach them.
 
-For the driver ``torch`` facts alone decide; for ``capi`` HIP itself is asked, in a child.
+For the driver ``torch`` facts alone decide; for ``capi`` HIP itself is queried, in a child.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A file may come from anywhere. It is read up to a size, decoded, refused where it nests too deep or holds a
 number that no float holds, and then checked against its schema. What is wrong is one ``BadInput``: the file,
-the place in it, what is wrong, the mend. Single lines, among which others may stand, are passed over instead.
+the place in it, what is wrong, the fix. Single lines, between other output, are passed over instead.
 """
 
 from __future__ import annotations

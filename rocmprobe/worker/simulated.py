@@ -2,7 +2,7 @@
 
 What runs is this CPU. A convolution that the simulated machine would give to MIOpen runs in oneDNN; one
 that it would not (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as
-there. The bypass lies above the faults and never meets those of MIOpen.
+there. The bypass is above the faults and never triggers those of MIOpen.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Wins where the results are to lie channels-last, where the image has few channel
 gradient of deep layers. Groups only as one.
 
 Workspace: rows n * t * taps * C * a, the image channels-last with its padding n * span(t) * C * a, weight
-w * a, bias K * a, forward: the product n * K * t * a unless the result lies channels-last; bwd-weights: the
+w * a, bias K * a, forward: the product n * K * t * a unless the result is channels-last; bwd-weights: the
 gradient n * K * t * a.
 """
 

@@ -1,8 +1,8 @@
 """Which times and amounts of memory of two runs differ by more than noise explains.
 
 Two things make times of two runs differ though nothing changed: they scatter, and the device ran at another
-speed. The first is told by how the ratios of several problems scatter about their mean (where only few were
-timed, by the deciles of each time), the second by the yardsticks, a matrix product and a copy, that were
+speed. The first is measured by how the ratios of several problems scatter about their mean (where only few
+were timed, by the deciles of each time), the second by the yardsticks, a matrix product and a copy, that were
 timed in the same rounds.
 """
 

@@ -58,7 +58,7 @@ def _step_time(
     device: str, setting: Setting, counts: Counts, timed: Mapping[str, Outcome], steps: Optional[Steps],
     missing_reason: str,
 ) -> StepTime:  # fmt: skip
-    """The answer for one setting; ``untold`` is why it is not about a step where ``steps`` is None."""
+    """The answer for one setting; ``missing_reason`` says why there is no step where ``steps`` is None."""
     middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
     missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}

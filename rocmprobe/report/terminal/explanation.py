@@ -1,4 +1,4 @@
-"""The answer of `rocmprobe explain` on a terminal: causes, best first, each with what speaks for it."""
+"""The answer of `rocmprobe explain` on a terminal: causes, best first, each with its evidence."""
 
 from __future__ import annotations
 

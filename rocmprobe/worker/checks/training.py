@@ -1,4 +1,4 @@
-"""A training step of a small CNN: in the dtype asked about, and under autocast."""
+"""A training step of a small CNN: in the requested dtype, and under autocast."""
 
 from __future__ import annotations
 
