@@ -111,6 +111,9 @@ class Progress:
         while not self._over.wait(min(1.0, self._silence / 4)):
             with self._lock:
                 self._follow()
+                if not self._planned:
+                    # A worker may ask before the plan is written down by another.
+                    continue
                 silent = time.monotonic() - self._spoke >= self._silence
                 for running in self._running.values():
                     if running.queue and (silent or running.queue.unreported):

@@ -253,15 +253,18 @@ class Trials:
         """Events until the answer (or, at the start, readiness), each phase under its own budget."""
         while True:
             active, budget = active_seconds(child.pid), self._budgets.of(phase)
+            waited = min(budget, _SOON)
             try:
-                event = child.event(min(budget, _SOON))
+                event = child.event(waited)
                 if event is None and budget > _SOON:
+                    # What it did at first, such as to start Python, says nothing of why it is silent.
+                    active, waited = active_seconds(child.pid), budget - _SOON
                     # Whoever watches the run, or finds what is left of it, learns its progress.
-                    event = self._awaited(child, phase, budget - _SOON)
+                    event = self._awaited(child, phase, waited)
             except EOFError:
                 return self._crashed(child, phase)
             if event is None:
-                return self._hung(child, phase, active, budget)
+                return self._hung(child, phase, hang.activity(child.pid, active, waited), budget)
             live = self._live
             assert live is not None, "the child whose events these are"
             if event["event"] == "alone":
@@ -346,8 +349,7 @@ class Trials:
             "oom_killed": ending.oom_killed(before, after),
         }  # fmt: skip
 
-    def _hung(self, child: Child, phase: str, active: float, budget: float) -> _Reply:
-        doing = hang.activity(child.pid, active, budget)
+    def _hung(self, child: Child, phase: str, doing: str, budget: float) -> _Reply:
         stuck = hang.state(child.pid)
         child.dump_stacks()
         log = child.since_mark.text()

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from rocmprobe.detect import detect
+from rocmprobe.detect.programs import tools
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
-from rocmprobe.process import children, tools
+from rocmprobe.process import children
 
 OWN = Tree(Path("/"))
 LOADED = """ROCk module is loaded

@@ -247,7 +247,7 @@ print(sorted(name for name in sys.modules if name.startswith("rocmprobe.") and n
         env=environment({"PYTHONPATH": str(place), "ROCMPROBE_BYPASS_STATUS": str(tmp_path / "status")}),
         cwd=tmp_path, check=False,
     )  # fmt: skip
-    assert done.stdout == "[]\nSourceFileLoader\n['rocmprobe.bypass', 'rocmprobe.launch']\n", done.stderr
+    assert done.stdout == "[]\nSourceFileLoader\n['rocmprobe.bypass', 'rocmprobe.inject']\n", done.stderr
     assert sum(told(tmp_path / "status")[0]["calls"].values()) == 3
 
 
