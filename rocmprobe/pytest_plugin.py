@@ -184,7 +184,7 @@ class _XdistWorkers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker which run it belongs to."""
+        """Send a worker the folder of its run."""
         node.workerinput["rocmprobe_run"] = str(self._run)
         self._pids.append(node.gateway._rinfo().pid)
 

@@ -139,7 +139,7 @@ def eligible(
     """The plans that ``algorithm`` leaves to choose from; never empty.
 
     "auto" leaves those that sum plain products, "fast" Winograd as well, the name of an algorithm that one
-    where it applies. ``deterministic`` leaves out those whose sums are not plain, whatever was asked for.
+    where it applies. ``deterministic`` leaves out those whose sums are not plain, whatever was requested.
     """
     found = candidates(direction, plain, operands, cap)
     exact = [each for each in found if ALGORITHMS[each.algorithm].exact]

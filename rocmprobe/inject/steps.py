@@ -1,4 +1,4 @@
-"""What a training step convolves, and how long it takes.
+"""The convolutions of a training step, and how long it takes.
 
 A step goes from the end of one call of an optimizer's ``step`` to the end of the next, so gradients that were
 accumulated, or a closure that was called several times, are part of one step. Where there are several

@@ -32,8 +32,8 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 @dataclass(frozen=True)
 class Assessment:
     """How one setting did: the outcomes that count, of these the ones that speak against it, and what leaves
-    it unproven: what failed in the problem matrix under the setting that stands there for it, and was not
-    asked under its own, and convolutions that it leaves no solver for."""
+    it unproven: what failed in the problem matrix under the setting that represents it there, and was not
+    tested under its own, and convolutions that it leaves no solver for."""
 
     setting: Setting
     counted: tuple[Outcome, ...]

@@ -54,7 +54,7 @@ class Check:
     ``exclusive``: it measures time or memory, and has the device for itself; ``own_process``: each problem
     has a process of its own. ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of
     the problem, None where that driver does not answer at all. ``verified``: the recommendation rests on it,
-    so ``--verify`` asks it again. ``seconds``: expected, besides what is measured, from a run of level quick
+    so ``--verify`` repeats it. ``seconds``: expected, besides what is measured, from a run of level quick
     on a two-core desktop. ``script``: its repro text where that is the same for every outcome. ``layer``:
     what it tests in the vendor library.
     """

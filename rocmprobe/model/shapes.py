@@ -58,7 +58,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a program convolves, and the versions of torch that it does so with; ``steps`` is None where it
+    """The convolutions of a program, and the versions of torch that it ran with; ``steps`` is None where it
     made no step that could be timed."""
 
     problems: tuple[Recorded, ...]
@@ -117,7 +117,7 @@ def read_problems(path: Path) -> tuple[Problem, ...]:
 
 
 def read_shapes(path: Path) -> Shapes:
-    """What a file holds, for a run that asks about it. Raises BadInput as ``read_problems`` does, and where
+    """The content of a file, for a run on it. Raises BadInput as ``read_problems`` does, and where
     there is no problem in it."""
     shapes = _read(path)
     if not shapes.problems:

@@ -3,7 +3,7 @@
 ``flock`` on files below the user's runtime folder, so they hold across xdist workers and across
 runs, and vanish with the process that holds them. Plain flock lets a stream of sharers starve the
 exclusive waiter; everyone therefore passes a turnstile, which the exclusive one holds while it waits.
-Beside a lock lies a file for each process that holds it, so that one who waits can say for whom.
+Beside a lock is a file for each process that holds it, so that a waiting one can name the holders.
 """
 
 from __future__ import annotations

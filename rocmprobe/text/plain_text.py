@@ -12,9 +12,9 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
 _BREAKS = re.compile(r"\s*[\n\t]\s*")
-#: So many times the wanted length is cleaned, and no more: a line of a log may have megabytes.
+#: Only this many times the wanted length is cleaned: a line of a log may have megabytes.
 _CLEANED = 8
-#: Of what is cut in its middle, so much stands before the cut.
+#: Share of a text cut in its middle that is before the cut.
 _BEFORE = 0.6
 
 

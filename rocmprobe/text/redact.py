@@ -1,7 +1,7 @@
 """Redaction: what identifies a person or a machine never leaves the house, since reports get attached to
 public issues.
 
-Two kinds of rules: the names of this user and machine, wherever they stand, and the forms that anybody's
+Two kinds of rules: the names of this user and machine, wherever they occur, and the forms that anybody's
 identifiers have (addresses, UUIDs, home folders, tokens). ``docs/reporting-a-bug.md`` has the list.
 """
 
@@ -119,7 +119,7 @@ def _clean_key(key: str) -> str:
 
 
 class _Rule(NamedTuple):
-    """What ``pattern`` finds becomes ``made``. One of ``triggers`` stands (in lower case) in every text that
+    """What ``pattern`` finds becomes ``made``. One of ``triggers`` occurs (in lower case) in every text that
     the pattern matches: to look for those first is what makes redaction fast."""
 
     triggers: tuple[str, ...]
@@ -248,7 +248,7 @@ def _ip6(match: re.Match[str]) -> str:
         return match[0]
 
 
-#: What stands before a number with three dots that is a version, and before one that is an address.
+#: The text before a number with three dots that is a version, and before one that is an address.
 _VERSION = re.compile(
     r"""(?ix) (?: [=<>~]= | [a-z]\w{0,30}[-_/]
         | \b(?:v|ver|versions?|release|driver|firmware|v?bios|rocm|hip|cuda|lib\w{0,20}|[\w-]{0,30}cu1\d)

@@ -53,7 +53,7 @@ class Ask:
     if this process ends in the phase ``yardstick``, ``seconds`` is how long a throughput measurement may
     take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
-    timed beside what is asked; ``batch``: the one that networks are to be timed with. Under ``alone`` nothing
+    timed beside the request; ``batch``: the one that networks are to be timed with. Under ``alone`` nothing
     else of rocmprobe computes on the device: it holds what is measured, and nothing more.
     """
 

@@ -1,4 +1,4 @@
-"""Asks HIP for its devices: ``python -m rocmprobe.worker.ask_hip HIP [MIOPEN] [ROCBLAS]``, paths of files.
+"""Queries HIP's devices: ``python -m rocmprobe.worker.ask_hip HIP [MIOPEN] [ROCBLAS]``, paths of files.
 
 In a process of its own, without torch: loading a library may crash it, and a call may hang. Prints JSON
 lines: ``["call", FUNCTION]`` when a call starts, ``[QUESTION, ANSWER, ERROR]`` where one is answered.

@@ -22,7 +22,7 @@ PROPERTIES = (
 
 
 def questions() -> dict[str, Callable[[], Any]]:
-    """What is asked, in this order: what needs no device comes first."""
+    """The queries, in this order: those that need no device come first."""
     import torch
 
     return {

@@ -89,7 +89,7 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
 
 
 def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
-    """The index of the element that stands at ``place`` of the flat tensor."""
+    """The index of the element at ``place`` of the flat tensor."""
     index = []
     for size in reversed(shape):
         place, at = divmod(place, size)

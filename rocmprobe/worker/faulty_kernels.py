@@ -25,7 +25,7 @@ from rocmprobe.worker.compare import index_of
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
 _TILE = 16
-#: In the order of the gradients that PyTorch asks for.
+#: In the order of the gradients that PyTorch requests.
 _BACKWARD = ("bwd-data", "bwd-weights")
 
 

@@ -20,8 +20,8 @@ _MEMORY_BYTES = 128 << 20
 
 
 class ProcessFaults:
-    """The faults of ``machine`` in one process under one setting. ``phase`` is where the process stands,
-    ``events`` the pipe on which it answers."""
+    """The faults of ``machine`` in one process under one setting. ``phase`` is the current one, ``events``
+    the pipe on which it answers."""
 
     def __init__(self, machine: SimulatedMachine, setting: str, events: int) -> None:
         self.phase = "import"

@@ -1,6 +1,6 @@
 """The ladder without torch: copy, elementwise, GEMM, convolution in each direction, batch norm.
 
-Runs in a process of its own, since any case may end it. Each answers for itself; what stands on what is the
+Runs in a process of its own, since any case may end it. Each answers for itself; what depends on what is the
 caller's to know.
 """
 

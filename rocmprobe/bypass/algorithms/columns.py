@@ -33,7 +33,7 @@ class Covered:
     Args:
         image: ``(N, C, *image)`` of any strides.
         plain: the sizes.
-        samples, tile: the largest chunk and tile that will be asked for.
+        samples, tile: the largest chunk and tile that will be requested.
     """
 
     def __init__(self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int]) -> None:
@@ -73,7 +73,7 @@ class Windows:
     Args:
         image: ``(N, C, *image)`` of any strides.
         plain: the sizes.
-        samples, tile: the largest chunk and tile that will be asked for.
+        samples, tile: the largest chunk and tile that will be requested.
         dtype: of the columns.
     """
 

@@ -27,7 +27,7 @@ KEPT = ("partition", "vbios", "vram_vendor", "vram_used_bytes")
 def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
     """Facts on the GPU in sysfs folder ``folder``, by the names that they have in ``model.Gpu``.
 
-    A GPU that sleeps (runtime power management of laptops) is not asked: that would wake it, which takes
+    A GPU that sleeps (runtime power management of laptops) is not queried: that would wake it, which takes
     seconds. Where two files differ on one thing the source has what the other says.
     """
     state = {

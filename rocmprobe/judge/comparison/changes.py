@@ -42,7 +42,7 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
 
 
 def _kind(before: Optional[str], after: Optional[str]) -> str:
-    """A question that was flaky may work: that mends nothing."""
+    """A question that was flaky may work: that is no improvement."""
     if before is None:
         return NEW
     if after is None:

@@ -29,7 +29,7 @@ _OF_A_SETTING = (
 #: The digest in a placeholder changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
-#: Stands for what is not there at all; null is a fact that could not be learned.
+#: Marks what is not there at all; null is a fact that could not be learned.
 ABSENT = "(absent)"
 
 

@@ -62,7 +62,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Of a fault of the installation, with what mends it: a setting only leads around it."""
+    """Of a fault of the installation, with its fix: a setting only works around it."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")

@@ -113,7 +113,7 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
 
 
 def _fell_back(results: Results) -> bool:
-    """Whether the AMD GPU is missed: who asked for the CPU, or has another GPU at work, does not."""
+    """Whether a run with ``--device auto`` fell back to the CPU for want of a usable GPU."""
     machine, auto = results.machine, results.options.get("device", "auto") == "auto"
     other = machine.value("torch.kind") == "cuda" and any(
         gpu.vendor.value == "nvidia" for gpu in machine.gpus

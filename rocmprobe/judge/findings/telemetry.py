@@ -24,7 +24,7 @@ FINDINGS = (
 #: Degrees below its limit from where a temperature is at it: the firmware begins to slow down there, since
 #: sensors are read in whole degrees, and the limit is never passed by much.
 AT_LIMIT = 5.0
-#: Degrees below the limit from where a fan that stands still is none of the card's quiet modes, which end at
+#: Degrees below the limit from where a stopped fan is none of the card's quiet modes, which end at
 #: about 60 degrees on the edge.
 _FAN_MUST_TURN = 15.0
 #: Per cent below which a fan has room left; a card at its limit should have used it.
@@ -100,7 +100,7 @@ def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
 
 
 def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
-    """Of the chip: slowed down, a fan that does too little, a fan that stands still, or just its limit."""
+    """Of the chip: slowed down, a fan that does too little, a stopped fan, or just its limit."""
     limit, word = device.limits[hottest], _WORDS[hottest]
     every = _timed(device)
 

@@ -18,14 +18,14 @@ _PLATFORM = frozenset(
         "gpu-hang-reset", "wrong-torch-build", "override-not-effective",
     }
 )  # fmt: skip
-#: Causes that a build with code for the chip mends.
+#: Causes that a build with code for the chip fixes.
 _BUILD = frozenset(
     {
         "arch-not-in-wheel", "arch-not-in-rocm-lib", "rocblas-missing-arch", "hipblaslt-missing-arch",
         "override-isa-mismatch",
     }
 )  # fmt: skip
-#: Causes that lie in the user's own files, variables or batch sizes: no other build mends them.
+#: Causes in the user's own files, variables or batch sizes: no other build fixes them.
 _OF_THE_USER = frozenset(
     {
         "miopen-db-unusable", "miopen-env-misparse", "miopen-solver-disabled-by-env", "vram-oom",

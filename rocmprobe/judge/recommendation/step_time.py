@@ -35,7 +35,7 @@ def counted(results: Results, shapes: Shapes) -> Counts:
 
 def step_times(results: Results) -> tuple[StepTime, ...]:
     """One for each device and setting that was timed: of a training step. Where none was recorded, of all
-    that the program convolves, and where the run is about inference, of what it convolves forward."""
+    convolutions of the program, and where the run is about inference, of its forward ones."""
     shapes = shapes_of(results)
     if shapes is None:
         return ()

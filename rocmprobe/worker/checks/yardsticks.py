@@ -47,7 +47,7 @@ class Yardstick:
 
 
 def gemm(ask: Ask) -> Yardstick:
-    """The product of two square matrices in the dtype asked about, as large as pays."""
+    """The product of two square matrices in the requested dtype, as large as pays."""
     import torch
 
     side = _side_at_plateau(ask)
