@@ -64,15 +64,17 @@ def planted(results: dict[str, Any], setting: str) -> tuple[dict[str, Any], str]
 
 
 def found(old: Path, new: Path, setting: str, scratch: Path) -> dict[str, bool]:
-    """Whether both planted changes are told, and nothing else is."""
+    """Whether both planted changes are reported, and nothing else is."""
     changed, failing = planted(json.loads(new.read_text("utf-8")), setting)
     scratch.write_text(json.dumps(changed), "utf-8")
-    code, told = compared(old, scratch)
+    code, comparison = compared(old, scratch)
     slower = {
-        (each["setting"], each["what"]) for each in told["measurements"]["changed"] if each["told"] == "more"
+        (each["setting"], each["what"])
+        for each in comparison["measurements"]["changed"]
+        if each["told"] == "more"
     }
     return {
-        "failure": code == 1 and [each["id"] for each in told["changed"]] == [failing],
+        "failure": code == 1 and [each["id"] for each in comparison["changed"]] == [failing],
         "slow_down": setting in {name for name, _ in slower},
         "every_direction": slower == {(setting, what) for what in ("all", *TIMES)},
     }
@@ -89,7 +91,7 @@ def main() -> None:
         folder = Path(name)
         runs = [one_run(folder / f"run-{number}", options.level) for number in range(options.comparisons + 1)]
         pairs = list(zip(runs, runs[1:]))
-        told = [compared(*pair) for pair in pairs]
+        answers = [compared(*pair) for pair in pairs]
         plants = {
             where: [
                 found(old, new, setting, folder / "planted.json")
@@ -99,13 +101,13 @@ def main() -> None:
             for where in ("same run", "next run")
         }
     figures = {
-        "comparisons": len(told),
-        "no_change": sum(answer["verdict"].startswith("no change") and code == 0 for code, answer in told),
+        "comparisons": len(answers),
+        "no_change": sum(answer["verdict"].startswith("no change") and code == 0 for code, answer in answers),
         "other_verdicts": [
-            answer["verdict"] for _, answer in told if not answer["verdict"].startswith("no change")
+            answer["verdict"] for _, answer in answers if not answer["verdict"].startswith("no change")
         ],
-        "times_in_each": told[0][1]["measurements"]["times"],
-        "drift": [round(answer["measurements"]["drift"]["cpu"], 3) for _, answer in told],
+        "times_in_each": answers[0][1]["measurements"]["times"],
+        "drift": [round(answer["measurements"]["drift"]["cpu"], 3) for _, answer in answers],
         "planted": {
             where: {"comparisons": len(rows), **{key: sum(each[key] for each in rows) for key in rows[0]}}
             for where, rows in plants.items()

@@ -2,7 +2,7 @@
 
 The logs are made up: an ordinary one of 40 lines; one line over and over; MIOPEN_LOG_LEVEL=6 with numbers
 that change; words by chance, no two lines alike; and bytes by chance, which are no text at all. In the middle
-of each of the large ones stands one line that tells of a failure; the benchmark fails if it is not found::
+of each of the large ones stands one line that reports a failure; the benchmark fails if it is not found::
 
     python benchmarks/explain.py -o benchmarks/results/explain.json
 """

@@ -1,4 +1,4 @@
-"""How well causes are told on a corpus of labelled reports: ``python benchmarks/explain_score.py FILE``.
+"""How well causes are found on a corpus of labelled reports: ``python benchmarks/explain_score.py FILE``.
 
 FILE holds one JSON object a line: ``log``, ``cause``, ``log_quality`` (the tier), ``url`` (the thread), and
 any of the facts that ``rocmprobe explain --facts`` takes. How a program ended is not given, since who pastes
@@ -132,8 +132,8 @@ def _confusions(records: Sequence[Record], by: Calibration) -> Iterable[str]:
         if name != record.cause:
             wrong[record.tier, record.cause, name].append(f"{record.name} {score:.2f}")
     for key in sorted(wrong, key=lambda key: (TIERS.index(key[0]), key)):
-        tier, label, told = key
-        yield f"{tier:<12} {label} told as {told}: {len(wrong[key])} ({', '.join(wrong[key])})"
+        tier, label, predicted = key
+        yield f"{tier:<12} {label} told as {predicted}: {len(wrong[key])} ({', '.join(wrong[key])})"
 
 
 def report(records: Sequence[Record]) -> Iterable[str]:
@@ -161,7 +161,7 @@ def main(corpus: Path, fit: bool) -> None:
     try:
         records = read(corpus)
     except BadInput as error:
-        printing.tell(error)
+        printing.print_stderr(error)
         sys.exit(2)
     if fit:
         found = fitted(records)

@@ -34,7 +34,7 @@ from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Question, cases
+from rocmprobe.run.plan import Request, cases
 from rocmprobe.run.targets import find_targets
 from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
 from rocmprobe.worker.checks import CHECK_FUNCTIONS
@@ -45,13 +45,13 @@ SUITES = Path(__file__).parent.parent / "suites"
 CONVOLUTIONS = ("convolution", "convolution-kinds", "problem-matrix")
 
 
-def questions() -> Iterator[Question]:
+def requests() -> Iterator[Request]:
     """What the suites ask."""
     for path in sorted(SUITES.glob("test_*.py")):
         for found in runpy.run_path(str(path)).values():
             for mark in getattr(found, "pytestmark", ()):
                 if mark.name == "asks":
-                    yield Question(*mark.args, **mark.kwargs)
+                    yield Request(*mark.args, **mark.kwargs)
 
 
 @lru_cache(maxsize=1)
@@ -73,8 +73,8 @@ def asked(level: str) -> list[Case]:
     plain = tuple(each for name, each in settings().items() if " by " not in name)
     found = {
         case.id: case
-        for question in questions()
-        for case in cases(question, target, plain, options)
+        for request in requests()
+        for case in cases(request, target, plain, options)
         if not case.exclusive and case.rung != "multi-gpu"
     }
     for case in list(found.values()):

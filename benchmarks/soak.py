@@ -172,7 +172,7 @@ def one_kill(number: int, seed: int, folder: Path) -> Counter[str]:
     deadline = time.monotonic() + 5
     while left_over(mark) and time.monotonic() < deadline:
         time.sleep(0.1)
-    told: Counter[str] = Counter(
+    tally: Counter[str] = Counter(
         kills_in_mid_run=alive,
         kills_after_its_end=not alive,
         processes_left=len(left_over(mark)),
@@ -180,19 +180,19 @@ def one_kill(number: int, seed: int, folder: Path) -> Counter[str]:
     )
     before = {outcome["id"]: outcome for outcome in outcomes(out / "journal.jsonl")}
     if not (out / "journal.jsonl").exists():
-        told["before_its_journal"] = 1
-        return told
+        tally["before_its_journal"] = 1
+        return tally
     subprocess.run(command("--resume", str(out)), capture_output=True, check=False)
     results = json.loads((out / "results.json").read_text("utf-8"))
     after = Counter(outcome["id"] for outcome in results["outcomes"])
     kept = {outcome["id"]: outcome for outcome in results["outcomes"]}
-    told["outcomes_before_the_kill"] = len(before)
-    told["outcomes_lost_or_changed"] = sum(kept.get(case) != outcome for case, outcome in before.items())
-    told["outcomes_twice"] = sum(count > 1 for count in after.values())
-    told["outcomes_missing"] = len(texts) - len(after)
-    told["not_finished_by_resume"] = bool(results["partial"])
+    tally["outcomes_before_the_kill"] = len(before)
+    tally["outcomes_lost_or_changed"] = sum(kept.get(case) != outcome for case, outcome in before.items())
+    tally["outcomes_twice"] = sum(count > 1 for count in after.values())
+    tally["outcomes_missing"] = len(texts) - len(after)
+    tally["not_finished_by_resume"] = bool(results["partial"])
     shutil.rmtree(out)
-    return told
+    return tally
 
 
 def soak_kills(kills: int, folder: Path, seed: int) -> dict[str, Any]:
@@ -200,8 +200,8 @@ def soak_kills(kills: int, folder: Path, seed: int) -> dict[str, Any]:
     number = 0
     with ThreadPoolExecutor(LANES) as lanes:
         while total["kills_in_mid_run"] < kills:
-            for told in lanes.map(lambda n: one_kill(n, seed, folder), range(number, number + LANES)):
-                total.update(told)
+            for tally in lanes.map(lambda n: one_kill(n, seed, folder), range(number, number + LANES)):
+                total.update(tally)
             number += LANES
     return {name: int(count) for name, count in total.items()}
 

@@ -57,7 +57,7 @@ class Subject:
     seconds: float = 0.0
     runs: int = 0
     killed: int = 0
-    told: Counter[str] = field(default_factory=Counter)
+    tally: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -104,17 +104,17 @@ def killed(subject: Subject, number: int, seed: int) -> None:
         (os.killpg if group else os.kill)(run.pid, signal.SIGKILL)
         run.wait()
         subject.killed += 1
-        subject.told["of the group" if group else "of the controller"] += 1
+        subject.tally["of the group" if group else "of the controller"] += 1
     else:
-        subject.told["ended before the kill"] += 1
+        subject.tally["ended before the kill"] += 1
     deadline = time.monotonic() + 30
     while left_over(mark) and time.monotonic() < deadline:
         time.sleep(0.1)
-    subject.told["processes left"] += len(left_over(mark))
+    subject.tally["processes left"] += len(left_over(mark))
     kept = {each["id"]: each for each in outcomes(subject.out / "journal.jsonl")}
     # A question whose outcome is "aborted" or "blocked" is asked again.
-    changed = [case for case, told in before.items() if told["state"] not in ("aborted", "blocked")
-               and kept.get(case) != told]  # fmt: skip
+    changed = [case for case, outcome in before.items() if outcome["state"] not in ("aborted", "blocked")
+               and kept.get(case) != outcome]  # fmt: skip
     subject.wrong += [f"{subject.name}: {case}: lost or changed after a kill" for case in changed]
     if run.returncode >= 0:
         compare(subject)
@@ -130,13 +130,13 @@ def finished(subject: Subject) -> None:
 def compare(subject: Subject) -> None:
     """Hold the finished run against the undisturbed one; the next kill begins another."""
     found, expected = subject.results(), subject.reference
-    subject.told["runs finished"] += 1
+    subject.tally["runs finished"] += 1
     written = outcomes(subject.out / "journal.jsonl")
     good = Counter(each["id"] for each in written if each["state"] not in ("aborted", "blocked"))
     twice = [f"{case}: answered twice" for case, count in good.items() if count > 1]
     ours = {each["id"]: each for each in found["outcomes"]}
     theirs = {each["id"]: each for each in expected["outcomes"]}
-    subject.told["outcomes compared"] += len(theirs)
+    subject.tally["outcomes compared"] += len(theirs)
     wrong = [*twice, *(f"{case}: lost" for case in theirs.keys() - ours.keys())]
     wrong += [f"{case}: was not asked" for case in ours.keys() - theirs.keys()]
     wrong += [f"{case}: there twice" for case, count in Counter(ids(found)).items() if count > 1]
@@ -151,7 +151,7 @@ def compare(subject: Subject) -> None:
     verdicts = [verdict(each) for each in (found, expected)]
     if verdicts[0] != verdicts[1]:
         if not wrong:
-            subject.told["verdicts that differ over equal outcomes"] += 1
+            subject.tally["verdicts that differ over equal outcomes"] += 1
         wrong.append(f"verdict {verdicts[0]} instead of {verdicts[1]}")
     subject.wrong += [f"{subject.name}: {words}" for words in wrong]
     subject.runs += 1
@@ -190,7 +190,7 @@ def soak(kills: int, minutes: float, folder: Path, seed: int) -> dict[str, Any]:
                 time.sleep(0.2)
                 continue
             killed(subject, number, seed)
-            print(f"{subject.name}: {dict(subject.told)} {subject.wrong}", file=sys.stderr, flush=True)
+            print(f"{subject.name}: {dict(subject.tally)} {subject.wrong}", file=sys.stderr, flush=True)
             with lock:
                 free.append(subject)
 
@@ -201,16 +201,16 @@ def soak(kills: int, minutes: float, folder: Path, seed: int) -> dict[str, Any]:
         )
         list(lanes.map(lane, range(LANES)))
         list(lanes.map(finished, subjects))
-    told: Counter[str] = Counter({"processes left": 0, "verdicts that differ over equal outcomes": 0})
+    tally: Counter[str] = Counter({"processes left": 0, "verdicts that differ over equal outcomes": 0})
     for subject in subjects:
-        told.update(subject.told)
+        tally.update(subject.tally)
     return {
         "seed": seed,
         "subjects": {
             each.name: {"kills": each.killed, "verdict": verdict(each.reference)} for each in subjects
         },
         "kills": sum(each.killed for each in subjects),
-        **{name.replace(" ", "_"): int(count) for name, count in sorted(told.items())},
+        **{name.replace(" ", "_"): int(count) for name, count in sorted(tally.items())},
         "wrong": [words for each in subjects for words in each.wrong],
     }  # fmt: skip
 

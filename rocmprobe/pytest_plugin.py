@@ -39,7 +39,7 @@ from rocmprobe.process.signals import held, take_signals
 from rocmprobe.run import run
 from rocmprobe.run.journal import CannotWrite, header
 from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Question, cases
+from rocmprobe.run.plan import Request, cases
 from rocmprobe.run.sampling import Sampler
 from rocmprobe.run.session import Session
 from rocmprobe.run.targets import DRIVERS
@@ -48,8 +48,8 @@ from rocmprobe.text.redact import redacted, redacted_text
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
-#: The outcome of an item, as the run tells it.
-_TOLD = pytest.StashKey[Outcome]()
+#: The outcome of an item, marked by the expectations.
+_OUTCOME = pytest.StashKey[Outcome]()
 #: Why the journal takes nothing more; which ends the run.
 _FULL = pytest.StashKey[str]()
 #: Of a case's id, the first part names its device, the first three its trial: device, driver, setting.
@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rocmprobe", "rocmprobe: questions to this machine (suites/)")
     add = group.addoption
     add("--rocmprobe-device", default="auto", metavar="DEVICE", help="auto, cpu, cuda:N or all")
-    add("--rocmprobe-level", default="quick", choices=LEVELS, help="how much to ask")
+    add("--rocmprobe-level", default="quick", choices=LEVELS, help="how much to test")
     add(
         "--rocmprobe-purpose",
         default="training",
@@ -85,14 +85,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rocmprobe-libraries",
         default="",
         metavar="PLACE",
-        help="which copy capi calls: environment, rocm, distribution, torch, or a folder",
+        help="the libraries that the driver capi loads: environment, rocm, distribution, torch, or a folder",
     )
     add(
         "--rocmprobe-problem",
         action="append",
         default=[],
         metavar="TEXT",
-        help="ask about this problem instead",
+        help="test this problem instead",
     )
     add("--rocmprobe-simulate", metavar="MACHINE", help="a simulated machine's name, or its TOML file")
     add("--rocmprobe-out", type=Path, metavar="DIR", help="folder of the run (default: reports/<time>-<gpu>)")
@@ -100,9 +100,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rocmprobe-baseline",
         type=Path,
         metavar="FILE",
-        help="results.json of a run to hold this one against",
+        help="results.json of a run to compare this one with",
     )
-    add("--rocmprobe-run", type=Path, metavar="DIR", help="go on with the run begun in DIR")
+    add("--rocmprobe-run", type=Path, metavar="DIR", help="resume the run in DIR")
 
 
 def _about_suites(config: pytest.Config) -> bool:
@@ -142,7 +142,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sampler = run.sampler(option.rocmprobe_run)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))
-    # With xdist, the trial that all others stand on comes first.
+    # With xdist, the trial that all others depend on comes first.
     option.loadscopereorder = False
 
 
@@ -184,7 +184,7 @@ class _XdistWorkers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker which run it belongs to."""
+        """Send a worker the folder of its run."""
         node.workerinput["rocmprobe_run"] = str(self._run)
         self._pids.append(node.gateway._rinfo().pid)
 
@@ -232,7 +232,7 @@ def _options(config: pytest.Config) -> RunOptions:
 
 
 def _session(config: pytest.Config) -> Session:
-    """This process's session, opened when the first suite asks."""
+    """This process's session, opened on first use."""
     if _SESSION not in config.stash:
         config.stash[_SESSION] = Session(config.stash[_RUN])
     return config.stash[_SESSION]
@@ -251,12 +251,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("asks")
     if marker is None or _RUN not in metafunc.config.stash:
         return
-    question = Question(*marker.args, **marker.kwargs)
+    request = Request(*marker.args, **marker.kwargs)
     session = _session(metafunc.config)
     asked = [
         case
         for target in session.targets
-        for case in cases(question, target, session.settings[target.device], session.options)
+        for case in cases(request, target, session.settings[target.device], session.options)
         if session.options.selects(case)
     ]
     metafunc.parametrize(
@@ -286,8 +286,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     checks = list(CHECKS)
 
     def order(item: pytest.Item) -> tuple[int, int, int]:
-        """`default`, which all else stands on, then the solvers alone, which a setting is made from, then the
-        other trials, and at last the setting that is made from these; each up its ladder."""
+        """`default`, which all else depends on, then the solvers alone, which a setting is made from, then
+        the other trials, and at last the setting that is made from these; each up its ladder."""
         case = _case(item)
         if case is None:
             return -1, -1, -1
@@ -343,7 +343,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
     error in pytest too."""
     with _ended_when_full(request.config):
         came = _session(request.config).outcome(case)
-    found = request.node.stash[_TOLD] = _expectations(request.config).marked(came)
+    found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(came)
     request.node.user_properties.append(("rocmprobe", to_json(found)))
     if found.state == "probe-error":
         raise RuntimeError("\n".join(found.evidence))
@@ -354,9 +354,9 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Let pytest count an outcome that was expected to fail, and works, as it counts such tests."""
     report: Any = yield
-    told = item.stash.get(_TOLD, None)
-    if told and told.expected and told.state == "xpass" and report.when == "call" and report.passed:
-        report.wasxfail = f"reason: {told.expected.reason}"
+    outcome = item.stash.get(_OUTCOME, None)
+    if outcome and outcome.expected and outcome.state == "xpass" and report.when == "call" and report.passed:
+        report.wasxfail = f"reason: {outcome.expected.reason}"
     return report
 
 
@@ -450,10 +450,10 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):
             run.ended(folder)
-    from rocmprobe.report.finish import finish
+    from rocmprobe.report.write import write_report
 
     try:
-        finish(folder)
+        write_report(folder)
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:

@@ -11,65 +11,65 @@ from rocmprobe.model.problems import problems
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.model.shapes import Recorded, Shapes
 from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Question, cases
+from rocmprobe.run.plan import Request, cases
 from rocmprobe.run.targets import Target
 
 GPU = Target("cuda:0", "miopen")
 SETTINGS = settings_for("miopen")
-NATIVE = Question("convolution", ("every",), problems="native", directions=True)
+NATIVE = Request("convolution", ("every",), problems="native", directions=True)
 OWN = "conv2d-fp16-n1-c8-i9x9-k8-f3x3"
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 BOTH = ("default", "vendor-off")
 LAYERS = (*BOTH, "by-layer")
 LADDER = (
-    Question("copy", dtypes=DTYPES),
-    Question("elementwise", dtypes=DTYPES),
-    Question("gemm", dtypes=DTYPES),
-    Question("im2col", dtypes=DTYPES),
-    Question("batch-norm", LAYERS, dtypes=DTYPES),
-    Question("training-step", ("every",)),
+    Request("copy", dtypes=DTYPES),
+    Request("elementwise", dtypes=DTYPES),
+    Request("gemm", dtypes=DTYPES),
+    Request("im2col", dtypes=DTYPES),
+    Request("batch-norm", LAYERS, dtypes=DTYPES),
+    Request("training-step", ("every",)),
 )
-SWEEP = Question("solver", ("forced",), problems="native", directions=True)
+SWEEP = Request("solver", ("forced",), problems="native", directions=True)
 FORCED = tuple(map(forced_setting, solvers()))
 PRIMITIVES = (
-    *(Question(check) for check in ("pooling", "activation", "softmax", "instance-norm")),
-    Question("local-response-norm", dtypes=("float32", "float16")),
-    Question("batch-norm-eval", LAYERS, dtypes=DTYPES),
-    Question("convolution-kinds", BOTH, problems="kinds", directions=True),
-    *(Question(check, LAYERS, dtypes=("float32", "float16", "float64")) for check in ("rnn", "lstm", "gru")),
-    Question("ctc-loss", LAYERS, dtypes=("float32", "float64")),
-    *(Question(f"convolution-{what}", LAYERS, ("float32", "float16")) for what in ("relu", "add-relu")),
-    Question("autocast-step", ("every",), dtypes=("float16",)),
-    Question("autocast-step", BOTH, dtypes=("bfloat16",)),
-    Question("all-reduce"),
-    Question("data-parallel"),
+    *(Request(check) for check in ("pooling", "activation", "softmax", "instance-norm")),
+    Request("local-response-norm", dtypes=("float32", "float16")),
+    Request("batch-norm-eval", LAYERS, dtypes=DTYPES),
+    Request("convolution-kinds", BOTH, problems="kinds", directions=True),
+    *(Request(check, LAYERS, dtypes=("float32", "float16", "float64")) for check in ("rnn", "lstm", "gru")),
+    Request("ctc-loss", LAYERS, dtypes=("float32", "float64")),
+    *(Request(f"convolution-{what}", LAYERS, ("float32", "float16")) for what in ("relu", "add-relu")),
+    Request("autocast-step", ("every",), dtypes=("float16",)),
+    Request("autocast-step", BOTH, dtypes=("bfloat16",)),
+    Request("all-reduce"),
+    Request("data-parallel"),
 )
 EVERYTHING = (
     *LADDER,
     NATIVE,
-    Question("problem-matrix", ("default", "vendor-off", "bypass"), problems="matrix", directions=True),
-    Question("gradients", ("vendor-off", "bypass"), problems="gradients"),
-    Question("gradient-flow", ("default", "vendor-off", "bypass"), problems="gradient-flow"),
-    Question("memory", ("default", "bypass"), problems="memory"),
-    Question("memory-sweep", ("default", "bypass"), problems="memory"),
+    Request("problem-matrix", ("default", "vendor-off", "bypass"), problems="matrix", directions=True),
+    Request("gradients", ("vendor-off", "bypass"), problems="gradients"),
+    Request("gradient-flow", ("default", "vendor-off", "bypass"), problems="gradient-flow"),
+    Request("memory", ("default", "bypass"), problems="memory"),
+    Request("memory-sweep", ("default", "bypass"), problems="memory"),
     *PRIMITIVES,
-    *(Question(check, ("default", "bypass"), ("float32", "float16"), level="standard") for check in MODELS),
-    Question("throughput", ("every",), problems="throughput"),
-    Question("start-up", ("every",), problems="start-up"),
+    *(Request(check, ("default", "bypass"), ("float32", "float16"), level="standard") for check in MODELS),
+    Request("throughput", ("every",), problems="throughput"),
+    Request("start-up", ("every",), problems="start-up"),
 )
 ALL = settings_for("miopen", "all")
 
 
-def planned(question, options=RunOptions(), settings=SETTINGS):  # noqa: B008 - frozen
-    return list(cases(question, GPU, settings, options))
+def planned(request, options=RunOptions(), settings=SETTINGS):  # noqa: B008 - frozen
+    return list(cases(request, GPU, settings, options))
 
 
 def everything(options=RunOptions()):  # noqa: B008 - frozen
-    return [case for question in EVERYTHING for case in planned(question, options)]
+    return [case for request in EVERYTHING for case in planned(request, options)]
 
 
-def one(question, setting, options=RunOptions()):  # noqa: B008 - frozen
-    return next(case for case in planned(question, options) if case.setting == setting)
+def one(request, setting, options=RunOptions()):  # noqa: B008 - frozen
+    return next(case for case in planned(request, options) if case.setting == setting)
 
 
 def test_every_setting_problem_and_direction_once():
@@ -91,7 +91,7 @@ def test_levels_nest():
 
 def test_only_the_named_settings():
     assert {case.setting for case in planned(EVERYTHING[7])} == {"default", "vendor-off", "bypass"}
-    assert planned(Question("copy", ("nothing",))) == []
+    assert planned(Request("copy", ("nothing",))) == []
 
 
 def test_inference_asks_forward_alone():
@@ -110,7 +110,7 @@ def test_own_problems_replace_those_of_the_level_but_not_of_the_gradients():
         ("gradient-flow", "gradient-flow"),
         ("kinds", "convolution-kinds"),
     ):
-        assert OWN not in {case.problem for case in planned(Question(check, problems=purpose), options)}
+        assert OWN not in {case.problem for case in planned(Request(check, problems=purpose), options)}
 
 
 def test_own_problems_are_not_asked_twice():
@@ -138,7 +138,7 @@ class TestNeeds:
         assert not any("/default/batch-norm/" in need for need in needs)
 
     def test_the_ladder_stands_on_lower_rungs(self):
-        needs = {question.check: one(question, "default").needs for question in LADDER}
+        needs = {request.check: one(request, "default").needs for request in LADDER}
         assert needs["copy"] == ()
         assert needs["elementwise"] == ("cuda:0/torch/default/copy/float32",)
         for check in ("gemm", "im2col", "batch-norm"):
@@ -151,12 +151,12 @@ class TestNeeds:
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_a_dtype_stands_on_itself(self, dtype):
         for check in ("gemm", "batch-norm", "rnn"):
-            needs = one(Question(check, dtypes=(dtype,)), "default").needs
+            needs = one(Request(check, dtypes=(dtype,)), "default").needs
             assert f"cuda:0/torch/default/elementwise/{dtype}" in needs
             assert (f"cuda:0/torch/default/gemm/{dtype}" in needs) == (check == "rnn")
 
     def test_another_kind_stands_on_plain_convolution_in_its_direction(self):
-        found = planned(Question("convolution-kinds", BOTH, problems="kinds", directions=True))
+        found = planned(Request("convolution-kinds", BOTH, problems="kinds", directions=True))
         first = problems("quick", "native")[0].text
         found += [case for case in planned(EVERYTHING[7]) if case.dtype == "float32"]
         for case in found:
@@ -166,12 +166,12 @@ class TestNeeds:
             assert (f"cuda:0/torch/default/gemm/{case.dtype}" in case.needs) == (case.setting != "default")
 
     def test_a_fused_operator_stands_on_its_forward_convolution(self):
-        needs = one(Question("convolution-relu", BOTH, ("float16",)), "default").needs
+        needs = one(Request("convolution-relu", BOTH, ("float16",)), "default").needs
         assert [need for need in needs if "/convolution/conv2d-fp16" in need and need.endswith("/fwd")]
         assert not [need for need in needs if "bwd" in need]
 
     def test_autocast_stands_on_the_step_in_float32(self):
-        needs = one(Question("autocast-step", ("every",), ("float16",)), "bypass").needs
+        needs = one(Request("autocast-step", ("every",), ("float16",)), "bypass").needs
         assert "cuda:0/torch/bypass/training-step/float32" in needs
         assert "cuda:0/torch/default/batch-norm/float16" in needs
         assert [need for need in needs if "/bypass/convolution/conv2d-fp16" in need]
@@ -247,8 +247,8 @@ class TestSweep:
         assert {case.if_failed for case in self.swept(RunOptions(settings="all"))} == {()}
 
     def test_no_other_suite_asks_under_a_forced_solver(self):
-        for question in EVERYTHING:
-            assert planned(question, settings=(*SETTINGS, *FORCED)) == planned(question)
+        for request in EVERYTHING:
+            assert planned(request, settings=(*SETTINGS, *FORCED)) == planned(request)
 
 
 def test_only_and_skip():
@@ -273,8 +273,8 @@ class TestSettingsThatChangeTheProblems:
     def of(self, setting, options=RunOptions()):  # noqa: B008 - frozen
         return [
             case
-            for question in EVERYTHING
-            for case in planned(question, options, ALL)
+            for request in EVERYTHING
+            for case in planned(request, options, ALL)
             if case.setting == setting
         ]
 
@@ -331,10 +331,10 @@ class TestStartUp:
         assert len(set(keys)) == len(keys)
         assert not set(keys) & {case.trial_key for case in planned(EVERYTHING[-2])}
 
-    @pytest.mark.parametrize("question", EVERYTHING[-2:], ids=lambda question: question.check)
-    def test_for_inference_times_forward_alone(self, question):
-        assert {case.direction for case in planned(question)} == {None}
-        found = planned(question, RunOptions(purpose="inference"))
+    @pytest.mark.parametrize("timing", EVERYTHING[-2:], ids=lambda timing: timing.check)
+    def test_for_inference_times_forward_alone(self, timing):
+        assert {case.direction for case in planned(timing)} == {None}
+        found = planned(timing, RunOptions(purpose="inference"))
         assert {case.direction for case in found} == {"fwd"}
 
     def test_the_user_s_own_databases_are_never_cold(self):
@@ -349,8 +349,8 @@ class TestWithoutTorch:
 
     def planned(self, *drivers):
         target = Target("cuda:0", "miopen", None, drivers)
-        questions = EVERYTHING
-        return [case for each in questions for case in cases(each, target, self.SETTINGS, RunOptions())]
+        requests = EVERYTHING
+        return [case for each in requests for case in cases(each, target, self.SETTINGS, RunOptions())]
 
     def test_only_what_the_libraries_answer_is_asked(self):
         found = self.planned("capi")
@@ -387,7 +387,7 @@ class TestWithoutTorch:
 class TestLevels:
     """The models are asked from level standard on, and wherever they are named."""
 
-    QUESTION = Question("train-unet", settings=("default",), level="standard")
+    REQUEST = Request("train-unet", settings=("default",), level="standard")
 
     @pytest.mark.parametrize(
         ("options", "asked"),
@@ -402,17 +402,17 @@ class TestLevels:
         ],
     )
     def test_a_question_has_a_first_level(self, options, asked):
-        assert bool(planned(self.QUESTION, options)) is asked
+        assert bool(planned(self.REQUEST, options)) is asked
 
     def test_a_model_stands_on_the_training_step_of_its_setting(self):
-        case = one(Question("train-unet", settings=("bypass",), dtypes=("float16",)), "bypass")
+        case = one(Request("train-unet", settings=("bypass",), dtypes=("float16",)), "bypass")
         assert [need.split("/", 2)[2] for need in case.needs] == [
             "bypass/training-step/float32",
             "bypass/autocast-step/float16",
         ]
 
     def test_the_lstm_stands_on_its_layer(self):
-        case = one(Question("train-lstm", settings=("default",), dtypes=("float32",)), "default",
+        case = one(Request("train-lstm", settings=("default",), dtypes=("float32",)), "default",
                    RunOptions(level="standard"))  # fmt: skip
         assert [need.split("/", 2)[2] for need in case.needs] == [
             "default/gemm/float32",
@@ -428,12 +428,12 @@ def test_shapes_are_asked_about_and_nothing_else():
     for level in ("quick", "standard"):
         options = RunOptions(level=level, problems=texts, shapes=shapes)
         for check, purpose in (("convolution", "native"), ("convolution", "bypass"), ("throughput",) * 2):
-            asked = planned(Question(check, ("default",), problems=purpose), options)
+            asked = planned(Request(check, ("default",), problems=purpose), options)
             assert [case.problem for case in asked] == list(texts)
-        starts = planned(Question("start-up", ("default",), problems="start-up"), options)
+        starts = planned(Request("start-up", ("default",), problems="start-up"), options)
         most = len(problems(level, "start-up"))
         assert [case.problem for case in starts] == list(reversed(texts))[:most]
-        sweeps = planned(Question("memory-sweep", ("default",), problems="memory"), options)
+        sweeps = planned(Request("memory-sweep", ("default",), problems="memory"), options)
         assert [case.problem for case in sweeps] == list(reversed(texts))[: len(problems(level, "memory"))]
-        taken = planned(Question("memory", ("default",), problems="memory"), options)
+        taken = planned(Request("memory", ("default",), problems="memory"), options)
         assert [case.problem for case in taken] == list(texts)

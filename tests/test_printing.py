@@ -72,7 +72,7 @@ def said(code: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
 
 def test_what_a_stream_cannot_encode_is_shown_as_an_escape() -> None:
     done = said(
-        "printing.say('\\u2192 \\ud800 \\x1b[1m.')\nprinting.tell('\\u2192 \\ud800\\n##[error]x')\n"
+        "printing.say('\\u2192 \\ud800 \\x1b[1m.')\nprinting.print_stderr('\\u2192 \\ud800\\n##[error]x')\n"
         "printing.say_json(['\\u2192\\ud800\\x7f\\x1b'])",
         PYTHONIOENCODING="latin-1", GITHUB_ACTIONS="true",
     )  # fmt: skip

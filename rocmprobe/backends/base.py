@@ -58,7 +58,7 @@ class Backend(Protocol):
         refused, as where no memory is left. The limit is gone when the context ends, however it does."""
 
     def read(self, log: str) -> Reading:
-        """What a captured ``log`` tells of the last convolution in it, and of failures."""
+        """Parse a captured ``log``: the last convolution in it, and failures."""
 
     def is_fallback(self, implementation: str) -> bool:
         """Whether an implementation is the library's last resort: right, but slow."""

@@ -53,7 +53,7 @@ class Cudnn:
         import torch
 
         def bytes_of(what: str) -> int:
-            # What was asked for; blocks are larger. A torch before 2.1 counts those alone.
+            # What was requested; blocks are larger. A torch before 2.1 counts those alone.
             stats = torch.cuda.memory_stats(device)
             return int(stats.get(f"requested_bytes.all.{what}", stats.get(f"allocated_bytes.all.{what}", 0)))
 

@@ -30,11 +30,11 @@ class Miopen(Cudnn):
         return None if packed is None else unpacked(int(packed))
 
     def read(self, log: str) -> Reading:
-        told = miopen_log.parse(log)
-        chosen = told.choice or miopen_log.Choice(None, None)
+        parsed = miopen_log.parse(log)
+        chosen = parsed.choice or miopen_log.Choice(None, None)
         return Reading(
             chosen.solver, chosen.algorithm, chosen.workspace_bytes, chosen.find_db,
-            told.failures, told.commands,
+            parsed.failures, parsed.commands,
         )  # fmt: skip
 
     def is_fallback(self, implementation: str) -> bool:

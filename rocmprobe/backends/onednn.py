@@ -15,7 +15,7 @@ from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
 
 # ONEDNN_VERBOSE=1 prints one line per executed primitive; v1 marks oneDNN 3, which put a field in
-# front, and a time stamp may stand behind it:
+# front, and a time stamp may follow it:
 #   onednn_verbose[,v1][,123.4],[primitive,]exec,cpu,convolution,jit:avx512_core,forward_training,...
 _EXECUTED = re.compile(
     r"^(?:onednn|dnnl)_verbose,(?:v\d+,)?(?:[\d.]+,)?(?:primitive,)?exec,cpu,(?:de)?convolution,([^,\s]+),"
@@ -111,7 +111,7 @@ class Onednn:
         return _family(implementation, "") == "naive"
 
     def demands_exactness(self) -> bool:
-        """oneDNN picks Winograd only where it is asked for by name."""
+        """oneDNN picks Winograd only where it is requested by name."""
         return True
 
 
@@ -125,7 +125,7 @@ def _keep_no_freed_memory() -> None:
 
 
 def _family(implementation: str, algorithm: str) -> Optional[str]:
-    """oneDNN calls GEMM and its reference loops "direct", too: there the name tells."""
+    """oneDNN calls GEMM and its reference loops "direct", too: there the name decides."""
     if implementation.startswith("ref"):
         return "naive"
     if implementation.startswith("gemm"):

@@ -56,7 +56,7 @@ _lock = lock_across_forks()
 
 @dataclass(frozen=True)
 class _Request:
-    """What an :func:`install` or :func:`enabled` asks for: ``layer`` None leaves convolution alone, ``kinds``
+    """The arguments of :func:`install` or :func:`enabled`: ``layer`` None leaves convolution alone, ``kinds``
     are those of ``other_layers.KINDS`` that PyTorch's own kernels are to compute."""
 
     layer: Optional[BypassInterceptor]

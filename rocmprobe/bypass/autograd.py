@@ -1,4 +1,4 @@
-"""Ties the backward of a convolution to the layers that its forward met.
+"""Ties the backward of a convolution to the layers of its forward.
 
 Kernels of a device sit below autograd, so by themselves they see a backward only while they are
 registered, whereas a graph lives as long as its user likes. Above them, under the device's autograd key,
@@ -103,7 +103,7 @@ def _below_autograd() -> Iterator[None]:
     guard = torch._C._AutoDispatchBelowAutograd()
     try:
         if _transforming():
-            # What lies below is then another transform, which may well differentiate.
+            # Below is then another transform, which may well differentiate.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 yield
         else:

@@ -28,9 +28,9 @@ _PROMISING = 6.0
 _REPEATS = 3
 #: A plan is measured once only if it takes this many times the best so far.
 _HOPELESS = 1.5
-#: After so many seconds no other run of a problem is begun.
+#: Seconds after which no further run of a problem is begun.
 _BUDGET = 1.0
-#: After so many seconds of all its measurements a process goes by the model. A program whose problems hardly
+#: Seconds of measurements after which a process relies on the model. A program whose problems hardly
 #: ever come again, as with images of any size, would else be slower by them to its end.
 _ALLOWANCE = 60.0
 

@@ -1,8 +1,8 @@
 """Other layers than convolution, by PyTorch's own kernels while convolution stays where it is.
 
 PyTorch decides in a few operators, each a composite of others, whether batch norm, an RNN or the CTC loss
-goes to MIOpen (cuDNN, on a CPU oneDNN). From the first request of a device type on, kernels of ours stand in
-for these operators. A call of a kind that is to go to PyTorch runs the same composite with the vendor library
+goes to MIOpen (cuDNN, on a CPU oneDNN). From the first request of a device type on, kernels of ours replace
+these operators. A call of a kind that is to go to PyTorch runs the same composite with the vendor library
 switched off, or the operator that the composite would then call, so that checks, autograd formulas of every
 order and rules for autocast and memory formats are PyTorch's own. Every other call runs the composite
 unchanged.
@@ -40,7 +40,7 @@ _LIBRARIES = ("miopen", "cudnn")
 
 _lock = lock_across_forks()
 _asked: dict[str, Counter[str]] = {device_type: Counter() for device_type in _KEYS}
-#: What keeps the kernels registered, by what asked for them.
+#: What keeps the kernels registered, by what requested them.
 _libraries: dict[tuple[str, str], list[Any]] = {}
 
 

@@ -139,7 +139,7 @@ def eligible(
     """The plans that ``algorithm`` leaves to choose from; never empty.
 
     "auto" leaves those that sum plain products, "fast" Winograd as well, the name of an algorithm that one
-    where it applies. ``deterministic`` leaves out those whose sums are not plain, whatever was asked for.
+    where it applies. ``deterministic`` leaves out those whose sums are not plain, whatever was requested.
     """
     found = candidates(direction, plain, operands, cap)
     exact = [each for each in found if ALGORITHMS[each.algorithm].exact]
@@ -157,7 +157,7 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
 
 
 def name(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
-    """One line that tells problems apart as far as their plans go."""
+    """One line that is equal for problems with equal plans."""
     policy = "fast" if algorithm == "fast" else "auto"
     sizes = (
         f"{letter}{'x'.join(map(str, values))}"

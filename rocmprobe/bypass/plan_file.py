@@ -2,7 +2,7 @@
 
 One file for each device and torch version, in ``$XDG_CACHE_HOME/rocmprobe/bypass`` (or ``~/.cache``), or in
 the folder that the variable ``ROCMPROBE_BYPASS_PLANS`` names; ``0`` keeps nothing. Each line is one record
-that stands for itself, and is appended in one write, so that processes need not wait for each other.
+that is complete in itself, and is appended in one write, so that processes need not wait for each other.
 """
 
 from __future__ import annotations

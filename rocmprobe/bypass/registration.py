@@ -1,8 +1,8 @@
 """The one registration of PyTorch's convolution operators.
 
-PyTorch sends every convolution, whoever asks for it, to ``aten::convolution`` (traced TorchScript:
+PyTorch sends every convolution, whoever calls it, to ``aten::convolution`` (traced TorchScript:
 ``aten::_convolution``) and every gradient to ``aten::convolution_backward``. From the first interceptor of a
-device type on, kernels of ours stand in for these operators under the dispatch keys of that device. torch
+device type on, kernels of ours replace these operators under the dispatch keys of that device. torch
 1.13.1 refuses a second Python kernel for the same operator and key, and later versions silently replace the
 first: so whoever wants to see or to replace convolutions adds an interceptor here.
 

@@ -44,13 +44,13 @@ def _code(command: Callable[[], int]) -> int:
     try:
         return command()
     except BadInput as error:
-        printing.tell(error)
+        printing.print_stderr(error)
         return USAGE
     except NothingToTest as error:
-        printing.tell(error)
+        printing.print_stderr(error)
         return NOTHING
     except KeyboardInterrupt:
-        printing.tell("interrupted")
+        printing.print_stderr("interrupted")
         return INTERRUPTED
     except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
         raise
@@ -59,10 +59,10 @@ def _code(command: Callable[[], int]) -> int:
         from rocmprobe.run.journal import CannotWrite
 
         if isinstance(error, CannotWrite):
-            printing.tell(error)
+            printing.print_stderr(error)
         else:
             # Python's own exit code for this would be that of findings.
-            printing.tell_exception()
+            printing.print_traceback()
         return INTERNAL
 
 

@@ -23,7 +23,7 @@ def compared(old: Path, new: Path) -> Comparison:
 
     found = compare(_results(old), _results(new), str(old), str(new))
     clean: Comparison = from_json(Comparison, redacted(asdict(found)))
-    # Redaction goes by names: a value has to stand under its own, and a name may hold a path.
+    # Redaction goes by names: a value has to be under its own, and a name may hold a path.
     environment = (
         Difference(redacted_text(each.name), _clean(each.name, each.before), _clean(each.name, each.after))
         for each in found.environment
@@ -39,7 +39,7 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
-    """Print what changed, and write it where a GitHub job asks for it; returns whether a job should fail.
+    """Print what changed, and write it where a GitHub job wants it; returns whether a job should fail.
 
     Raises BadInput as ``compared``.
     """
@@ -63,7 +63,7 @@ def _results(source: Path) -> Results:
     """Of a folder its results.json; where the run died before it wrote one, what its journal holds."""
     written = source / "results.json"
     if source.is_dir() and not written.exists():
-        from rocmprobe.report.finish import recorded
+        from rocmprobe.report.write import recorded
 
         return recorded(source)
     return read_results(written if source.is_dir() else source)

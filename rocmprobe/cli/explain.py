@@ -19,7 +19,7 @@ from rocmprobe.text import reading
 from rocmprobe.text.log import LONGEST, Log, read_log
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-#: So much of a file tells results from a log.
+#: Bytes of a file that are enough to distinguish results from a log.
 _START = 4096
 _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | rocmprobe explain"
 

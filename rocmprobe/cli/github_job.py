@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rocmprobe.model.results import Results
-from rocmprobe.text.printing import say, tell
+from rocmprobe.text.printing import print_stderr, say
 
 #: What GitHub takes as the summary of one step; it refuses all of a longer one.
 _STEP_BYTES = 2**20
@@ -49,7 +49,7 @@ def summarise(summary: str, environ: Mapping[str, str]) -> None:
     try:
         _append(Path(path), summary)
     except OSError as error:
-        tell(f"no summary of the job: {path}: {error.strerror or error}")
+        print_stderr(f"no summary of the job: {path}: {error.strerror or error}")
 
 
 def _append(path: Path, summary: str) -> None:

@@ -17,14 +17,14 @@ from rocmprobe.text.printing import say_json
 @main.command("detect")
 @click.option("--json", "as_json", is_flag=True, help="All facts as JSON.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("/"),
-              help="Read a recorded / tree.")  # fmt: skip
-@click.option("--deep", is_flag=True, help="Ask torch, too, in a process of its own; takes seconds.")
+              help="Read a recorded root file system instead of /.")  # fmt: skip
+@click.option("--deep", is_flag=True, help="Also query torch, in a separate process; takes seconds.")
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )
 @answering
 def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> int:
-    """Facts about this machine, each with its source, and what they tell. Runs no kernel, needs no torch.
+    """Show facts about this machine with their sources, and findings. Runs no kernel, needs no torch.
 
     Exits 3 where there is no AMD GPU.
 
@@ -47,11 +47,11 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
         machine = from_json(Machine, redacted(to_json(machine)))
     findings = machine_findings(machine)
     if as_json:
-        told = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
-        say_json({**told, "redacted": {} if no_redact else census(told)})
+        data = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
+        say_json({**data, "redacted": {} if no_redact else census(data)})
     else:
         from rocmprobe.cli.github_job import no_commands
-        from rocmprobe.report.terminal.glance import render_machine
+        from rocmprobe.report.terminal.machine_summary import render_machine
         from rocmprobe.text.console import Console
 
         with no_commands(os.environ):
@@ -60,11 +60,13 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
 
 
 @main.command("monitor")
-@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Append every reading, too.")
+@click.option(
+    "--csv", type=click.Path(path_type=Path), metavar="FILE", help="Also append every reading to FILE."
+)
 @click.option("--root", type=click.Path(path_type=Path, exists=True), default=Path("/"), hidden=True)
 @answering
 def monitor_command(csv: Optional[Path], root: Path) -> int:
-    """Temperatures, fan, power, clocks and memory of every AMD GPU, live, beside a long training.
+    """Show temperatures, fan, power, clocks and memory of every AMD GPU, live, beside a long training.
 
     Ctrl-C ends it. Exits 3 where there is no AMD GPU.
 

@@ -22,7 +22,7 @@ from rocmprobe.detect.tree import Tree
 from rocmprobe.judge.findings.telemetry import alarms
 from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.model.telemetry import QUANTITIES, WATCHED, Quantity
-from rocmprobe.report.terminal.holders import told
+from rocmprobe.report.terminal.holders import describe_holders
 from rocmprobe.report.text import bytes_
 from rocmprobe.run.journal import CannotWrite
 from rocmprobe.text.console import Console
@@ -59,7 +59,7 @@ class Watched:
     @property
     def used(self) -> str:
         """Which runs of rocmprobe have the device at this moment."""
-        return told(f"GPU {self.device.address}")
+        return describe_holders(f"GPU {self.device.address}")
 
     def wait(self, seconds: float) -> None:
         """Until the first answer is there."""
@@ -99,7 +99,7 @@ def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: 
             each.wait(interval)
         if not console.is_terminal:
             for _ in _ticks(interval, times):
-                _append(csv_file, watched) if csv_file else _tell(watched, console)
+                _append(csv_file, watched) if csv_file else _print_readings(watched, console)
             return
         with Live(_picture(watched), console=console, auto_refresh=False) as live:
             for _ in _ticks(interval, times):
@@ -169,7 +169,7 @@ def _shown(quantity: Quantity, value: Optional[float]) -> str:
     return bytes_(value) if quantity.unit == "B" else f"{value:.0f} {quantity.unit}"
 
 
-def _tell(watched: Sequence[Watched], console: Console) -> None:
+def _print_readings(watched: Sequence[Watched], console: Console) -> None:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     for each in watched:
         words = [f"{row.short} {_shown(row, each.reading[row.name])}" for row in WATCHED

@@ -9,16 +9,16 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import answering, main
-from rocmprobe.text.printing import tell
+from rocmprobe.text.printing import print_stderr
 
 _PROGRAM = {"allow_interspersed_args": False}
 
 
 @main.command("exec", context_settings=_PROGRAM)
 @click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
-              help="Whose recommendation (default: reports/latest/results.json).")  # fmt: skip
+              help="Results that recommend it (default: reports/latest/results.json).")  # fmt: skip
 @click.option("--bypass", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
-              help="As recommended, on every device in any case, or not.")  # fmt: skip
+              help="When to install the bypass: if recommended, on every device, or never.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @answering
 def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...]) -> int:
@@ -37,7 +37,7 @@ def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...])
     under = conditions(profile, bypass)
     program = checked(command, os.environ)
     environ = environment(os.environ, under.as_variables())
-    tell(f"running under {under.words}")
+    print_stderr(f"running under {under.words}")
     become(program, command, environ)
 
 
@@ -61,5 +61,5 @@ def shapes_command(output: Path, command: tuple[str, ...]) -> int:
         code, found = record(command, output)
     except OSError as error:
         raise CannotWrite(error.errno, error.strerror, str(output)) from error
-    tell(f"{found or 'no'} problem(s) in {output}")
+    print_stderr(f"{found or 'no'} problem(s) in {output}")
     return code

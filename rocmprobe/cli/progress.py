@@ -20,7 +20,7 @@ from rich.text import Text
 
 from rocmprobe.cli.time_left import TimeLeft
 from rocmprobe.model.checks import CHECKS
-from rocmprobe.report.terminal.holders import told
+from rocmprobe.report.terminal.holders import describe_holders
 from rocmprobe.run.budgets import BUDGETS
 from rocmprobe.run.journal import NAME, Appended, header
 from rocmprobe.text.console import Console
@@ -113,23 +113,23 @@ class Progress:
                 self._follow()
                 silent = time.monotonic() - self._spoke >= self._silence
                 for running in self._running.values():
-                    if running.queue and (silent or running.queue.untold):
-                        self._print(running.queue.told())
+                    if running.queue and (silent or running.queue.unreported):
+                        self._print(running.queue.describe())
                     elif silent and self._planned:  # a worker may begin before another writes the plan
                         self._say("running", running.question, str(running))
 
     def _follow(self) -> None:
-        """Take over what the journal says by now; a plan is told."""
+        """Take over what the journal says so far, and announce its plan."""
         with self._lock:
             answered = len(self._settled)
             for record in self._new_records():
                 self._take(record)
                 if record["record"] == "plan":
-                    self._tell(set(record["cases"]))
+                    self._announce_plan(set(record["cases"]))
             if len(self._settled) > answered and self._planned:
-                self._tell_if_longer()
+                self._announce_delay()
 
-    def _tell(self, planned: set[str]) -> None:
+    def _announce_plan(self, planned: set[str]) -> None:
         self._planned = planned
         before = len(planned & self._settled)
         answered = f", {before} of them answered before" if before else ""
@@ -144,7 +144,7 @@ class Progress:
         sure = left if self._every_solver else {case for case in left if case.split("/")[3] != "solver"}
         return self._time_left.of(sure, self._workers)
 
-    def _tell_if_longer(self) -> None:
+    def _announce_delay(self) -> None:
         """Say so where it takes much longer than was said: first calls compile, and machines differ."""
         now, seconds = time.monotonic(), self._seconds_left()
         if seconds > _WORTH_SAYING and seconds > _MUCH_LONGER * (self._promised - now):
@@ -207,7 +207,7 @@ class _Console(Console):
 
 
 def _uncaptured(console: Console) -> Console:
-    """``console`` on a descriptor of its own: pytest takes stdout away while a question is asked, which
+    """``console`` on a descriptor of its own: pytest takes stdout away while a case runs, which
     is when there is something to say of those that are running."""
     try:
         descriptor = os.dup(console.file.fileno())
@@ -248,9 +248,9 @@ class _Queue:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self.untold = True
+        self.unreported = True
 
-    def told(self) -> Text:
+    def describe(self) -> Text:
         """For whom it waits at this moment, in one line."""
-        self.untold = False
-        return Text(f"waiting for {told(self._device) or f'another run on {self._device}'}")
+        self.unreported = False
+        return Text(f"waiting for {describe_holders(self._device) or f'another run on {self._device}'}")

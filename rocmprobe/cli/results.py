@@ -11,23 +11,23 @@ import click
 
 from rocmprobe.cli.base import FINDINGS, OK, answering, main
 from rocmprobe.model.results import BadInput, read_results
-from rocmprobe.text.printing import say, say_json, tell, tell_lines
+from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
 
 @main.command("explain")
 @click.argument("log", required=False, metavar="[FILE|-]")
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/troubleshooting.md).")
 @click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
-              help="JSON with what is known besides, or what `rocmprobe detect --json` printed.")  # fmt: skip
-@click.option("--fact", "told", multiple=True, metavar="NAME=VALUE",
-              help="One such: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, rocblas_targets, os, "
-              "exit, a variable.")  # fmt: skip
+              help="JSON file of further facts, or the output of `rocmprobe detect --json`.")  # fmt: skip
+@click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
+              help="A single fact: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, "
+              "rocblas_targets, os, exit, a variable.")  # fmt: skip
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )
 @answering
 def explain_command(
-    log: Optional[str], as_json: bool, facts: Optional[Path], told: tuple[str, ...], no_redact: bool
+    log: Optional[str], as_json: bool, facts: Optional[Path], given: tuple[str, ...], no_redact: bool
 ) -> int:
     """Say why a program failed, from the log that it printed, or from the results.json of a run.
 
@@ -38,7 +38,7 @@ def explain_command(
     """
     from rocmprobe.cli import explain
 
-    answer = explain.explained(log, explain.given_facts(facts, told))
+    answer = explain.explained(log, explain.given_facts(facts, given))
     if not no_redact:
         answer = explain.without_identifiers(answer)
     if as_json:
@@ -60,14 +60,14 @@ def explain_command(
     show_default=True,
 )  # fmt: skip
 @click.option("--for", "tracker", type=click.Choice(("miopen", "rocm", "pytorch", "ultralytics")),
-              help="With --format issue: whose form is filled in (default: miopen).")  # fmt: skip
+              help="With --format issue: the tracker whose form to fill in (default: miopen).")  # fmt: skip
 @click.option("-o", "output", type=click.Path(path_type=Path),
-              help="Where to (default: beside the results; md and issue: the terminal).")  # fmt: skip
+              help="Output file (default: beside the results; md and issue: the terminal).")  # fmt: skip
 @answering
 def report_command(results: Path, form: str, tracker: Optional[str], output: Optional[Path]) -> int:
-    """Make the report of a run again, from its results.json or from the folder of a run that died.
+    """Write the report of a run again, from its results.json or from the folder of a run that died.
 
-    An issue is one failure, the gravest, in the fields of a tracker's form (docs/reporting-a-bug.md).
+    The issue describes the gravest failure in the fields of a tracker's form (docs/reporting-a-bug.md).
 
     \b
     Examples:
@@ -75,13 +75,13 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
       rocmprobe report reports/latest/results.json --format issue --for pytorch
     """
     from rocmprobe.cli.github_job import no_commands
-    from rocmprobe.report import finish
+    from rocmprobe.report import write
 
     if tracker and form != "issue":
         raise BadInput(f"--for {tracker} goes with --format issue; add it, or leave --for out")
     try:
-        if form in finish.TEXTS:
-            text = finish.told(results, form, tracker or "miopen")
+        if form in write.TEXTS:
+            text = write.as_text(results, form, tracker or "miopen")
             if output is None:
                 with no_commands(os.environ):
                     say(text, end="")
@@ -89,7 +89,7 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
             path = output
             path.write_text(text, "utf-8")
         else:
-            path = finish.paper(results, form, output)
+            path = write.write_document(results, form, output)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -123,7 +123,7 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
 @click.option("--shell", type=click.Choice(("sh", "fish", "dotenv", "json")), default="sh", show_default=True)
 @answering
 def env_command(results: Path, shell: str) -> int:
-    """The recommended configuration as variables; Python lines that it needs besides go to stderr.
+    """Print the recommended configuration as variables; Python lines that it also needs go to stderr.
 
     Exits 1 where no configuration is recommended.
 
@@ -135,7 +135,7 @@ def env_command(results: Path, shell: str) -> int:
 
     found = read_results(results)
     if found.recommendation is None or found.recommendation.configuration.setting is None:
-        tell("these results recommend no configuration")
+        print_stderr("these results recommend no configuration")
         return FINDINGS
     configuration = found.recommendation.configuration
     refused = unusable(configuration)
@@ -143,7 +143,7 @@ def env_command(results: Path, shell: str) -> int:
         raise BadInput(f"{results}: recommendation/configuration/{refused}; the file is damaged, run again")
     env = dict(configuration.env)
     if found.simulated:
-        tell(f"for the simulated machine {found.simulated}, not this one")
+        print_stderr(f"for the simulated machine {found.simulated}, not this one")
     forms = {"sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}"}
     if shell == "json":
         say_json(env)
@@ -151,8 +151,8 @@ def env_command(results: Path, shell: str) -> int:
         for name, value in env.items():
             say(forms[shell].format(name, shlex.quote(value)))
     if configuration.code:
-        tell("the program needs these lines, too:")
-        tell_lines(configuration.code)
+        print_stderr("the program also needs these lines:")
+        print_stderr_lines(configuration.code)
     return OK
 
 
@@ -161,10 +161,10 @@ def env_command(results: Path, shell: str) -> int:
 @click.argument("case")
 @answering
 def repro_command(results: Path, case: str) -> int:
-    """A torch script without rocmprobe that asks again what one outcome answers, to attach to a bug report.
+    """Print a torch script that repeats one case without rocmprobe, to attach to a bug report.
 
-    CASE is the id of an outcome, or a part of it that no other has. After the script stand, as comments, what
-    the run found and the command line for MIOpenDriver.
+    CASE is the id of an outcome, or a part of it that no other has. Comments at the end of the script give
+    the result of the run and the command line for MIOpenDriver.
 
     \b
     Example:

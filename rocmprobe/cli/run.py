@@ -12,13 +12,13 @@ from rocmprobe.cli.base import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED, answ
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, Results, read_results
 from rocmprobe.process.signals import ending_in_order, held
-from rocmprobe.text.printing import tell
+from rocmprobe.text.printing import print_stderr
 
 
 @main.command("run")
 @click.option("--device", default="auto", help="auto, cpu, cuda:N or all (auto: AMD, then NVIDIA, then CPU).")
 @click.option(
-    "--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to ask."
+    "--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to test."
 )
 @click.option(
     "--purpose", type=click.Choice(("training", "inference")), default="training", show_default=True
@@ -35,26 +35,22 @@ from rocmprobe.text.printing import tell
     "--libraries",
     default="",
     metavar="PLACE",
-    help="Which copy capi calls: environment, rocm, distribution, torch, or a folder.",
+    help="The libraries that the driver capi loads: environment, rocm, distribution, torch, or a folder.",
 )
-@click.option(
-    "--problem", "problems", multiple=True, metavar="TEXT", help="Ask about this convolution instead."
-)
+@click.option("--problem", "problems", multiple=True, metavar="TEXT", help="Test this convolution instead.")
 @click.option(
     "--shapes",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Ask about the convolutions of a program instead, as `rocmprobe shapes` recorded them.",
+    help="Test the convolutions of a program instead, as recorded by `rocmprobe shapes`.",
 )
 @click.option(
     "--estimate",
     default="",
     metavar="TEXT",
-    help="Time of a training: 'images=N epochs=N batch=N' (docs/what-is-measured.md).",
+    help="Estimate the time of a training run: 'images=N epochs=N batch=N' (docs/what-is-measured.md).",
 )
-@click.option(
-    "--note", default="", metavar="TEXT", help="Words for the readers of the report, above its verdict."
-)
+@click.option("--note", default="", metavar="TEXT", help="A note that the report shows above its verdict.")
 @click.option("--only", multiple=True, metavar="ID", help="Only these checks, or case ids by pattern.")
 @click.option("--skip", multiple=True, metavar="ID", help="Leave these out.")
 @click.option(
@@ -65,7 +61,7 @@ from rocmprobe.text.printing import tell
     "workers",
     type=click.IntRange(0),
     metavar="WORKERS",
-    help="Processes that ask (default: one for each GPU, as far as the cores go).",
+    help="Number of worker processes (default: one per GPU, limited by the cores).",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of this run.")
 @click.option(
@@ -75,12 +71,12 @@ from rocmprobe.text.printing import tell
     metavar="[DIR]",
     help="Finish a run that died (default: latest).",
 )
-@click.option("--retry-aborted", is_flag=True, help="With --resume: ask again what was in flight.")
+@click.option("--retry-aborted", is_flag=True, help="With --resume: repeat the cases that were in flight.")
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="results.json of a former run: what failed there is expected, what worked there must work.",
+    help="results.json of an earlier run: its failures are expected, what passed there must pass.",
 )
 @click.option(
     "--fail-on",
@@ -105,9 +101,9 @@ def run_command(
     workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
     baseline: Optional[Path], verify: Optional[Path], pytest_args: tuple[str, ...], **options: Any,
 ) -> int:  # fmt: skip
-    """Ask the machine everything, recommend a configuration, write a report.
+    """Run all checks, recommend a configuration, write a report.
 
-    What follows -- goes to pytest.
+    Arguments after -- are passed to pytest.
 
     \b
     Examples:
@@ -122,17 +118,17 @@ def run_command(
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import derived, options_of, refuse, verified
     from rocmprobe.process.leftovers import remove_leftovers
-    from rocmprobe.report.finish import finish
     from rocmprobe.report.terminal.ending import render_run
+    from rocmprobe.report.write import write_report
     from rocmprobe.run import run
     from rocmprobe.text.console import Console
 
     if os.environ.get("ROCMPROBE_EXEC"):
-        raise BadInput("a run asks the machine as it is; start it without `rocmprobe exec`")
+        raise BadInput("a run cannot be started under `rocmprobe exec`; start it directly")
     if verify:
         refuse(_given())
     if baseline and resume is not None:
-        raise BadInput("--baseline: a run that is taken up keeps the one it began with; leave it out")
+        raise BadInput("--baseline: a resumed run keeps its baseline; leave the option out")
     console = Console()
     found = remove_leftovers()
     if found:
@@ -150,7 +146,7 @@ def run_command(
         if code == INTERRUPTED and not (folder / "results.json").exists():
             # It came before pytest's session had begun.
             with held():
-                finish(folder)
+                write_report(folder)
         results = read_results(folder / "results.json")
         render_run(
             results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
@@ -175,7 +171,7 @@ def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> 
 
 
 def _given() -> set[str]:
-    """The options that stand on the command line."""
+    """The options given on the command line."""
     context = click.get_current_context()
     return {
         option.opts[-1]
@@ -211,6 +207,6 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
     if code == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        raise BadInput("nothing is left to ask; widen --only, --skip or --settings (see `rocmprobe list`)")
-    tell(f"pytest ended with {code!r}; the journal in {folder} holds what was gathered")
+        raise BadInput("no check is selected; widen --only, --skip or --settings (see `rocmprobe list`)")
+    print_stderr(f"pytest ended with {code!r}; the journal in {folder} holds the results so far")
     return INTERNAL

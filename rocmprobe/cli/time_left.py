@@ -15,7 +15,7 @@ _SERVER, _CHILD = 4.0, 1.5
 class TimeLeft:
     """Seconds that cases take. ``measure`` is for the rounds of a throughput question.
 
-    What was answered tells of the rest: a check takes what it took so far, and one that was not asked yet
+    What was answered predicts the rest: a check takes what it took so far, and one that has not run yet
     is as much slower than the guess as those that were. On a GPU most of it is compilation.
     """
 

@@ -1,4 +1,4 @@
-"""What a run asks: what its user wants, or the configuration that other results recommend, to verify it."""
+"""What a run tests: what its user wants, or the configuration that other results recommend, to verify it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.judge.evidence import driver_of, of_driver, standing
+from rocmprobe.judge.assessment import assess, driver_of, of_driver
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import dtypes_asked
 from rocmprobe.knowledge.expectations import observed
@@ -26,8 +26,8 @@ _NOT_WITH_VERIFY = (
     "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes", "--estimate",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
-#: What proves nothing of a setting outside of the vendor library where ``default`` is asked, as it always is:
-#: it may hang the GPU once more.
+#: Cases that prove nothing of a setting outside of the vendor library; ``default``, which every run tests,
+#: may hang the GPU once more in them.
 _OF_THE_LIBRARY = tuple(
     f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
 )
@@ -38,17 +38,17 @@ def refuse(given: Iterable[str]) -> None:
     refused = [name for name in _NOT_WITH_VERIFY if name in given]
     if refused:
         raise BadInput(
-            "--verify asks what its results were asked, and exits by what comes of it; leave out "
+            "--verify repeats the checks of its results and exits by their outcome; leave out "
             f"{', '.join(refused)}"
         )
 
 
 def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptions:
-    """What to run: what the user asked for, or only the configuration that ``expected`` recommends."""
+    """What to run: what the user requested, or only the configuration that ``expected`` recommends."""
     redact, file = not options.pop("no_redact"), options.pop("shapes")
     shapes = read_shapes(file) if file else None
     if shapes and options["problems"]:
-        raise BadInput("--shapes and --problem: each says what to ask about; leave one of them out")
+        raise BadInput("--shapes and --problem both select what to test; leave one of them out")
     texts = shapes.texts if shapes else options["problems"]
     asked = RunOptions(**{**options, "problems": texts}, shapes=shapes, redact=redact)
     for option, words in (("--only", asked.only), ("--skip", asked.skip)):
@@ -58,7 +58,7 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
                     f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
                 )
     if asked.estimate and asked.driver == "capi":
-        raise BadInput("--estimate: it rests on networks that PyTorch trains; leave out --driver capi")
+        raise BadInput("--estimate: needs PyTorch to train networks; leave out --driver capi")
     if expected is None:
         return asked
     recommended = expected.recommendation
@@ -118,7 +118,7 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     asked = of_driver(came)
     dtype, purpose = dtypes_asked(asked)[0], str(results.options["purpose"])
     setting = next(each for each in results.settings if each.name == name)
-    found = standing(asked, setting, dtype, purpose)
+    found = assess(asked, setting, dtype, purpose)
     if not found.right:
         failed = ", ".join(outcome.id for outcome in found.against[:5])
         console.print(f"{name} does not hold: {failed or 'nothing could be asked'}")

@@ -25,7 +25,7 @@ from rocmprobe.text.tables import table
 #: the same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
 _POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
-#: Degrees between which a limit that a driver tells is believed.
+#: Range in degrees in which a limit reported by a driver is believed.
 _BELIEVED = (70, 130)
 
 
@@ -83,10 +83,12 @@ def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
     for quantity in (name for name in device.files if name in TEMPERATURES):
         stem = device.files[quantity][0].removesuffix("_input")
         name = f"{stem}_crit"
-        told = number(tree.text(name)) or 0
+        millidegrees = number(tree.text(name)) or 0
         switched_off = number(tree.text(f"{stem}_emergency"))
-        if _BELIEVED[0] <= told / 1000 <= _BELIEVED[1] and (switched_off is None or switched_off >= told):
-            found[quantity] = Limit(told / 1000, name)
+        if _BELIEVED[0] <= millidegrees / 1000 <= _BELIEVED[1] and (
+            switched_off is None or switched_off >= millidegrees
+        ):
+            found[quantity] = Limit(millidegrees / 1000, name)
         # "temperature_edge_c" is "edge" there.
         elif (sensor := quantity.split("_")[1]) in by_table:
             source = f"data/thermal.toml: {by_table['source']}"

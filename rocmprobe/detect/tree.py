@@ -107,7 +107,7 @@ class Tree:
         return str(self._follow(name))
 
     def locate(self, name: str) -> Path:
-        """Where ``name`` lies on this machine.
+        """The path of ``name`` on this machine.
 
         An absolute link inside a recorded tree is a link within that tree, so it is followed by hand:
         the kernel would lead it into this machine's own files. Raises OSError for a loop of links.

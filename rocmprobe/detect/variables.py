@@ -18,7 +18,7 @@ def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
 
 
 def read_labels(found: Mapping[str, Fact], facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """``variables.<NAME>`` for each variable ``found``: its label, under the releases that ``facts`` tell.
+    """``variables.<NAME>`` for each variable ``found``: its label, under the releases given by ``facts``.
 
     The words are those of ``rocmprobe.knowledge.variables.LABELS``; the source says why and where that was
     read.

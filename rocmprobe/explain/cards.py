@@ -35,7 +35,7 @@ def _of_model(model: str) -> frozenset[str]:
 
 
 def _model(name: str) -> str:
-    """What tells a card apart from others: "AMD Radeon(TM) RX 5700 XT Graphics" is "rx 5700 xt"."""
+    """The distinguishing part of a card's name: "AMD Radeon(TM) RX 5700 XT Graphics" is "rx 5700 xt"."""
     name = re.sub(
         r"\(.*?\)|™|®|\[.*|\b(?:amd|radeon|instinct|graphics|gpu|ati|series|class|like)\b", " ", name.lower()
     )

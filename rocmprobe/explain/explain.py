@@ -38,7 +38,7 @@ class RankedCause:
 class Explanation:
     """The causes of a failure, best first; none, or ``unknown`` first, where the evidence is not enough.
 
-    ``decide`` is the one further fact that would tell the first two apart, where one is missing; ``note``
+    ``decide`` is the one further fact that would distinguish the first two, where one is missing; ``note``
     says in a sentence how far the answer goes.
     """
 
@@ -63,15 +63,15 @@ class Weighed:
 
 
 def explain(log: Log, facts: Facts) -> Explanation:
-    """Why what ``log`` tells of failed, on a machine of which ``facts`` are known."""
+    """Why the program that printed ``log`` failed, on a machine with these ``facts``."""
     weighed = weigh(log, facts)
     shares = scores(weighed.points, calibration())
     named = [
         pair for place, pair in enumerate(shares) if pair[0] != "unknown" or (place == 0 and len(shares) > 1)
     ]
     ranked = tuple(_ranked(name, share, weighed, facts.true_gfx) for name, share in named)
-    told = (_note(ranked), *(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed)))
-    return Explanation(ranked, facts, _decide(ranked), " ".join(filter(None, told)))
+    notes = (_note(ranked), *(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed)))
+    return Explanation(ranked, facts, _decide(ranked), " ".join(filter(None, notes)))
 
 
 def weigh(log: Log, facts: Facts) -> Weighed:

@@ -1,4 +1,4 @@
-"""What is known besides a log: told by its owner, or printed by the log itself.
+"""Facts besides a log: given by its owner, or printed in the log itself.
 
 Read is what these print: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``, ``uname``, ``lspci``,
 MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp, ollama, and a shell's
@@ -26,7 +26,7 @@ _OF_A_REPORT = frozenset((
     "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
     "log_quality",
 ))  # fmt: skip
-#: Targets that other chips are told to be, so that a runtime that names one need not sit on that chip.
+#: Targets that other chips are overridden to, so that a runtime that names one need not sit on that chip.
 _PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
 
 _VARIABLE = (
@@ -85,7 +85,7 @@ def known(facts: Facts) -> dict[str, Any]:
 
 
 class _Print(NamedTuple):
-    """How programs print a fact: ``pattern`` has it as group "it"; ``trigger`` stands, in lower case, in
+    """How programs print a fact: ``pattern`` has it as group "it"; ``trigger`` occurs, in lower case, in
     every line that has it."""
 
     trigger: str
@@ -98,9 +98,9 @@ def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
 
 _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
-#: Of the torch that an extension was built for or asks for: another one than is installed.
+#: Of the torch that an extension was built for or needs: another one than is installed.
 _NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
-#: Best first in each: a program that was asked for the fact, then one that tells it by the way.
+#: Best first in each: a program made to print the fact, then one that prints it incidentally.
 _TORCH_PRINTS = _prints(
     ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
     ("you have", rf"pytorch \d\S{{2,40}} [^(]{{0,60}}\(you have {_TORCH}"),
@@ -176,7 +176,7 @@ _TRUE_PRINTS = _prints(
     ("gfx_target_version", r"gfx_target_version\s+(?P<it>[1-9]\d{4,5})\b"),
     ("1002:", r"(?:\b|0x)1002:(?:0x)?(?P<it>[0-9a-f]{4})\b"),
 )
-#: The graver one counts where there are several: a traceback stands above many an abort.
+#: The graver one counts where there are several: a traceback precedes many an abort.
 _EXIT_PRINTS = {
     "segv": (
         "segmentation fault", "sigsegv", "0xc0000005", "access violation", "signal 11", "exitcode: -11",
@@ -277,9 +277,9 @@ def over(first: Facts, second: Facts) -> Facts:
 def together(given: Facts, found: Facts) -> Facts:
     """What was given and what was found, the former first, with what follows from both.
 
-    The override in ``env`` tells the effective ISA (not on Windows, whose driver does not read it), and
+    The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read it), and
     the name of the card the true one, if only one chip is sold under it. Where neither is known, a target
-    that the log names is the chip, unless it is one that others are often told to be.
+    that the log names is the chip, unless it is a common override.
     """
     facts = over(given, found)
     env = facts.env

@@ -20,13 +20,13 @@ def log_of(results: Results) -> Log:
     failing = _failing(results)
     tried = {attempt.trial for outcome in failing for attempt in outcome.attempts}
     tried |= {outcome.trial for outcome in failing}
-    told = [text for outcome in failing for text in _told(outcome)]
+    messages = [text for outcome in failing for text in _messages(outcome)]
     printed = [trial.log for trial in results.trials if trial.id in tried or not failing]
-    return of_text("\n".join((*dict.fromkeys(told), *printed)))
+    return of_text("\n".join((*dict.fromkeys(messages), *printed)))
 
 
 def facts_of_results(results: Results) -> Facts:
-    """The facts of the machine that was asked, and how the first failure ended."""
+    """The facts of the tested machine, and how the first failure ended."""
     failing = _failing(results)
     return facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
 
@@ -57,7 +57,7 @@ def _failing(results: Results) -> list[Outcome]:
     )
 
 
-def _told(outcome: Outcome) -> Iterator[str]:
+def _messages(outcome: Outcome) -> Iterator[str]:
     yield from outcome.evidence
     for attempt in outcome.attempts:
         yield attempt.message

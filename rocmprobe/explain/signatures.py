@@ -87,7 +87,7 @@ def excluded() -> tuple[Excluded, ...]:
 
 @lru_cache(maxsize=1)
 def calibration() -> Calibration:
-    """The calibration on which the scores of a release rest; how it was found stands beside it."""
+    """The calibration on which the scores of a release rest; how it was found is beside it."""
     row = table("signatures")["calibration"]
     return Calibration(row["sharpness"], row["unknown"])
 
@@ -98,7 +98,7 @@ def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     hits = []
     for signature in signatures():
         search = signature.regex.search
-        told = tuple(line for line in kept if search(line.text))
-        if told:
-            hits.append(Hit(signature, told))
+        matching = tuple(line for line in kept if search(line.text))
+        if matching:
+            hits.append(Hit(signature, matching))
     return tuple(hits)

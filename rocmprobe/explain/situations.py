@@ -41,7 +41,7 @@ _ABOUT = {
     "amd": r"gfx[0-9]{3}|amdgpu|ROC[mkr]|rocm|\bHIP\b|hip[A-Z]|MIOpen|Radeon|Instinct|\bRX \d|\bAMD\b",
 }
 #: Words that in a log may mean anything, and in a fact do not.
-_TOLD = {
+_STATED = {
     "windows": r"(?i:windows)",
     "container": r"(?i:container)",
     "cluster": r"(?i:slurm|cluster)",
@@ -100,17 +100,17 @@ def situations(facts: Facts, log: Log) -> frozenset[str]:
 
 
 def _about(facts: Facts, text: str) -> set[str]:
-    told = " ".join(filter(None, (facts.gpu, facts.rocm, facts.torch and f"torch {facts.torch}", facts.os)))
-    words = {word for word, pattern in _ABOUT.items() if _in(pattern, told) or _in(pattern, text)}
-    words |= {word for word, pattern in _TOLD.items() if _in(pattern, told)}
+    stated = " ".join(filter(None, (facts.gpu, facts.rocm, facts.torch and f"torch {facts.torch}", facts.os)))
+    words = {word for word, pattern in _ABOUT.items() if _in(pattern, stated) or _in(pattern, text)}
+    words |= {word for word, pattern in _STATED.items() if _in(pattern, stated)}
     if facts.true_gfx or facts.effective_gfx:
         words.add("amd")
-    if "amd" not in words and (_in(_OTHER_VENDOR, told) or _in(_OTHER_VENDOR, text)):
+    if "amd" not in words and (_in(_OTHER_VENDOR, stated) or _in(_OTHER_VENDOR, text)):
         words.add("foreign")
     # TensorBoard's lines are in many logs of PyTorch.
-    if "torch" in words and not _in(_ABOUT["tensorflow"], told):
+    if "torch" in words and not _in(_ABOUT["tensorflow"], stated):
         words.discard("tensorflow")
-    if _LINUX.search(facts.os or "") and not _in(_TOLD["windows"], told):
+    if _LINUX.search(facts.os or "") and not _in(_STATED["windows"], stated):
         words.discard("windows")
     return words
 
@@ -132,7 +132,7 @@ def _chip(facts: Facts) -> Iterable[str]:
 
 
 def _family_of_pattern(gfx: Optional[str]) -> Optional[str]:
-    """The family of a name like "gfx103x", where all that it may stand for have the same."""
+    """The family of a name like "gfx103x", where all targets that it matches have the same."""
     if not gfx or "x" not in gfx[3:]:
         return None
     pattern = "gfx" + gfx[3:].replace("x", "?")
@@ -200,7 +200,7 @@ def _version(text: Optional[str]) -> Optional[tuple[int, int]]:
 
 
 def _version_of_wheel(facts: Facts) -> Optional[tuple[int, int]]:
-    """The ROCm that torch was built for, as its version tells ("1.13.1+rocm5.2")."""
+    """The ROCm that torch was built for, from its version ("1.13.1+rocm5.2")."""
     match = _ROCM.search(facts.torch or "")
     return _version(match[1]) if match else None
 

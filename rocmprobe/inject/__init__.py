@@ -1,6 +1,6 @@
 """What holds inside of a program that ``rocmprobe exec`` or ``rocmprobe shapes`` runs, once it has torch.
 
-It is told by variables, so that the program's own children are told as well.
+It is configured by environment variables, which the program's own children inherit.
 
 Of rocmprobe nothing is imported here but the bypass: the Python may be one that has only torch.
 """
@@ -40,9 +40,9 @@ def prepare(torch: Any) -> None:
     path = os.environ.get("ROCMPROBE_BYPASS_STATUS")
     served = devices or next(iter(layers.values()), ())
     if served and path:
-        from rocmprobe.inject.status import tell_at_end
+        from rocmprobe.inject.status import write_at_end
 
-        tell_at_end(path, served)
+        write_at_end(path, served)
     folder = os.environ.get("ROCMPROBE_RECORD")
     if folder:
         from rocmprobe.inject.recorder import install

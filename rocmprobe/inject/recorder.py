@@ -1,7 +1,7 @@
 """Writing down the distinct convolutions that a process computes, in a file of its own.
 
-Each line of the file is one JSON object. A problem is written when it is met first, before it is computed,
-and a direction of it when it has been computed once: so the file of a process that is killed tells what it
+Each line of the file is one JSON object. A problem is written at its first call, before it is computed,
+and a direction of it when it has been computed once: so the file of a process that is killed shows what it
 had come to, and one that died inside of a convolution shows in which. How often each was computed, and what
 a training step is made of, is written now and then, and at the end.
 """
@@ -81,7 +81,7 @@ class Recorder(dispatch.Interceptor):
     def convolution(
         self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
     ) -> torch.Tensor:
-        number = self._met(call, call.bias is not None)
+        number = self._number_of(call, call.bias is not None)
         started = time.perf_counter()
         output = proceed(call)
         self._done(number, (0,), _seconds_since(started, output))
@@ -90,14 +90,14 @@ class Recorder(dispatch.Interceptor):
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        number = self._met(call, call.bias_sizes is not None)
+        number = self._number_of(call, call.bias_sizes is not None)
         started = time.perf_counter()
         gradients = proceed(call)
         places = tuple(place for place, wanted in enumerate(call.output_mask[:2], 1) if wanted)
         self._done(number, places, _seconds_since(started, call.input))
         return gradients
 
-    def _met(self, call: Call, bias: bool) -> int:
+    def _number_of(self, call: Call, bias: bool) -> int:
         key = (
             call.input.shape, call.weight.shape, call.stride, call.padding, call.dilation, call.transposed,
             call.output_padding, call.groups, bias, call.input.dtype, call.input.device.type,
@@ -130,7 +130,7 @@ class Recorder(dispatch.Interceptor):
                 self._next = time.monotonic() + self._wait
 
     def _all(self) -> dict[str, Any]:
-        return {"counts": self._counts, "steps": self._steps.told()}
+        return {"counts": self._counts, "steps": self._steps.summary()}
 
     def _write(self, line: dict[str, Any]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the bypass did in a process, told in one line of a file when the process ends."""
+"""What the bypass did in a process, written as one line of a file when the process ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocmprobe.inject.ending import append, at_end
 Counts = dict[str, dict[str, int]]
 
 
-def tell_at_end(path: str, devices: Sequence[str]) -> None:
+def write_at_end(path: str, devices: Sequence[str]) -> None:
     """Have this process, and each that is forked off it, append its counts to the file ``path``."""
     before: list[Counts] = [{kind: {} for kind in counts.status()}]
     parents = list(before)
@@ -27,11 +27,11 @@ def tell_at_end(path: str, devices: Sequence[str]) -> None:
     def start_anew() -> None:
         parents[:] = before
 
-    # A child inherits the counts of its parent, which tells them itself. They are taken before the fork,
+    # A child inherits the counts of its parent, which reports them itself. They are taken before the fork,
     # since another thread may hold their lock in the moment of it.
     os.register_at_fork(before=remember, after_in_child=start_anew)
 
-    def tell() -> None:
+    def write() -> None:
         own = _since(parents[0], counts.status())
         line = {"pid": os.getpid(), "command": sys.argv, "device": _device(devices), **own}
         try:
@@ -39,7 +39,7 @@ def tell_at_end(path: str, devices: Sequence[str]) -> None:
         except OSError as error:
             print(f"rocmprobe: {path}: no status was written ({error.strerror})", file=sys.stderr)
 
-    at_end(tell)
+    at_end(write)
 
 
 def _device(devices: Sequence[str]) -> str:

@@ -1,11 +1,11 @@
-"""What a training step convolves, and how long it takes.
+"""The convolutions of a training step, and how long it takes.
 
 A step goes from the end of one call of an optimizer's ``step`` to the end of the next, so gradients that were
 accumulated, or a closure that was called several times, are part of one step. Where there are several
 optimizers, as in a GAN, it is the one that steps first whose calls count; after its end, the next that steps.
-The first step has no beginning that can be told, and is left out.
+The beginning of the first step is unknown, so it is left out.
 
-Steps are told apart by the convolutions in them. The most frequent kind stands for all: a last batch that is
+Steps are grouped by the convolutions in them. The most frequent kind represents all: a last batch that is
 smaller, a step with an evaluation behind it, or two that a GradScaler made one of by skipping a call, are of
 other kinds.
 """
@@ -23,7 +23,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from rocmprobe.bypass.untraced import untraced
 
-#: So many of the latest steps of a kind are kept, enough for deciles, and so many kinds: those of a program
+#: Number of latest steps kept of a kind, enough for deciles, and number of kinds: those of a program
 #: whose images change their size without end are not learned.
 _KEPT, _KINDS = 101, 1000
 
@@ -91,7 +91,7 @@ class Steps:
             kind.latest.append((time.perf_counter() - self._began, self._convolving))
         self._begin()
 
-    def told(self) -> Optional[dict[str, Any]]:
+    def summary(self) -> Optional[dict[str, Any]]:
         """How many steps were made, and of the most frequent kind: how many are ``alike``, seconds (median
         and deciles) of a step and of what is no convolution in it, and ``computed``: problem, place, count.
         None where no step had a beginning."""

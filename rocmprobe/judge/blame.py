@@ -8,7 +8,7 @@ from typing import Optional
 from rocmprobe.explain.explain import Weighed, ruled_out, scores, weigh
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
-from rocmprobe.judge.evidence import driver_of, failed
+from rocmprobe.judge.assessment import driver_of, failed
 from rocmprobe.knowledge import causes
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.text.log import of_text
@@ -81,9 +81,9 @@ def blamed(
     if named:
         return named[0], named[1] or layer
     kinds = {outcome.cause for outcome in outcomes}
-    for cause, told in _BY_CAUSE.items():
+    for cause, known in _BY_CAUSE.items():
         if kinds == {cause}:
-            return told
+            return known
     if outcomes and all(outcome.state == "wrong" for outcome in outcomes):
         return ("wrong-results-solver" if cured else "wrong-results-unexplained"), layer
     if outcomes and all(outcome.activity == "compiler-child" for outcome in outcomes):

@@ -1,4 +1,4 @@
-"""Commands that a reader is told to run, with the folder that the run was told, as its user named it."""
+"""Commands that a report recommends, with the folder of the run as its user named it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocmprobe.model.results import Results
 
 
 def verify(results: Results) -> str:
-    """What asks the recommended configuration again."""
+    """The command that verifies the recommended configuration."""
     path = PurePosixPath(str(results.options.get("folder", "."))) / "results.json"
     return f"rocmprobe run --verify {shlex.quote(str(path))}"
 

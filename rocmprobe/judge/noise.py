@@ -33,8 +33,8 @@ class Ratio:
     most: float
 
     @property
-    def told(self) -> str:
-        """ "shorter" or "longer" where the whole range lies on one side of 1, "same" where it lies closer to
+    def verdict(self) -> str:
+        """ "shorter" or "longer" where the whole range is on one side of 1, "same" where it is closer to
         1 than ``SAME_TIME``, else "too noisy"."""
         if self.most < 1:
             return "shorter"

@@ -22,7 +22,7 @@ KINDS = ("wheel", "distribution", "community", "source")
 @dataclass(frozen=True)
 class Build:
     """A build that holds code for the targets ``gfx``, or runs on them. ``torch`` is the version of torch
-    that it is, "" for one that cannot be told by that."""
+    that it is, "" for one that this does not identify."""
 
     gfx: tuple[str, ...]
     kind: str
@@ -74,7 +74,7 @@ def broken() -> tuple[Broken, ...]:
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
-    """The rows that ``machine`` is among. What is not known of it matches no row that asks for it."""
+    """The rows that ``machine`` is among. What is not known of it matches no row that requires it."""
     return tuple(row for row in broken() if machine.gfx in row.gfx and _applies(row, machine))
 
 

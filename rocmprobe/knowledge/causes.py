@@ -41,7 +41,7 @@ class Layer:
 class Advice:
     """What to do, where all words of ``when`` hold; ``not-WORD`` holds where WORD does not.
 
-    ``{gfx}`` in ``text`` stands for the silicon of whom it is given to.
+    ``{gfx}`` in ``text`` is replaced by the reader's own target.
     """
 
     text: str
@@ -94,7 +94,7 @@ def _by_name() -> Mapping[str, Cause]:
 
 @lru_cache(maxsize=1)
 def decisions() -> Mapping[frozenset[str], str]:
-    """The question that tells two look-alikes apart, by their names."""
+    """The question that distinguishes two look-alikes, by their names."""
     return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
 
 
@@ -129,7 +129,7 @@ def _words_of(row: gpus.Target) -> frozenset[str]:
 
 
 def question(first: str, second: str) -> str:
-    """What to find out to decide between two causes: what tells this pair apart, or what confirms the first.
+    """What to find out to decide between two causes: what distinguishes this pair, or what confirms one.
 
     Raises KeyError where the vocabulary does not have the first.
     """

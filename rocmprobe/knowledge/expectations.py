@@ -2,7 +2,7 @@
 
 An outcome that fails as expected is ``xfail``, one that works although it was expected to fail ``xpass``;
 ``Outcome.expected`` keeps what it came to. The journal, and so gates and ``--resume``, knows outcomes as they
-came: an expectation changes how a run is told, never what is asked.
+came: an expectation changes how a run is reported, never what is tested.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Expectation:
             and (not self.directions or outcome.direction in self.directions)
             and fnmatchcase(problem, self.problem)
             and all(
-                not wanted or _met(wanted, _version(machine, name, outcome.driver))
+                not wanted or _satisfied(wanted, _version(machine, name, outcome.driver))
                 for name, wanted in zip(_VERSIONS, (self.rocm, self.miopen, self.torch))
             )
         )
@@ -89,7 +89,7 @@ def _bare(isa: Optional[str]) -> str:
 
 
 def _version(machine: Machine, of: str, driver: str) -> str:
-    """The version that the question met, as far as the facts tell. Of HIP's version the third number counts
+    """The version that the case ran with, as far as the facts know. Of HIP's version the third number counts
     builds, so of ROCm the first two are taken."""
     if of == "torch":
         return str(machine.value("torch.version") or "") if driver == "torch" else ""
@@ -102,7 +102,7 @@ def _version(machine: Machine, of: str, driver: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _met(wanted: str, version: str) -> bool:
+def _satisfied(wanted: str, version: str) -> bool:
     """Whether ``version`` is one of the specifier ``wanted``; one that is not known is none."""
     try:
         return SpecifierSet(wanted).contains(Version(version), prereleases=True)
@@ -112,7 +112,7 @@ def _met(wanted: str, version: str) -> bool:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What is expected of the outcomes of one machine. What ``baseline`` tells of a question counts first,
+    """What is expected of the outcomes of one machine. What ``baseline`` says of a question counts first,
     for it is of this very machine: what worked there is expected to work, whatever the table says."""
 
     machine: Machine
@@ -121,7 +121,7 @@ class Expectations:
 
     def marked(self, outcome: Outcome) -> Outcome:
         """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing; what
-        a baseline told that is not at hand any more stays."""
+        a baseline set that is not at hand any more stays."""
         plain = observed(outcome)
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
             return outcome
@@ -137,9 +137,9 @@ class Expectations:
         if works(before) or outcome.cause == "run-died":
             return None
         if fails(outcome.state):
-            # Where both know of it, the table tells more.
+            # Where both have it, the table's row says more.
             return self._by_table(outcome) or self.baseline.expected(outcome)
-        # A question that was flaky may work, which tells nothing.
+        # A flaky case may pass, which proves nothing.
         return self.baseline.expected(outcome) if works(outcome.state) and before != "flaky" else None
 
     def _by_table(self, outcome: Outcome) -> Optional[Expected]:
@@ -148,8 +148,8 @@ class Expectations:
             return None
         rows = expectations() if self.rows is None else self.rows
         for row in rows:
-            tells = outcome.state in row.states if failing else not row.sometimes
-            if tells and row.applies(self.machine, outcome):
+            matches = outcome.state in row.states if failing else not row.sometimes
+            if matches and row.applies(self.machine, outcome):
                 return Expected(outcome.state, TABLE, row.reason, row.link, row.cause)
         return None
 
@@ -170,7 +170,7 @@ def expectations() -> tuple[Expectation, ...]:
 def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
     """The rows of ``text``, a table called ``name``.
 
-    Raises BadInput, in one line, for the first row that is not one: what is wrong, where, and the mend.
+    Raises BadInput, in one line, for the first row that is not one: what is wrong, where, and how to fix it.
     """
     data = reading.toml_of(text.encode(), name, "mend that line")
     strangers = sorted(set(data) - {"expectation"})
@@ -195,7 +195,7 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
 
 
 def _wrong(row: Mapping[str, Any]) -> str:
-    """What is wrong with a row, and the mend; empty where nothing is."""
+    """What is wrong with a row, and how to fix it; empty where nothing is."""
     known = {field.name: field for field in fields(Expectation)}
     for key, value in row.items():
         if key not in known:
@@ -253,5 +253,5 @@ def _bad_source(row: Mapping[str, Any]) -> str:
     if not re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", row["date"]):
         return "date is no year or year-month; write it as in '2023-10'"
     if len(row["reason"]) > _LONGEST_REASON:
-        return f"reason is longer than {_LONGEST_REASON} characters; the link tells the rest"
+        return f"reason is longer than {_LONGEST_REASON} characters; the link has the rest"
     return ""

@@ -169,7 +169,7 @@ def in_official_wheels(gfx: Optional[str]) -> bool:
 
 
 def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
-    """Whether an official wheel of these versions holds code for a target; None where that cannot be told.
+    """Whether an official wheel of these versions holds code for a target; None where that is unknown.
 
     ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), None where unknown.
     """
@@ -181,12 +181,12 @@ def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> O
         return None
     if not row.wheels:
         return False
-    told = [
+    compatible = [
         SpecifierSet(allowed).contains(version, prereleases=True)
         for allowed, version in ((row.wheel_torch, torch), (row.wheel_rocm, rocm))
         if allowed and version
     ]
-    return all(told) if told else None
+    return all(compatible) if compatible else None
 
 
 def isa_name(gfx_target_version: int) -> str:

@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, str] = {
 }  # fmt: skip
 #: The checks whose failures make a layer leave the library.
 LAYER_CHECKS = tuple(name for name, check in CHECKS.items() if check.layer)
-#: Where nobody trains, what is asked of training alone is no reason.
+#: Checks of training alone; they do not count for inference.
 _OF_TRAINING = ("batch-norm",)
 
 
@@ -51,8 +51,8 @@ def leaves(setting: Setting, outcome: Outcome) -> bool:
 
 
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
-    """The keywords of the layers that fail in the library, of what ``default`` was asked about them. float64
-    tells nothing: PyTorch keeps it from MIOpen."""
+    """The keywords of the layers that fail in the library, by the outcomes of ``default``. float64
+    proves nothing: PyTorch keeps it from MIOpen."""
     broken = {
         outcome.check
         for outcome in outcomes
@@ -64,7 +64,7 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:
-    """Whether a setting's convolutions are right, in float32 where that was asked."""
+    """Whether a setting's convolutions are right, in float32 where that was tested."""
     asked = [each for each in convolutions if each.state not in ("n/a", "skipped")]
     asked = [each for each in asked if each.dtype == "float32"] or asked
     return bool(asked) and all(each.state in WORKING_STATES for each in asked)

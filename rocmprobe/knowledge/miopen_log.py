@@ -18,12 +18,12 @@ from rocmprobe.knowledge.solvers import FORCE, names_by_id
 
 @dataclass(frozen=True)
 class Reading:
-    """What a library's own log tells: of the last convolution, and of what went wrong.
+    """The parsed log of a library: the last convolution, and what went wrong.
 
     ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive); ``find_db`` is "hit"
     or "miss" of the library's database of what is fastest; ``errors`` are lines, the most telling first;
     ``commands`` are command lines that ask the library the same again, the last one last.
-    What the log does not tell is None.
+    What the log does not say is None.
     """
 
     implementation: Optional[str] = None
@@ -45,7 +45,7 @@ STATUSES = (
 #: Algorithm families by the number that every convolution call carries (4 is retired).
 _ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 5: "ImplicitGEMM"}
 
-#: What in a solver's name tells its family; the first that is found counts.
+#: The part of a solver's name that identifies its family; the first that is found counts.
 _FAMILIES = (
     ("DirectNaive", "naive"), ("Wino", "Winograd"), ("ImplicitGemm", "ImplicitGEMM"),
     ("Igemm", "ImplicitGEMM"), ("Gemm", "GEMM"), ("fft", "FFT"), ("ConvAsm", "Direct"),
@@ -123,7 +123,7 @@ class Message:
 @dataclass(frozen=True)
 class Status:
     """A status other than success: its name, its number (None for a name unknown here) and, where the
-    log tells, the function of MIOpen's interface that returned it."""
+    log says, the function of MIOpen's interface that returned it."""
 
     name: str
     number: Optional[int]
@@ -134,7 +134,7 @@ class Status:
 class Choice:
     """What runs a convolution. ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or
     naive. ``find_db`` is "hit" where the find database held the answer, "miss" where MIOpen had to search
-    or to guess, None where the log does not tell."""
+    or to guess, None where the log does not say."""
 
     solver: Optional[str]
     algorithm: Optional[str]
@@ -154,7 +154,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class MiopenLog:
-    """All that a log tells. ``choice`` is the last one; ``failures`` are lines, the most telling first;
+    """A parsed log. ``choice`` is the last one; ``failures`` are lines, the most telling first;
     ``sources`` the kernel files that failures name; ``commands`` what to give to MIOpenDriver;
     ``missing_databases`` the files that MIOpen warns of, which does no harm by itself."""
 
@@ -174,28 +174,30 @@ def family(solver: str) -> Optional[str]:
     return next((name for part, name in _FAMILIES if part in solver), None)
 
 
-def forced_in_vain(solver: str, state: str, told: Reading) -> Optional[str]:
+def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
     """Why a question that forced ``solver`` says nothing of it, or None where its ``state`` does.
 
     Where something else went wrong as well, the search for a solver ended because of that.
     """
-    if state == "error" and any(f"Invalid value of {FORCE}" in line for line in told.errors):
+    if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
-    if left_no_solver(state, told):
+    if left_no_solver(state, reading):
         return f"{solver} does not apply to this problem"
-    if state in ("pass", "wrong") and told.implementation not in (None, solver):
-        return f"MIOpen ran {told.implementation} in its place"
+    if state in ("pass", "wrong") and reading.implementation not in (None, solver):
+        return f"MIOpen ran {reading.implementation} in its place"
     return None
 
 
-def left_no_solver(state: str, told: Reading) -> bool:
+def left_no_solver(state: str, reading: Reading) -> bool:
     """Whether a question of this ``state`` failed since MIOpen had no solver for the problem, and because of
     nothing else."""
-    return state == "error" and bool(told.errors) and all(_NO_SOLVER.search(line) for line in told.errors)
+    return (
+        state == "error" and bool(reading.errors) and all(_NO_SOLVER.search(line) for line in reading.errors)
+    )
 
 
 def parse(text: str) -> MiopenLog:
-    """Read ``text``, in which other output may stand between MIOpen's lines. Never raises."""
+    """Read ``text``, in which other output may be between MIOpen's lines. Never raises."""
     lines = [line.strip() for line in text.splitlines()]
     messages = tuple(message for message in map(_message, lines) if message)
     failures = _failures(lines, messages)
@@ -279,12 +281,14 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
         elif function.startswith("Get") and (match := _SOLUTION.match(text)):
             find_db, times[match[3]] = "hit", _number(match[1])
         elif match := _CHOSEN.search(text):
-            choice = _chosen(match[1], match[2], _number(match[3]), _told(find_db, mode))
+            choice = _chosen(match[1], match[2], _number(match[3]), _find_db_result(find_db, mode))
             find_db = found = listed = None
         elif function == "FindConvolution" and (match := _LISTED.match(text)):
             if listed is None:
                 time = _number(match[2])
-                choice = listed = Choice(None, match[1], _bytes(match[3]), time, _told(find_db, mode))
+                choice = listed = Choice(
+                    None, match[1], _bytes(match[3]), time, _find_db_result(find_db, mode)
+                )
         elif listed and function == "FindSolutionImpl" and family(text.partition(" ")[0]):
             solver = text.partition(" ")[0]
             choice = replace(listed, solver=solver, algorithm=family(solver))
@@ -302,13 +306,13 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
     return choice
 
 
-def _told(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
-    """``find_db`` as the log tells it; HYBRID modes search wherever it has no answer, and then say so."""
+def _find_db_result(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
+    """``find_db`` as the log has it; HYBRID modes search wherever it has no answer, and then say so."""
     return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
 
 
 def solver_name(solver: Union[str, int]) -> str:
-    """The name of a solver that may be told by its number; a number that is not known here stays one."""
+    """The name of a solver that may be given by its number; a number that is not known here stays one."""
     text = str(solver)
     return names_by_id().get(_bytes(text) or 0, text) if text.isdecimal() else text
 
@@ -364,8 +368,8 @@ def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Messag
     said = [Message("Error", None, line, line=line) for line in lines if _DIAGNOSTIC.search(line)]
     caught = [each for each in messages if each.level == "Warning" and each.place]
     unbuilt = any(pattern.search(each.text) for each in [*left, *logged] for pattern in _SOURCES)
-    told = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
-    return tuple({each.line: each for each in [*told, *caught]}.values())
+    ordered = [*said, *left, *logged] if unbuilt else [*left, *logged, *said]
+    return tuple({each.line: each for each in [*ordered, *caught]}.values())
 
 
 def _sources(failures: Iterable[Message]) -> tuple[str, ...]:

@@ -37,8 +37,8 @@ class Versions:
 
 @dataclass(frozen=True)
 class Search:
-    """A way in which PyTorch asks MIOpen for a solver, and the flags of ``torch.backends`` that make it do
-    so from one of its versions to another ("": still)."""
+    """A way in which PyTorch requests a solver from MIOpen, and the flags of ``torch.backends`` that select
+    it from one of its versions to another ("": still)."""
 
     name: str
     torch_since: str
@@ -72,7 +72,7 @@ def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
     """The flags of ``torch.backends`` that make PyTorch ``torch`` ask MIOpen for a solver in this way;
-    None for a version stands for the newest. Empty where that version has no such way."""
+    None for a version means the newest. Empty where that version has no such way."""
     for each in reversed(searches()):
         if each.name == search and (torch is None or within(torch, each.torch_since, each.torch_until)):
             return dict(each.torch)
@@ -85,7 +85,7 @@ def searches() -> Sequence[Search]:
 
 
 def drivers_of(setting: Setting) -> tuple[str, ...]:
-    """The drivers under which a setting means something: to ``capi`` variables and how MIOpen is asked do,
+    """The drivers under which a setting means something: to ``capi`` variables and the MIOpen call do,
     to ``torch`` all but Find 2.0, which PyTorch does not use."""
     if setting.search == "find-2.0":
         return ("capi",)
@@ -107,7 +107,7 @@ def settings_for(
 
     ``torch`` is the version whose flags they hold, None for the newest. Raises BadInput for a name that
     the backend does not have. The setting ``default`` is always among them: every gate of the ladder
-    stands on it.
+    depends on it.
     """
     rows = [
         row
@@ -162,7 +162,7 @@ def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def within(version: str, since: str, until: str) -> bool:
-    """Whether ``version`` lies between the two, both included; 2.6.1 is within 2.6."""
+    """Whether ``version`` is between the two, both included; 2.6.1 is within 2.6."""
     found = version_numbers(version)
     last = version_numbers(until)
     return version_numbers(since) <= found and (not until or found[: len(last)] <= last)

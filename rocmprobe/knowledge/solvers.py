@@ -20,7 +20,7 @@ DERIVED = "no-faulty-solvers"
 _FORCED = "only-"
 #: The default find mode passes over solvers that are not dynamic; NORMAL runs whatever applies.
 _FIND_NORMAL = {"MIOPEN_FIND_MODE": "1"}
-#: What Find asks first comes first (src/conv/solver_finders.cpp); naive kernels are its last resort.
+#: In the order in which Find tries them (src/conv/solver_finders.cpp); naive kernels are its last resort.
 _ORDER = ("Winograd", "Direct", "ImplicitGEMM", "GEMM", "FFT", "naive")
 #: A transposed convolution runs as the gradient of a plain one.
 _TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
@@ -86,7 +86,7 @@ def forced_setting(solver: Solver) -> Setting:
 def in_play(
     problem: str, direction: str, isa: Optional[str], version: str, environ: Mapping[str, str]
 ) -> tuple[Solver, ...]:
-    """The solvers that Find would try for a problem and direction, in the order in which it asks them.
+    """The solvers that Find would try for a problem and direction, in the order in which it tries them.
 
     A model for simulated machines: what the table lets pass, of the MIOpen ``version`` ("" for any), without
     those that ``environ`` switches off or does not name.
@@ -167,7 +167,7 @@ class Swept:
 
 def swept(outcomes: Iterable[Outcome]) -> Swept:
     """The sound and the faulty solvers among ``outcomes``. A solver that does not apply, or of which nothing
-    was learned, is neither; a question that was asked of none is left out."""
+    was learned, is neither; a question that no solver ran is left out."""
     sound: dict[Question, set[str]] = {}
     faulty: set[str] = set()
     for outcome in outcomes:
@@ -216,7 +216,7 @@ class Cure:
 
 
 def cure(outcomes: Iterable[Outcome]) -> Cure:
-    """The smallest set of switches for what the sweep's ``outcomes`` tell."""
+    """The smallest set of switches for the sweep's ``outcomes``."""
     asked = tuple(outcomes)
     found = swept(asked)
     if not asked:

@@ -177,7 +177,7 @@ def _known() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _tails() -> Mapping[str, tuple[str, ...]]:
-    """What stands before the first underscore, by what follows it."""
+    """The text before the first underscore, by what follows it."""
     tails: dict[str, tuple[str, ...]] = {}
     for name in _known():
         head, _, tail = name.partition("_")
@@ -339,7 +339,7 @@ def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
 
 def _refused_option(row: Variable, value: str) -> str:
     known = {choice.word for choice in row.choices}
-    # Commas also stand inside the list that roundup_power2_divisions takes.
+    # Commas also occur inside the list that roundup_power2_divisions takes.
     for option in filter(None, re.sub(r"\[[^\]]*\]", "list", value).split(",")):
         name, colon, setting = (part.strip() for part in option.partition(":"))
         if not colon or not setting:

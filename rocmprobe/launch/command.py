@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from rocmprobe.model.results import BadInput
 
-#: What tells the programs below what to do; read by ``site/sitecustomize.py`` and ``inside``.
+#: Passes the conditions on to the programs below; read by ``site/sitecustomize.py`` and ``inside``.
 CONDITIONS = "ROCMPROBE_EXEC"
 RECORD = "ROCMPROBE_RECORD"
 #: Set by a user: a file that every process adds a line to.
@@ -156,7 +156,7 @@ def _isolated(options: Sequence[str]) -> str:
 
 
 def _by_env(words: list[str], path: str, depth: int) -> str:
-    """As ``_refused``, for what stands after ``env``."""
+    """As ``_refused``, for what follows ``env``."""
     ours = ("PYTHONPATH", CONDITIONS, RECORD)
     while words:
         word = words.pop(0)
@@ -184,7 +184,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
 
 
 def _lettered(word: str) -> tuple[str, str]:
-    """The first letter of env's short options that means something here, and what stands behind it."""
+    """The first letter of env's short options that means something here, and what follows it."""
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:
             return letter, word[place:]

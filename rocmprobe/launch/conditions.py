@@ -27,7 +27,7 @@ class Conditions:
     ``bypass`` and ``vendor_off`` are device types, and so is what ``pytorch_layers`` has for each layer that
     PyTorch's own kernels are to compute, by the keywords of ``rocmprobe.bypass.install``. ``flags`` are those
     of ``torch.backends``; ``torch`` is the version that the flags are for, "" where every version takes them
-    alike. ``words`` tell a user all this.
+    alike. ``words`` describe all this to a user.
     """
 
     words: str

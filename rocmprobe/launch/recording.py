@@ -142,7 +142,7 @@ class _Process:
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
         self.steps: dict[str, Any] = {}
-        self._met: list[tuple[float, dict[str, Any]]] = []
+        self._recorded: list[tuple[float, dict[str, Any]]] = []
         self._counts: dict[int, list[int]] = {}
         self._ended = False
         with path.open("rb") as stream, suppress(KeyError, TypeError):
@@ -154,7 +154,7 @@ class _Process:
         if "torch" in line:
             self.versions.append(line["torch"])
         elif "problem" in line:
-            self._met.append((line["at"], line["problem"]))
+            self._recorded.append((line["at"], line["problem"]))
         elif "done" in line:
             self._counts[line["done"]] = line["counts_of_it"]
         else:
@@ -163,8 +163,8 @@ class _Process:
             self._ended = line.get("ended", False)
 
     def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
-        """Number in this process, when it was met first, the problem, its counts."""
-        for number, (at, problem) in enumerate(self._met):
+        """Number in this process, time of its first call, the problem, its counts."""
+        for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
             # A process that came to its end did not die in it: PyTorch refused the arguments.
             if any(counts) or not self._ended:

@@ -1,1 +1,1 @@
-"""What a run asks and what it learns: checks, problems, outcomes, results."""
+"""What a run tests and what it learns: checks, problems, outcomes, results."""

@@ -71,7 +71,7 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
 
 
 def cards(machine: Machine) -> list[tuple[str, ...]]:
-    """What tells the GPUs of one machine from those of another; in the order that the questions name."""
+    """What identifies the GPUs of a machine; in the order that the questions name."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]

@@ -1,6 +1,6 @@
 """Cases: one question each, with an id that stays the same from run to run.
 
-A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases it stands on;
+A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases it depends on;
 where one of them failed, the case is blocked. ``if_failed`` holds the ids of those that give a reason to ask:
 where none of them failed, the case is skipped.
 """

@@ -19,7 +19,7 @@ KINDS = (REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING)
 class Expected:
     """Why an outcome is ``xfail`` or ``xpass``: ``state`` is what it came to, whatever was expected;
     ``source`` "expectations.toml" or "baseline". ``cause`` is a word of ``data/causes.toml``, empty where
-    only a baseline tells of the failure."""
+    only a baseline has the failure."""
 
     state: str
     source: str
@@ -45,7 +45,7 @@ class Change:
 @dataclass(frozen=True)
 class Changes:
     """How a run differs from its baseline: the file as it was named, when that run started, its version of
-    rocmprobe, how many of its questions were asked again, and what came out otherwise."""
+    rocmprobe, how many of its cases ran again, and what came out otherwise."""
 
     baseline: str
     started: str

@@ -1,5 +1,5 @@
-"""The checks: what is known of each, in one row. The function that answers it lies in ``worker/checks/``, and
-the suites say under which settings and in which dtypes it is asked."""
+"""The checks: what is known of each, in one row. The function that runs it is in ``worker/checks/``, and
+the suites say under which settings and in which dtypes it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rocmprobe.model.repro_script import (
 
 @dataclass(frozen=True)
 class Requires:
-    """What a check stands on: where one of these fails, it is blocked.
+    """What a check depends on: where one of these fails, it is blocked.
 
     ``below``: checks in its own dtype under ``default``; ``outside``: such checks, where its setting keeps
     convolution out of the vendor library; ``beside``: checks in its own dtype under ``default``,
@@ -54,9 +54,9 @@ class Check:
     ``exclusive``: it measures time or memory, and has the device for itself; ``own_process``: each problem
     has a process of its own. ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of
     the problem, None where that driver does not answer at all. ``verified``: the recommendation rests on it,
-    so ``--verify`` asks it again. ``seconds``: expected, besides what is measured, from a run of level quick
+    so ``--verify`` repeats it. ``seconds``: expected, besides what is measured, from a run of level quick
     on a two-core desktop. ``script``: its repro text where that is the same for every outcome. ``layer``:
-    what it asks the vendor library about.
+    what it tests in the vendor library.
     """
 
     name: str
@@ -93,7 +93,7 @@ _network = partial(
 _ROWS = (
     Check(
         "copy", "copy", "Does the device open, and do bytes come back as they went?", "ladder.copy",
-        # A device that does not open is not asked again for every dtype.
+        # A device that does not open is not tested again for every dtype.
         Requires(float32=("copy",)), capi_dtypes=("float32",),
         script=ReproScript(
             ("sent",), ("torch.randint(0, 256, (4 << 20,), dtype=torch.uint8)",), (),
@@ -283,7 +283,7 @@ _ROWS = (
 
 #: By name, in the order of the ladder.
 CHECKS: Mapping[str, Check] = {check.name: check for check in _ROWS}
-#: The checks that train one of the small networks, and of these the ones that stand on convolution.
+#: The checks that train one of the small networks, and of these the ones that need convolution.
 MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 #: Checks that ask convolution for right numbers, and whose answers count for a setting.

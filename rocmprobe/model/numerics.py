@@ -65,7 +65,7 @@ def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 
 
 def _short(value: float, digits: int) -> float:
-    """``value`` as people are told it, so that they can compute with the same."""
+    """``value`` as it is shown to people, so that they can compute with the same."""
     return float(f"{value:.{digits}g}")
 
 
@@ -152,7 +152,7 @@ class Errors:
     """What a driver measured of a result against its reference; ``count`` elements.
 
     ``squared_error`` is a sum; the other magnitudes are maxima. ``non_finite`` counts elements that
-    are not finite where the reference is; ``constant`` tells that all elements are equal and those of the
+    are not finite where the reference is; ``constant`` says that all elements are equal and those of the
     reference are not; ``bound_ratio`` is the largest error as a share of ``error_bound``, where that was
     measured.
     """

@@ -42,7 +42,7 @@ PARAMETERS = (
     "kind", "output_padding", "layout", "kernel", "dilation", "padding", "stride", "groups", "bias", "dtype",
 )  # fmt: skip
 _SIMPLEST = ("conv2d", "none", "contiguous", "1", "1", "0", "1", "c1-k1", "none", "fp32")
-#: So many values of a row decide whether its sizes go together.
+#: Number of values of a row that decide whether its sizes fit together.
 _SIZED = PARAMETERS.index("stride") + 1
 
 Row = tuple[str, ...]
@@ -72,7 +72,7 @@ class Network:
 
 
 def problem_matrix(level: str) -> tuple[Problem, ...]:
-    """The problems that ``level`` asks about, each once."""
+    """The problems of ``level``, each once."""
     return tuple(entry.problem for entry in entries(level))
 
 
@@ -210,7 +210,7 @@ def _is_odd_prime(number: int) -> bool:
 
 
 def geometry_rows(level: str) -> tuple[Row, ...]:
-    """Rows of one value for each of ``PARAMETERS`` that cover what ``level`` asks for, as far as there are
+    """Rows of one value for each of ``PARAMETERS`` that cover what ``level`` requires, as far as there are
     such problems: every value, every pair of values, or every pair in each kind."""
     values = parameter_values()
     rows = _covering(values, 1, ())
@@ -270,7 +270,7 @@ def _possible(row: Sequence[str]) -> bool:
 
 def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
     """``before``, then the rows that with these cover every combination of ``strength`` values that some
-    problem has. AllPairs ends early where its filter is in the way, so what it leaves is asked for alone."""
+    problem has. AllPairs ends early where its filter is in the way, so what it leaves is requested alone."""
     rows = [*before, *_all_pairs(values, strength, before)]
     covered = {each for row in rows for each in combinations(enumerate(row), strength)}
     for places in combinations(range(len(values)), strength):

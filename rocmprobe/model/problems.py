@@ -27,7 +27,7 @@ KINDS = {
     "conv_transpose1d": 1, "conv_transpose2d": 2, "conv_transpose3d": 3,
 }  # fmt: skip
 LEVELS = ("quick", "standard", "long")
-#: What problems are asked for: the tables of ``data/problems.toml``.
+#: Purposes of problems: the tables of ``data/problems.toml``.
 PURPOSES = ("native", "kinds", "gradients", "gradient-flow", "memory", "throughput", "start-up")
 _FLAGS = ("bias", "nhwc", "noncontiguous")
 

@@ -19,7 +19,7 @@ class ReproScript:
     """Operands drawn in the order of the run, and a function of them: the lines ``before``, and a ``result``
     that is a call, its arguments and the end.
 
-    An error is told as a share of the reference's largest value, or of ``least`` where that is smaller; one
+    An error is given as a share of the reference's largest value, or of ``least`` where that is smaller; one
     of a question without a ``max_limit`` is held to the limit of layers for its dtype. With a ``bound``
     (``numerics.error_bound``) each element is held to that instead.
     """
@@ -52,7 +52,7 @@ def packed(head: str, parts: Sequence[str], tail: str, indent: int = 0) -> list[
 
 
 def control(*calls: str) -> ReproScript:
-    """As ``worker.checks.controls`` asks: outputs, and the gradient for the output of the other image."""
+    """As in ``worker.checks.controls``: outputs, and the gradient for the output of the other image."""
     return ReproScript(
         ("x",), ("draw(2, 6, 9, 10)",), (UNIFORM,), ("[", "*(y.detach() for y in outputs), *gradients", "]"),
         least=1.0,
@@ -65,7 +65,7 @@ def control(*calls: str) -> ReproScript:
 
 
 def recurrent(kind: str, gates: int) -> ReproScript:
-    """As ``worker.checks.recurrent`` asks; each gate has 10 units, with weights for 8 inputs, then for the 10
+    """As in ``worker.checks.recurrent``; each gate has 10 units, with weights for 8 inputs, then for the 10
     outputs below, for its own 10, and two biases."""
     weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
     return ReproScript(

@@ -42,14 +42,14 @@ CRASH_CAUSES = (
     "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
     "exit", "oom-kill", "killed",
 )  # fmt: skip
-#: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it stands on.
+#: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it depends on.
 CAUSES = (
     *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", "run-died", "machine-died",
 )  # fmt: skip
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: Rungs of the ladder, lowest first; each stands on those before it.
+#: Rungs of the ladder, lowest first; each depends on those before it.
 RUNGS = (
     "copy", "elementwise", "gemm", "im2col", "controls", "conv", "batch-norm", "primitives", "train",
     "multi-gpu",
@@ -61,7 +61,7 @@ SEVERITIES = ("info", "warning", "error")
 
 
 class NothingToTest(Exception):
-    """The machine lacks what was asked for; the message says what was looked for and where, in one line."""
+    """The machine lacks what was requested; the message says what was looked for and where, in one line."""
 
     def __init__(self, text: str) -> None:
         super().__init__(message(text))
@@ -145,7 +145,7 @@ class Setting:
     ``verdict`` is what the recommendation says if this setting is chosen. ``since`` and ``until`` are the
     first and the last version of the vendor library on which it means anything, ``torch_since`` and
     ``torch_until`` those of PyTorch; ``isa`` is a regular expression over the native ISAs on which it does.
-    ``search`` says how MIOpen is asked for a solver ("find",
+    ``search`` says how a solver is requested from MIOpen ("find",
     "immediate", "exhaustive", "find-2.0"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
     ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
     out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
@@ -189,7 +189,7 @@ class Setting:
 
     @property
     def changes_problems(self) -> bool:
-        """Whether it asks about other problems than ``default`` does."""
+        """Whether it runs other problems than ``default`` does."""
         return self.dtype is not None or self.channels_last
 
 
@@ -232,9 +232,9 @@ class Outcome:
 
     ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors beside their limits.
     ``ending`` says how the child of a crash or hang ended: ``status`` (as ``Trial.exit``), ``phase``,
-    ``after`` (the last event before), ``oom_killed`` (by the kernel, where that can be told).
+    ``after`` (the last event before), ``oom_killed`` (by the kernel, where that is known).
     ``algorithm`` is the family of the solver, ``workspace_bytes`` what it needs besides the tensors, and
-    ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not tell.
+    ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not say.
     ``evidence`` lists lines, the most telling first. ``calls`` are those of the driver ``capi`` into the
     libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
     ``conditions`` are those of a measurement: clocks and temperatures "before" and "after", by the names of
@@ -361,7 +361,7 @@ class StepTime:
     ``per`` is "step" or, where no training step is known, "program". Of its ``convolutions`` (directions of
     problems, each as often as it is computed) so many were ``timed``. Seconds of all of it and of its
     convolutions alone, by the means of their times, and what it would be if all took their p10 or their p90.
-    None where they cannot be told, for the ``reason`` given.
+    None where they are unknown, for the ``reason`` given.
     """
 
     device: str

@@ -43,7 +43,7 @@ class Steps:
 
     ``device`` is the type of the one that they convolved on, "several", or None where they convolve nothing;
     ``threads`` those that its CPU kernels had. Seconds of a step: median and deciles, and the median of what
-    is no convolution in it, None where that could not be told.
+    is no convolution in it, None where that is unknown.
     """
 
     made: int
@@ -58,7 +58,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a program convolves, and the versions of torch that it does so with; ``steps`` is None where it
+    """The convolutions of a program, and the versions of torch that it ran with; ``steps`` is None where it
     made no step that could be timed."""
 
     problems: tuple[Recorded, ...]
@@ -117,11 +117,11 @@ def read_problems(path: Path) -> tuple[Problem, ...]:
 
 
 def read_shapes(path: Path) -> Shapes:
-    """What a file holds, for a run that asks about it. Raises BadInput as ``read_problems`` does, and where
+    """The content of a file, for a run on it. Raises BadInput as ``read_problems`` does, and where
     there is no problem in it."""
     shapes = _read(path)
     if not shapes.problems:
-        raise BadInput(f"{path}: holds no problem; record a program that convolves")
+        raise BadInput(f"{path}: holds no problem; record a program that runs convolutions")
     return shapes
 
 
@@ -185,7 +185,7 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
     )
     flags = record["bias"], record["channels_last"]
     if kind not in KINDS or dtype not in SHORT_DTYPES:
-        raise BadInput(f"{quoted(kind)} in {quoted(dtype)} is nothing that rocmprobe asks about")
+        raise BadInput(f"{quoted(kind)} in {quoted(dtype)} is not supported")
     rank = KINDS[kind]
     if any(len(each) != rank for each in (image, filters, stride, padding, dilation, output_padding)):
         raise BadInput(f"{kind} needs {rank} number(s) for each of its sizes")

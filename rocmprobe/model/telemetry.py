@@ -87,7 +87,7 @@ WATCHED = tuple(
 CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
 #: Temperatures of a GPU that have a limit, the most telling first.
 TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.telling) if row.telling)
-#: What a finding rests on lasted for so many samples and so many seconds on end; a peak is none.
+#: Least number of consecutive samples, and of seconds, that a finding needs; a peak is none.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 #: No reading is as large; what is, or is not a number, is not one.
 _LARGEST = 1e18
@@ -118,7 +118,7 @@ class Series:
 @dataclass(frozen=True)
 class DeviceTelemetry:
     """The readings of one device. ``device`` is its PCI address, or "cpu"; ``started`` the time of the first
-    of its ``samples`` (UTC), of which ``seconds`` tell those that were kept, and ``numbers`` which of them
+    of its ``samples`` (UTC), of which ``seconds`` are those that were kept, and ``numbers`` which of them
     these are, counted from 0 (empty where all were kept); ``asleep`` counts those that found it asleep.
     ``limits`` are by quantity."""
 
@@ -155,7 +155,7 @@ def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
 
 
 def lasts(seconds: Sequence[float]) -> bool:
-    """Whether what was so at these ``seconds`` is more than a peak. Samples that lie far apart each stand for
+    """Whether what was so at these ``seconds`` is more than a peak. Samples that are far apart each count for
     their while."""
     return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
 
@@ -252,5 +252,7 @@ def planted(row: Mapping[str, Any]) -> DeviceTelemetry:
         (float(second), {quantity: float(numbers[index]) for quantity, numbers in values.items()})
         for index, second in enumerate(seconds)
     ]
-    told = {quantity: Limit(float(value), "the simulated machine") for quantity, value in limits.items()}
-    return summary(str(row["device"]), str(row["name"]), "", samples, told)
+    thresholds = {
+        quantity: Limit(float(value), "the simulated machine") for quantity, value in limits.items()
+    }
+    return summary(str(row["device"]), str(row["name"]), "", samples, thresholds)

@@ -36,17 +36,17 @@ class Guardian:
     def remove(self, folder: Path) -> None:
         """A folder is to go with this process."""
         # Its name may hold any byte, a newline, too.
-        self._tell(f"={os.fsencode(folder).hex()}")
+        self._send(f"={os.fsencode(folder).hex()}")
 
     def watch(self, group: int) -> None:
         """A process group lives."""
-        self._tell(f"+{group}")
+        self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
         """A process group is gone; its number may be another's from now on."""
-        self._tell(f"-{group}")
+        self._send(f"-{group}")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         # Someone may have killed the guardian; the run does not need it.
         with contextlib.suppress(BrokenPipeError):

@@ -13,7 +13,7 @@ from rocmprobe.model.results import BadInput
 from rocmprobe.process.processes import pid_namespace, started
 
 _NAME = re.compile(r"rocmprobe-(\d+)-(\d+)-(\d+)-\w+")
-#: What the user's temporary folder may be too deep for, lies here.
+#: Folder for files that the user's temporary folder may be too deep for.
 _SHORT = Path("/tmp")  # noqa: S108
 
 

@@ -46,7 +46,7 @@ def ending_in_order() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # None stands for one that was not set from Python, which Python cannot set again.
+            # None means one that was not set from Python, which Python cannot set again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 

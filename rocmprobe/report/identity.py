@@ -1,4 +1,4 @@
-"""Which machine, which software, which run: the strip of facts that a reader asks for first."""
+"""Which machine, which software, which run: the strip of facts that a reader needs first."""
 
 from __future__ import annotations
 

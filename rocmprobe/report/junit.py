@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from rocmprobe.model.results import Results
 from rocmprobe.report import text
+from rocmprobe.report.escape import cut
 from rocmprobe.report.identity import identity, run_seconds
-from rocmprobe.report.inert import cut
 from rocmprobe.report.reported import Reported
 
 #: Characters of an attribute, and of the text of one failure: readers show a part of it, and GitLab takes no

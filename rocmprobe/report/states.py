@@ -20,7 +20,7 @@ class Look:
     pytest: str
 
 
-#: Worst first: where one cell stands for several outcomes, the first of them in this order wins.
+#: Worst first: where one cell shows several outcomes, the first of them in this order wins.
 LOOKS = {
     look.state: look
     for look in (

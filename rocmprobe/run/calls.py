@@ -1,4 +1,4 @@
-"""The calls of one try into the libraries, as a child of the driver ``capi`` tells them."""
+"""The calls of one try into the libraries, as a child of the driver ``capi`` reports them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _MOST = 400
 
 class Calls:
     """Each call with its status, in order; those that follow each other and are alike are one. What is called
-    after ``end``, to see whether the device still answers, is not of the try and told only where it does not
-    return."""
+    after ``end``, to see whether the device still answers, is not of the try and reported only where it does
+    not return."""
 
     def __init__(self) -> None:
         self._done: list[tuple[str, int]] = []
@@ -51,7 +51,7 @@ class Calls:
         """The function that runs, for the end of a sentence, or nothing."""
         return f", in {self._running}" if self._running else ""
 
-    def told(self) -> tuple[str, ...]:
+    def as_lines(self) -> tuple[str, ...]:
         """For ``Outcome.calls``."""
         lines = [text if count == 1 else f"{text}, {count} times" for text, count in self._done]
         if self._left_out:

@@ -22,7 +22,7 @@ from rocmprobe.process.processes import descendants, kill_same
 from rocmprobe.run.server import forked
 from rocmprobe.text.reading import json_line
 
-#: An event is a line of some KiB; a child that sends more without a newline is out of its mind.
+#: An event is a line of some KiB; a child that sends more without a newline is broken.
 _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
 #: More than a pipe holds: what was written to it before now is read by then.

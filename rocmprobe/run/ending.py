@@ -20,7 +20,7 @@ def cause(status: str, oom_killed: Optional[bool] = None) -> str:
     return "exit" if status.lstrip("-").isdigit() else "other-signal"
 
 
-def told(status: str, oom_killed: Optional[bool] = None) -> str:
+def describe(status: str, oom_killed: Optional[bool] = None) -> str:
     """The same as part of a sentence."""
     if cause(status, oom_killed) == "oom-kill":
         return "SIGKILL from the kernel, which had no memory left"
@@ -45,7 +45,7 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 
 
 def oom_killed(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
-    """Whether the kernel killed for want of memory in between; None where no counter tells.
+    """Whether the kernel killed for want of memory in between; None where there is no counter.
 
     The machine's counter may be somebody else's process, so the cgroup's own is believed first.
     """

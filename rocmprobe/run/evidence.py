@@ -1,4 +1,4 @@
-"""What is kept of a failure: of all that a child printed, the lines that tell why."""
+"""What is kept of a failure: of all that a child printed, the lines that explain it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FRAMES = 8
 _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", re.IGNORECASE)
 
 
-def evidence_of(log: str, told: Reading, raised: Iterable[str]) -> list[str]:
-    """Lines, the most telling first: what the library's log tells (``told``), its last command line, what
-    reads like a failure, the stack, what Python raised, and the end of what was printed.
+def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
+    """Lines, the most informative first: the errors in the library's log (``reading``), its last command,
+    lines that read like a failure, the stack, what Python raised, and the end of what was printed.
 
     Of lines that differ by numbers, addresses and names of temporary files alone the first is kept: each try
     prints its own.
@@ -26,7 +26,7 @@ def evidence_of(log: str, told: Reading, raised: Iterable[str]) -> list[str]:
     telling = [line for line in printed if _TELLING.search(line)]
     return _distinct(
         [
-            *_distinct(told.errors)[:_MOST], *told.commands[-1:], *telling[-_MOST:], *_stack(printed),
+            *_distinct(reading.errors)[:_MOST], *reading.commands[-1:], *telling[-_MOST:], *_stack(printed),
             *raised, *printed[-_MOST:],
         ]
     )  # fmt: skip

@@ -152,7 +152,7 @@ class Journal:
 
 
 def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
-    """Those that were asked: what was only blocked is asked again when a run is taken up."""
+    """Those that ran: what was only blocked is tried again when a run is resumed."""
     return {case: outcome for case, outcome in outcomes.items() if outcome.state != "blocked"}
 
 

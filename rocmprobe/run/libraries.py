@@ -18,7 +18,7 @@ from rocmprobe.text.redact import redacted
 
 #: How a folder that was named by hand reaches the processes of a run: their journal is redacted.
 VARIABLE = "ROCMPROBE_LIBRARIES"
-#: Without these two there is nothing to try; rocBLAS is asked where it is there.
+#: Without these two there is nothing to try; rocBLAS is used where it is there.
 _NEEDED = ("libamdhip64", "libMIOpen")
 _LOOKED = (
     "LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's own lib/ were looked at"
@@ -30,14 +30,14 @@ _ASK_SECONDS = 60.0
 @dataclass(frozen=True)
 class Answer:
     """What HIP says. ``devices`` in HIP's order, each with its ``arch``, ``name`` and ``bytes``; versions as
-    the libraries tell them, "" where they do not; ``mapped`` are the files that the child had mapped."""
+    the libraries report them, "" where they do not; ``mapped`` are the files that the child had mapped."""
 
     devices: tuple[Mapping[str, Any], ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def gpu(self, number: int) -> Gpu:
-        """The device where no other facts are had of it; its native ISA is not HIP's to tell."""
+        """The device where there are no other facts of it; HIP does not know its native ISA."""
         device = self.devices[number]
         arch = str(device["arch"]).partition(":")[0]
         return Gpu(
@@ -91,7 +91,7 @@ def found_again(place: Place) -> Place:
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` in which the loader finds what a folder named by hand holds; every other place is one
-    that the loader is told of, or whose files know where theirs lie."""
+    that the loader knows, or whose files name the paths of theirs."""
     if place.origin != "folder":
         return dict(environ)
     folders = dict.fromkeys(os.path.dirname(path) for path in place.files.values())
@@ -100,14 +100,14 @@ def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
-    """What the libraries of ``place`` say, asked in a child of at most ``seconds``.
+    """What the libraries of ``place`` report, read in a child of at most ``seconds``.
 
     Raises NothingToTest where the child crashes or hangs, or HIP does not come up: with what, and where.
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
     command = [sys.executable, "-m", "rocmprobe.worker.ask_hip", *files]
     ended = children.run(command, with_folder(place, kept(os.environ)), seconds)
-    told: dict[str, tuple[Any, str]] = {}
+    answers: dict[str, tuple[Any, str]] = {}
     call = "while it was loaded"
     for line in ended.out.splitlines():
         answer = json_line(line)
@@ -117,9 +117,9 @@ def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
         if question == "call":
             call = f"in {rest[0]}"
         elif len(rest) == 2:
-            told[str(question)] = rest[0], rest[1]
-    devices, failure = told.get("devices", (None, ""))
-    failure = told.get("count", (None, ""))[1] or failure
+            answers[str(question)] = rest[0], rest[1]
+    devices, failure = answers.get("devices", (None, ""))
+    failure = answers.get("count", (None, ""))[1] or failure
     if devices is None or failure:
         how = failure or f"the process that asked it ended {call}: {ended.failure}"
         last = "" if failure else (ended.err.strip().splitlines() or [""])[-1][:200]
@@ -127,9 +127,9 @@ def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
             f"{place.files['libamdhip64']}: HIP does not answer: {how}{f': {last}' if last else ''}; see "
             "`rocmprobe detect`"
         )
-    names = [name for name in told if name in ("hip", "rocblas", "miopen")]
-    versions = {name: str(told[name][0] or "") for name in names}
-    mapped = {name: tuple(paths) for name, paths in (told.get("mapped", ({}, ""))[0] or {}).items()}
+    names = [name for name in answers if name in ("hip", "rocblas", "miopen")]
+    versions = {name: str(answers[name][0] or "") for name in names}
+    mapped = {name: tuple(paths) for name, paths in (answers.get("mapped", ({}, ""))[0] or {}).items()}
     return Answer(tuple(devices), {**versions, "hip": _release(versions.get("hip", ""))}, mapped)
 
 

@@ -1,9 +1,9 @@
-"""Device locks: a measurement has its device for itself, whatever else is asked shares it.
+"""Device locks: a measurement has its device for itself, all other cases share it.
 
 ``flock`` on files below the user's runtime folder, so they hold across xdist workers and across
 runs, and vanish with the process that holds them. Plain flock lets a stream of sharers starve the
 exclusive waiter; everyone therefore passes a turnstile, which the exclusive one holds while it waits.
-Beside a lock lies a file for each process that holds it, so that one who waits can say for whom.
+Beside a lock is a file for each process that holds it, so that a waiting one can name the holders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocmprobe.model.results import BadInput, from_json
 from rocmprobe.process.processes import pid_namespace, started
 from rocmprobe.text.reading import read_json
 
-#: Seconds after which a wait is told; questions of other runs are mostly shorter.
+#: Seconds after which a wait is reported; questions of other runs are mostly shorter.
 UNNOTICED = 1.0
 _LOOK = 0.01
 
@@ -32,8 +32,8 @@ _LOOK = 0.01
 @dataclass(frozen=True)
 class Holder:
     """A process that holds a device: its run's folder, since when (seconds since the epoch) it holds it, and
-    whether ``alone``. ``start`` and ``space`` tell it from a later process with its number, and from one of
-    another container."""
+    whether ``alone``. ``start`` and ``space`` distinguish it from a later process with its number, and from
+    one of another container."""
 
     pid: int
     run: str
@@ -83,8 +83,8 @@ def holders(device: Optional[str] = None) -> dict[str, list[Holder]]:
         return found
     for path in sorted(folder.glob(f"{_file_name(device)}.*.json" if device else "*.json")):
         try:
-            told = read_json(path, "")
-            name, holder = str(told["device"]), from_json(Holder, told)
+            data = read_json(path, "")
+            name, holder = str(data["device"]), from_json(Holder, data)
         except (BadInput, TypeError, KeyError):
             # Let go or being written at this moment.
             continue
@@ -98,14 +98,14 @@ def holders(device: Optional[str] = None) -> dict[str, list[Holder]]:
 class DeviceLock:
     """What this process holds of ``device``: nothing, a share, or all of it.
 
-    ``run`` is the folder of its run, for those who wait. ``tell`` is called once in a wait that lasts longer
-    than UNNOTICED.
+    ``run`` is the folder of its run, for those who wait. ``on_wait`` is called once in a wait that lasts
+    longer than UNNOTICED.
     """
 
-    def __init__(self, device: str, run: Path, tell: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, device: str, run: Path, on_wait: Callable[[], None] = lambda: None) -> None:
         self.device = device
         self._run = run
-        self._tell = tell
+        self._on_wait = on_wait
         self._name = _file_name(device)
         self._descriptor: Optional[int] = None
         self._record = lock_folder() / f"{self._name}.{os.getpid()}.json"
@@ -114,7 +114,7 @@ class DeviceLock:
         """Hold the device shared, or ``alone``, in place of what is held so far; waits as long as it takes.
         Returns the seconds waited."""
         self.let_go()
-        asked, self._told = time.monotonic(), False
+        asked, self._reported = time.monotonic(), False
         unnoticed = asked + UNNOTICED
         turnstile = self._locked(f"{self._name}.turnstile", fcntl.LOCK_EX, unnoticed)
         try:
@@ -144,9 +144,9 @@ class DeviceLock:
         try:
             while not _at_once(descriptor, mode):
                 if time.monotonic() > unnoticed:
-                    if not self._told:
-                        self._told = True
-                        self._tell()
+                    if not self._reported:
+                        self._reported = True
+                        self._on_wait()
                     # The kernel wakes those who wait in their order, which looking again and again does not.
                     fcntl.flock(descriptor, mode)
                     break

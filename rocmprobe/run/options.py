@@ -1,4 +1,4 @@
-"""What a run was asked for; written into the journal, so that ``--resume`` asks for the same."""
+"""Options of a run; written into the journal, so that ``--resume`` uses the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocmprobe.model.shapes import Shapes
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of ``rocmprobe run`` that decide what is asked of the machine. Where ``shapes`` are given,
+    """Options of ``rocmprobe run`` that decide what is tested. Where ``shapes`` are given,
     ``problems`` are theirs. ``estimate`` is a workload in words, or empty; ``note`` is for the readers of the
     report."""
 
@@ -34,7 +34,7 @@ class RunOptions:
     def selects(self, case: Case) -> bool:
         """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.
 
-        What a selected case stands on is asked only if it is selected, too.
+        What a selected case depends on runs only if it is selected, too.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:

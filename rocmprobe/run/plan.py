@@ -1,5 +1,5 @@
-"""From the questions that suites ask to cases: device, driver, setting, dtype or problem, direction; and what
-a case stands on."""
+"""From the requests of suites to cases: device, driver, setting, dtype or problem, direction; and what a case
+requires."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from rocmprobe.run.targets import Target
 
 
 @dataclass(frozen=True)
-class Question:
-    """What ``@pytest.mark.asks`` says: a check, for which settings ("every", names, or "forced" for those
-    that force one solver each), and either dtypes or a set of problems (a key of ``data/problems.toml``, or
-    "matrix"), with each direction apart or not. ``level`` is the first one that it is asked at."""
+class Request:
+    """The arguments of ``@pytest.mark.asks``: a check, for which settings ("every", names, or "forced" for
+    those that force one solver each), and either dtypes or a set of problems (a key of
+    ``data/problems.toml``, or "matrix"), with each direction apart or not. ``level`` is the first level that
+    includes it."""
 
     check: str
     settings: tuple[str, ...] = ("default",)
@@ -33,51 +34,51 @@ class Question:
 
 
 def cases(
-    question: Question, target: Target, settings: tuple[Setting, ...], options: RunOptions
+    request: Request, target: Target, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of ``question`` on one target, in the order in which they should be settled."""
-    if not _asked_at(question, options):
+    """The cases of ``request`` on one target, in the order in which they should be settled."""
+    if not _requested_at(request, options):
         return
     for driver in target.drivers:
-        asked = _directly(question) if driver == "capi" else question
+        requested = _directly(request) if driver == "capi" else request
         for setting in settings:
-            if driver in drivers_of(setting) and _concerns(asked, setting):
+            if driver in drivers_of(setting) and _concerns(requested, setting):
                 native = _problems("native", options, setting)
-                form = Case(target.device, driver, setting.name, asked.check, "")
-                for case in _under(asked, form, target, setting, options):
+                form = Case(target.device, driver, setting.name, requested.check, "")
+                for case in _under(requested, form, target, setting, options):
                     yield replace(case, needs=_needs(case, setting, native, _directions(options)))
 
 
-def _asked_at(question: Question, options: RunOptions) -> bool:
-    """Whether the run's level reaches that of the question. One that is named is asked at any level, and an
-    estimate names the models; nobody asks how to train where the purpose is inference."""
-    if question.check in MODELS and options.purpose == "inference":
+def _requested_at(request: Request, options: RunOptions) -> bool:
+    """Whether the run's level reaches that of the request. A check that is named runs at any level, and an
+    estimate names the models; for inference no model is trained."""
+    if request.check in MODELS and options.purpose == "inference":
         return False
-    named = question.check in options.only or (bool(options.estimate) and question.check in MODELS)
-    return named or LEVELS.index(options.level) >= LEVELS.index(question.level)
+    named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
+    return named or LEVELS.index(options.level) >= LEVELS.index(request.level)
 
 
 def _under(
-    question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
+    request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of a question under one setting, made from ``form``; what they stand on is left out."""
+    """The cases of a request under one setting, made from ``form``; what they depend on is left out."""
     if setting.solver:
-        yield from _sweep(question, form, target, setting, options)
+        yield from _sweep(request, form, target, setting, options)
         return
-    few = CHECKS[question.check].own_process
-    for problem in _problems(question.problems, options, setting, few) if question.problems else (None,):
-        for dtype in (problem.dtype,) if problem else question.dtypes:
-            for direction in _question_directions(question, options):
+    few = CHECKS[request.check].own_process
+    for problem in _problems(request.problems, options, setting, few) if request.problems else (None,):
+        for dtype in (problem.dtype,) if problem else request.dtypes:
+            for direction in _request_directions(request, options):
                 text = problem.text if problem else None
                 yield replace(form, dtype=dtype, problem=text, direction=direction)
 
 
 def _sweep(
-    question: Question, form: Case, target: Target, setting: Setting, options: RunOptions
+    request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of one forced solver: what it may run at all, asked where ``default`` fails or all is asked
+    """The cases of one forced solver: what it may run at all, where ``default`` fails or all is requested
     for. At level quick, of each dtype the first problem alone, made small."""
-    chosen = _problems(question.problems, options, setting)
+    chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
         chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
     solver = by_name()[setting.solver]
@@ -99,69 +100,69 @@ def _small(problem: Problem) -> Problem:
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
-def _directly(question: Question) -> Question:
-    """The question as it is put to the driver capi. Batch norm under every setting: without a training step
-    nothing else tells whether a setting can train."""
-    dtypes = CHECKS[question.check].capi_dtypes
+def _directly(request: Request) -> Request:
+    """The request for the driver capi. Batch norm under every setting: without a training step
+    nothing else shows whether a setting can train."""
+    dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
-        return replace(question, settings=())
-    every = question.check == "batch-norm" and "default" in question.settings
+        return replace(request, settings=())
+    every = request.check == "batch-norm" and "default" in request.settings
     return replace(
-        question,
-        settings=("every",) if every else question.settings,
-        dtypes=dtypes or question.dtypes,
+        request,
+        settings=("every",) if every else request.settings,
+        dtypes=dtypes or request.dtypes,
     )
 
 
-def _concerns(question: Question, setting: Setting) -> bool:
-    """Whether the question is asked under ``setting``. One that changes the problems is asked about problems
-    alone, a control in another dtype about right numbers alone; the user's own databases are never cold."""
+def _concerns(request: Request, setting: Setting) -> bool:
+    """Whether the request applies to ``setting``. A setting that changes the problems runs checks of problems
+    alone, a control in another dtype checks of numbers alone; the user's own databases are never cold."""
     if setting.solver:
-        return "forced" in question.settings
-    if "every" not in question.settings and setting.name not in question.settings:
+        return "forced" in request.settings
+    if "every" not in request.settings and setting.name not in request.settings:
         return False
-    if setting.changes_problems and not question.problems:
+    if setting.changes_problems and not request.problems:
         return False
-    if setting.dtype and question.check != "convolution":
+    if setting.dtype and request.check != "convolution":
         return False
-    return not (setting.inherit_environment and question.check == "start-up")
+    return not (setting.inherit_environment and request.check == "start-up")
 
 
 def _directions(options: RunOptions) -> tuple[str, ...]:
     return DIRECTIONS[:1] if options.purpose == "inference" else DIRECTIONS
 
 
-def _question_directions(question: Question, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Each direction apart where that is asked. What is timed is an iteration of training, or inference."""
-    timed = question.check in ("start-up", "throughput")
-    if question.directions or (timed and options.purpose == "inference"):
+def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
+    """Each direction apart where that is requested. Timed are iterations of training, or inference."""
+    timed = request.check in ("start-up", "throughput")
+    if request.directions or (timed and options.purpose == "inference"):
         return _directions(options)
     return (None,)
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
     """The user's own problems where they are given, else those of the level; as ``setting`` has them. Own
-    problems leave nothing to the matrix: the native suite asks about them under every setting already.
-    ``few``: of what a program convolves the heaviest alone, as many as are asked about without it."""
+    problems leave nothing to the matrix: the native suite runs them under every setting already.
+    ``few``: of what a program convolves the heaviest alone, as many as run without it."""
     if purpose == "matrix":
-        asked = () if options.problems else problem_matrix(options.level)
+        requested = () if options.problems else problem_matrix(options.level)
     elif options.shapes and few:
         most = len(problems(options.level, purpose))
-        asked = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
+        requested = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
     elif options.problems and purpose not in ("gradients", "gradient-flow", "kinds"):
-        asked = tuple(parse_problem(text) for text in options.problems)
+        requested = tuple(parse_problem(text) for text in options.problems)
     else:
-        asked = problems(options.level, purpose)
+        requested = problems(options.level, purpose)
     if not setting.changes_problems:
-        return asked
+        return requested
     own = bool(options.problems)
-    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting, own) for problem in asked))))
+    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting, own) for problem in requested))))
 
 
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """``problem`` in the dtype and memory format of ``setting``; None where it cannot have them, or has them
-    already, which ``default`` asks about. ``own``: a problem of the user's that is channels-last already is
-    asked all the same, since a program is judged by all that it convolves."""
+    already, which ``default`` tests. ``own``: a problem of the user's that is channels-last already runs
+    all the same, since a program is judged by all its convolutions."""
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
     changed = replace(

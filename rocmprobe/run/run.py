@@ -56,7 +56,7 @@ def begin(
 ) -> Path:
     """Look at the machine, make the run's folder and write its first record. Returns the folder.
 
-    ``verified`` is a setting that an earlier run derived: it is asked with the variables that it had there,
+    ``verified`` is a setting that an earlier run derived: it runs with the variables that it had there,
     and no solver is run alone. ``former`` is the results.json of a run that this one is held against.
     Raises BadInput for an unknown option value, results that are no baseline for this machine, or a folder
     that cannot be written or holds a run already, NothingToTest where the machine lacks the device or torch.
@@ -67,7 +67,7 @@ def begin(
     if options.estimate:
         parse_workload(options.estimate)
         if options.purpose == "inference":
-            raise BadInput("--estimate: it is of a training; leave out --purpose inference")
+            raise BadInput("--estimate: applies to training only; leave out --purpose inference")
     _name_libraries(options.libraries)
     machine = detect()
     simulation = load_machine(options.simulate) if options.simulate else None
@@ -77,7 +77,7 @@ def begin(
             raise BadInput(
                 "--simulate: a simulated machine has no libraries to call; leave out --driver capi"
             )
-        find_targets("cpu", machine)  # the torch that stands in must be there
+        find_targets("cpu", machine)  # the torch that replaces it must be there
         machine = _simulated(simulation.machine, machine)
     named = simulation.name if simulation else None
     against = baseline_of(before, str(former), machine, named) if before else None
@@ -141,7 +141,7 @@ def _name_libraries(wanted: str) -> None:
 
 
 def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> None:
-    """Take up the run in ``folder``: what was in flight when it died becomes ``aborted``, or is asked
+    """Resume the run in ``folder``: what was in flight when it died becomes ``aborted``, or is run
     again if ``retry_aborted``. ``wanted_libraries`` says again where a folder named by hand is.
 
     Raises BadInput where the folder holds no run, or one that has not ended, or cannot be written, or where
@@ -184,7 +184,7 @@ def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
 
 
 def _boot() -> str:
-    """Which start of the machine this is, as a digest: the kernel's own id tells machines apart."""
+    """Which start of the machine this is, as a digest: the kernel's own id differs between machines."""
     try:
         identity = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:

@@ -35,7 +35,7 @@ from rocmprobe.run.trial import Trials
 from rocmprobe.run.turns import Turns, lock_name
 from rocmprobe.simulate.machines import SimulatedMachine
 
-#: States of a gate that let pass what stands on it: it holds, or nothing was learned of it.
+#: States of a gate that let pass what depends on it: it holds, or nothing was learned of it.
 _OPEN = WORKING_STATES | (UNLEARNED_STATES - {"blocked"})
 #: As many times the hangs of one setting may the solvers hang that are run alone.
 _SWEEP_PATIENCE = 3
@@ -70,7 +70,7 @@ class Session:
             self.journal,
             parse_workload(self.options.estimate).batch if self.options.estimate else None,
             self.options.shapes.cpu_threads if self.options.shapes else 0,
-            # xdist tells its workers how many they are.
+            # xdist gives its workers their number.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             self._turns,
         )
@@ -96,7 +96,7 @@ class Session:
         return self.journal.find(case.id) or forbidden
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
-        """The outcome without asking: ``blocked`` if the device is gone or something the case stands on does
+        """The outcome without asking: ``blocked`` if the device is gone or something the case depends on does
         not hold, ``skipped`` if nothing gives a reason to ask, ``n/a`` if there is nothing to ask with."""
         setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
@@ -107,8 +107,10 @@ class Session:
         )
         for state, limit, cause in limits:
             if self.journal.count(state, case) >= limit:
-                told = f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
-                return self._blocked(case, told, cause)
+                message = (
+                    f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
+                )
+                return self._blocked(case, message, cause)
         if setting.solver and self._hanging_solvers(case):
             return self._blocked(case, "solvers that ran alone hung; the rest is not asked", "many-hangs")
         meaningless = self._meaningless_on_gpu(case)
@@ -140,7 +142,7 @@ class Session:
 
     def _needless(self, case: Case) -> Optional[Outcome]:
         """``skipped`` where none of the cases failed that give a reason to ask. One that is no part of the
-        run gives a reason, too: then this was asked for by name."""
+        run gives a reason, too: then this was requested by name."""
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
             return None
@@ -190,7 +192,7 @@ class Session:
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> Cure:
-        """What ``by-layer`` is: convolution as it comes where that holds, or was not asked about, else under
+        """What ``by-layer`` is: convolution as it comes where that holds, or was not tested, else under
         one of those settings under which it does."""
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
@@ -209,7 +211,7 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """The outcome of a case that another stands on; None if the run does not hold it."""
+        """The outcome of a case that another depends on; None if the run does not hold it."""
         case = self._cases.get(case_id)
         if case is None:
             return None

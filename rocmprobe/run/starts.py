@@ -1,4 +1,4 @@
-"""Cold and warm starts. A first call happens once in a process, so several processes tell its spread."""
+"""Cold and warm starts. A first call happens once in a process, so its spread takes several processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which devices a run is about, and which drivers can reach them.
 
-For the driver ``torch`` facts alone decide; for ``capi`` HIP itself is asked, in a child.
+For the driver ``torch`` facts alone decide; for ``capi`` HIP itself is queried, in a child.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Target:
 
 def _visible(gpus: list[Gpu], machine: Machine) -> list[Gpu]:
     """The GPUs that torch numbers: those that the kernel lists to ROCm, in the order and choice of the
-    index lists in the environment. What a list names by UUID cannot be told from facts, and stays."""
+    index lists in the environment. What a list names by UUID is not in the facts, and stays."""
     if machine.value("kfd.unlisted"):
         gpus = [gpu for gpu in gpus if gpu.vendor.value != "amd" or gpu.cus.value is not None]
     for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):

@@ -56,7 +56,7 @@ class _Reply:
         return str(self.answers[-1]["state"])
 
 
-#: Of a child whose calls are not told.
+#: For a child that does not report its calls.
 _BY_TORCH = Calls()
 #: What a child says when torch is imported.
 _READY = _Reply([])
@@ -215,7 +215,7 @@ class Trials:
         return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
     def _started(self, case: Case) -> Child:
-        """A child for the case's trial, told what it is for; it has yet to say that it is ready."""
+        """A child for the case's trial that has its task; it has yet to say that it is ready."""
         target, setting = self._targets[case.device], self._setting(case)
         folder = starts.folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
@@ -258,7 +258,7 @@ class Trials:
                 if event is None and budget > _SOON:
                     # What it did at first, such as to start Python, says nothing of why it is silent.
                     active, waited = active_seconds(child.pid), budget - _SOON
-                    # Whoever watches the run, or finds what is left of it, learns where it stands.
+                    # Whoever watches the run, or finds what is left of it, learns its progress.
                     event = self._awaited(child, phase, waited)
             except EOFError:
                 return self._crashed(child, phase)
@@ -300,7 +300,9 @@ class Trials:
                 )
             elif event["event"] == "answer":
                 log = child.since_mark.text()
-                return _Reply(event["attempts"], event["poisoned"], phase, log=log, calls=live.calls.told())
+                return _Reply(
+                    event["attempts"], event["poisoned"], phase, log=log, calls=live.calls.as_lines()
+                )
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
         """The child's next event, with a word in the journal before and after. One that compiles, searches or
@@ -327,11 +329,11 @@ class Trials:
         importing = "while importing torch" if calls is _BY_TORCH else "at its start"
         where = importing if phase == "start" else f"in phase {phase}{calls.where}"
         oom_killed = ended["oom_killed"]
-        message = f"the process ended with {ending.told(exit_status, oom_killed)} {where}"
+        message = f"the process ended with {ending.describe(exit_status, oom_killed)} {where}"
         crash = _answer("crash", message, ending.cause(exit_status, oom_killed))
         answer = self._settled_or(crash, phase)
         self._record(exit_status)
-        return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.told())
+        return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.as_lines())
 
     def _calls(self) -> Calls:
         live = self._live
@@ -355,7 +357,7 @@ class Trials:
         message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
         answer = self._settled_or({**_answer("hang", message, "timeout"), "evidence": stuck}, phase)
         self._record(exit_status)
-        return _Reply([answer], True, phase, doing, log, ended, calls.told())
+        return _Reply([answer], True, phase, doing, log, ended, calls.as_lines())
 
     def _end_child(self, at_once: bool = False) -> None:
         if self._live:
@@ -383,8 +385,8 @@ class Trials:
     def _device_answers(self, case: Case) -> bool:
         """The canary: a small exact sum in a fresh child with no setting; it has two tries.
 
-        One that fails in words on a device that has not answered yet in this run, tells of a rung that
-        does not hold (a torch without code for the chip, say), not of a device that is gone.
+        One that fails in words on a device that has not answered yet in this run, points to a
+        rung that does not hold (a torch without code for the chip, say), not to a device that is gone.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")
@@ -409,24 +411,24 @@ class Trials:
             state = "flaky"
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
         target, backend = self._targets[case.device], self._backend(case)
-        told = backend.read(reply.log)
-        ran = told if case.check.startswith((*CONVOLUTIONS, "solver")) else Reading()
+        reading = backend.read(reply.log)
+        ran = reading if case.check.startswith((*CONVOLUTIONS, "solver")) else Reading()
         solver, cause = ran.implementation or last.get("solver"), last["cause"]
         algorithm = ran.algorithm or last.get("algorithm")
         workspace = ran.workspace_bytes if ran.implementation else last.get("workspace_bytes")
         forced = self._setting(case).solver
         limits_solvers = any(is_switch(name, value) for name, value in self._setting(case).env.items())
         if forced:
-            absent = forced_in_vain(forced, state, told)
+            absent = forced_in_vain(forced, state, reading)
             if absent:
                 state, message, cause = "n/a", absent, None
-        elif limits_solvers and left_no_solver(state, told):
+        elif limits_solvers and left_no_solver(state, reading):
             state, message, cause = "n/a", "no solver that this setting leaves applies to this problem", None
         elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []
         if state not in ("pass", "n/a"):
-            evidence += evidence_of(reply.log, told, last["evidence"])
+            evidence += evidence_of(reply.log, reading, last["evidence"])
         overridden = isa_of_override(self._setting(case).env.get(OVERRIDE, ""))
         return Outcome(
             id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,

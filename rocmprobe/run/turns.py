@@ -18,7 +18,7 @@ SIMULATED = "simulated machines"
 
 
 def lock_name(setting: Setting, target: Target, simulated: bool) -> str:
-    """Which lock stands for what computes under ``setting``: torch's numbers of GPUs change with variables
+    """The lock of the device that computes under ``setting``: torch's numbers of GPUs change with variables
     such as HIP_VISIBLE_DEVICES, their PCI addresses do not."""
     if simulated:
         return SIMULATED
@@ -84,20 +84,20 @@ class Turns:
             self._journal.append("alone", case=self._case.id, device=self._name_of(self._case), **measured)
 
     def conditions(self) -> dict[str, dict[str, float]]:
-        """What was met ``before`` the first measurement since the last call and ``after`` the last one."""
-        met, self._conditions = self._conditions, {}
-        return met
+        """The conditions ``before`` the first measurement since the last call and ``after`` the last one."""
+        conditions, self._conditions = self._conditions, {}
+        return conditions
 
     def _take(self, alone: bool) -> float:
         assert self._lock is not None, "within a turn"
-        self._told = False
+        self._reported = False
         waited = self._lock.take(alone)
-        if self._told:
+        if self._reported:
             self._write_queued(waited=round(waited, 3))
         return waited
 
     def _queued(self) -> None:
-        self._told = True
+        self._reported = True
         assert self._case is not None, "within a turn"
         name = self._name_of(self._case)
         found = holders(name).get(name, [])

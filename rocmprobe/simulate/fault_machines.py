@@ -29,7 +29,7 @@ _GPU = {
 }  # fmt: skip
 _SOURCE = "made up: no machine breaks in all of these ways"
 #: Short, since every hang is waited for; the fork server starts before any fault and has its own.
-#: Every fault is asked about, however many hang or crash.
+#: Every fault is tried, however many hang or crash.
 _BUDGETS = {
     "server": 120, "start": 3, "first_call": 2, "steady": 2, "teardown": 3, "hangs": 1000, "crashes": 1000,
 }  # fmt: skip

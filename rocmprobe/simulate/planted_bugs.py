@@ -1,6 +1,6 @@
 """A registry of faulty convolutions: bugs that the checks are run against, since each must find them all.
 
-What a bug is and where it exists stands here, what it computes in ``worker/faulty_kernels.py``. A fault of a
+What a bug is and where it exists is here, what it computes in ``worker/faulty_kernels.py``. A fault of a
 simulated machine has one by name (``docs/catalogue.md``); ``planted-NAME`` is the machine with this one
 alone.
 """
@@ -26,7 +26,7 @@ _HALVES = ("float16", "bfloat16")
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
     """(position, tap, pixel) along one spatial axis: which pixel of the image each tap of the filter meets at
     each position, padding left out. The image is the input, of a transposed convolution the output; the
-    positions are those of the other side. ``dilation`` stands in for the problem's own."""
+    positions are those of the other side. ``dilation`` replaces the problem's own."""
     image, positions = problem.input_size[axis], problem.output_size[axis]
     if problem.transposed:
         image, positions = positions, image

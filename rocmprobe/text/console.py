@@ -1,4 +1,4 @@
-"""Rich's console, in which foreign text is inert: what it sends to the terminal are Rich's own sequences."""
+"""Rich's console with foreign text escaped: all control sequences that it sends are Rich's own."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 What a terminal, a logger, a container or a web page put around the words of a program is taken off here, so
 that whoever looks for these words finds them. Reading is in two steps, for the sake of 100 MB: all lines pass
-a quick look that tells new ones from repeated ones, and only those that are kept are cleaned.
+a quick check that finds repeated ones, and only those that are kept are cleaned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-#: How many distinct lines are kept of the start, of the end, and of those between that tell of a failure;
+#: How many distinct lines are kept of the start, of the end, and of those between that report a failure;
 #: and how many characters each of the three may take.
 _HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
 _ROOM = 600_000
@@ -219,7 +219,7 @@ def _without_escapes(block: str, newline: str) -> str:
 
 
 class _Kept:
-    """The lines that are kept: the first ones, those that tell of a failure, and the last ones."""
+    """The lines that are kept: the first ones, those that report a failure, and the last ones."""
 
     def __init__(self) -> None:
         self.left_out = 0
@@ -230,7 +230,7 @@ class _Kept:
         self._tail_room = _ROOM
 
     def add(self, lines: list[str], keys: list[str], number: int) -> None:
-        """Take lines, of which the first has this number, with what tells them apart."""
+        """Take lines, of which the first has this number, with their keys for duplicates."""
         firm, tail = self._firm, self._tail
         near, width = -1, 0
         for at, key in enumerate(keys):

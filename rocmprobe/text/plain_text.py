@@ -1,4 +1,4 @@
-"""Foreign text made inert: no control byte, no lone surrogate, nothing that reorders the text around it."""
+"""Foreign text made harmless: no control byte, no lone surrogate, nothing that reorders other text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
 _BREAKS = re.compile(r"\s*[\n\t]\s*")
-#: So many times the wanted length is cleaned, and no more: a line of a log may have megabytes.
+#: Only this many times the wanted length is cleaned: a line of a log may have megabytes.
 _CLEANED = 8
-#: Of what is cut in its middle, so much stands before the cut.
+#: Share of a text cut in its middle that is before the cut.
 _BEFORE = 0.6
 
 
@@ -40,7 +40,7 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """``text`` in one inert line of at most ``limit`` characters; what is cut off becomes "…"."""
+    """``text`` in one plain line of at most ``limit`` characters; what is cut off becomes "…"."""
     text = str(text)
     begun = text[: _CLEANED * limit]
     line = " ".join(plain(begun).split())
@@ -59,7 +59,7 @@ def quoted(value: object, limit: int = 80) -> str:
 
 
 def message(text: str, limit: int = 2000) -> str:
-    """What went wrong, in one inert line: the beginning says where, the end the mend, so that what is above
+    """What went wrong, in one plain line: the beginning says where, the end the fix, so that what is above
     ``limit`` characters is cut out of the middle."""
     half = _CLEANED * limit
     shortened = text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"

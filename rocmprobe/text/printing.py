@@ -1,6 +1,6 @@
-"""What a command prints, on stdout and stderr: every line goes through here, or through ``console``.
+"""Printing to stdout and stderr: every line of a command goes through here, or through ``console``.
 
-Whatever came from a file or a machine is inert in a terminal then: control characters, halves of surrogate
+Whatever came from a file or a machine is harmless in a terminal then: control characters, halves of surrogate
 pairs and characters that the stream cannot encode are shown as escapes.
 """
 
@@ -22,7 +22,7 @@ _COMMAND = re.compile(r"##(?=\[)")
 
 
 def ready() -> None:
-    """Have stdout and stderr show what they cannot encode, instead of failing over it."""
+    """Make stdout and stderr escape what they cannot encode, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -30,7 +30,7 @@ def ready() -> None:
 
 
 def say(text: object, end: str = "\n") -> None:
-    """Print to stdout what may have several lines."""
+    """Print one or several lines to stdout."""
     click.echo(plain(f"{text}{end}"), nl=False)
 
 
@@ -40,19 +40,19 @@ def say_json(data: Any) -> None:
     click.echo(json.dumps(data, indent=1).replace("\x7f", "\\u007f"))
 
 
-def tell(text: object) -> None:
-    """Print one line to stderr, beside what a command answers on stdout."""
+def print_stderr(text: object) -> None:
+    """Print one line for people to stderr, apart from a command's answer on stdout."""
     line = f"rocmprobe: {message(str(text))}"
     if os.environ.get("GITHUB_ACTIONS") == "true":
         line = _COMMAND.sub("# #", line)
     click.echo(line, err=True)
 
 
-def tell_lines(text: str) -> None:
-    """Print to stderr what has several lines."""
+def print_stderr_lines(text: str) -> None:
+    """Print several lines to stderr."""
     click.echo(plain(text), err=True)
 
 
-def tell_exception() -> None:
-    """The traceback of what is being handled, to stderr."""
-    tell_lines(traceback.format_exc().rstrip("\n"))
+def print_traceback() -> None:
+    """Print the traceback of the exception that is being handled to stderr."""
+    print_stderr_lines(traceback.format_exc().rstrip("\n"))

@@ -2,7 +2,7 @@
 
 A file may come from anywhere. It is read up to a size, decoded, refused where it nests too deep or holds a
 number that no float holds, and then checked against its schema. What is wrong is one ``BadInput``: the file,
-the place in it, what is wrong, the mend. Single lines, among which others may stand, are passed over instead.
+the place in it, what is wrong, the fix. Single lines, between other output, are passed over instead.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LONGEST_LINE = 16 * 2**20
 DEEPEST = 50
 #: Counts and sizes of 64 bits, with room for sums of them.
 _LARGEST_INTEGER = 2**80
-#: Of so many breaches of a schema the most telling one is named.
+#: Number of breaches of a schema among which the most informative one is named.
 _BREACHES = 50
 
 
 class BadInput(Exception):
-    """Input that a user can mend; the message names the file, the place in it and the mend.
+    """Input that a user can fix; the message names the file, the place in it and the fix.
 
     It is one line without control characters, whatever it quotes.
     """
@@ -92,7 +92,7 @@ def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
 def json_line(line: bytes | str) -> Any:
     """JSON from one line, None for what is none or would harm who reads it.
 
-    NaN and infinity pass: they are measurements that children and journals tell.
+    NaN and infinity pass: they are measurements of children and journals.
     """
     if len(line) > LONGEST_LINE:
         return None

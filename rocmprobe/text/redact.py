@@ -1,7 +1,7 @@
 """Redaction: what identifies a person or a machine never leaves the house, since reports get attached to
 public issues.
 
-Two kinds of rules: the names of this user and machine, wherever they stand, and the forms that anybody's
+Two kinds of rules: the names of this user and machine, wherever they occur, and the forms that anybody's
 identifiers have (addresses, UUIDs, home folders, tokens). ``docs/reporting-a-bug.md`` has the list.
 """
 
@@ -40,7 +40,7 @@ _TOKEN_NAME = re.compile(
     r"(?i)(?:^|[._-])(?:token|secret|passw(?:or)?d|credentials?|(?:api|access|private)[_-]?key)$"
 )
 
-#: Names that tell nobody apart: accounts and machines that everybody has, and words that a log is full of.
+#: Names that identify nobody: accounts and machines that everybody has, and words that a log is full of.
 _EVERYBODYS = frozenset({
     "root", "user", "users", "admin", "administrator", "guest", "nobody", "test", "tests", "tester", "demo",
     "default", "vagrant", "ec2-user", "azureuser", "debian", "ubuntu", "fedora", "arch", "archlinux",
@@ -69,7 +69,7 @@ def redacted_text(text: str) -> str:
 
 
 def census(data: Any) -> dict[str, int]:
-    """How many placeholders of each kind stand in JSON ``data``."""
+    """How many placeholders of each kind are in JSON ``data``."""
     found = Counter(match[1] for match in _PLACEHOLDER.finditer(json.dumps(data)))
     return {kind: found[kind] for kind in _KINDS if found[kind]}
 
@@ -97,7 +97,9 @@ def _value(text: str, kind: Optional[str]) -> str:
     if kind is None or _PLACEHOLDER.search(clean):
         return clean
     if kind in ("user", "host"):
-        return _label(kind, text) if _tells(text) and text.isprintable() and " " not in text else text
+        return (
+            _label(kind, text) if _is_identifying(text) and text.isprintable() and " " not in text else text
+        )
     looks = re.fullmatch(r"(?:0[xX])?(?=[A-Z-]*\d|[a-f0-9-]+$)[\w-]{6,64}", text)
     return (_uuid_label(text) if kind == "uuid" else _label(kind, text)) if looks else text
 
@@ -117,7 +119,7 @@ def _clean_key(key: str) -> str:
 
 
 class _Rule(NamedTuple):
-    """What ``pattern`` finds becomes ``made``. One of ``triggers`` stands (in lower case) in every text that
+    """What ``pattern`` finds becomes ``made``. One of ``triggers`` occurs (in lower case) in every text that
     the pattern matches: to look for those first is what makes redaction fast."""
 
     triggers: tuple[str, ...]
@@ -169,8 +171,8 @@ _HEX = "[0-9A-Fa-f]"
 _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
-def _tells(name: str) -> bool:
-    """Whether a name tells anybody apart; one shorter than three letters would be found everywhere."""
+def _is_identifying(name: str) -> bool:
+    """Whether a name identifies anybody; one shorter than three letters would be found everywhere."""
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
 
@@ -189,12 +191,12 @@ def _users() -> set[str]:
         names.add(pwd.getpwuid(os.getuid()).pw_name)
     if _home().parent.name in ("home", "Users"):
         names.add(_home().name)
-    return set(filter(_tells, names))
+    return set(filter(_is_identifying, names))
 
 
 def _hosts() -> set[str]:
     names = {socket.gethostname(), os.environ.get("HOSTNAME", ""), os.environ.get("COMPUTERNAME", "")}
-    return set(filter(_tells, names | {name.partition(".")[0] for name in names}))
+    return set(filter(_is_identifying, names | {name.partition(".")[0] for name in names}))
 
 
 def _longest_first(names: Iterable[str]) -> list[str]:
@@ -224,8 +226,8 @@ def _foreign_home(match: re.Match[str]) -> str:
 
 def _account(match: re.Match[str]) -> str:
     user, host = match["user"], match["host"]
-    shown = _label("user", user) if _tells(user) else user
-    return f"{shown}@{_label('host', host) if _tells(host) else host}"
+    shown = _label("user", user) if _is_identifying(user) else user
+    return f"{shown}@{_label('host', host) if _is_identifying(host) else host}"
 
 
 def _uuid(match: re.Match[str]) -> str:
@@ -246,7 +248,7 @@ def _ip6(match: re.Match[str]) -> str:
         return match[0]
 
 
-#: What stands before a number with three dots that is a version, and before one that is an address.
+#: The text before a number with three dots that is a version, and before one that is an address.
 _VERSION = re.compile(
     r"""(?ix) (?: [=<>~]= | [a-z]\w{0,30}[-_/]
         | \b(?:v|ver|versions?|release|driver|firmware|v?bios|rocm|hip|cuda|lib\w{0,20}|[\w-]{0,30}cu1\d)
@@ -277,7 +279,7 @@ def _ip4(match: re.Match[str]) -> str:
     return label
 
 
-#: These go first: whatever else stands in a token goes with it.
+#: These go first: whatever else is in a token goes with it.
 _TOKENS = (
     _Rule(
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "sk-", "akia", "asia",
@@ -331,7 +333,7 @@ _FORMS = (
             r"""(?x) (?: (?<=MIOpen[ ]Error:[ ]) | (?<=\][ ]) | (?<=what\(\):[ ][ ]) )
                 (?P<host>[A-Za-z0-9][\w.-]{0,253}):(?=[\w./+<>-]{0,300}/[\w.+-]{1,100}\.[ch]pp:\d)"""
         ),
-        lambda match: f"{_label('host', match['host'])}:" if _tells(match["host"]) else match[0],
+        lambda match: f"{_label('host', match['host'])}:" if _is_identifying(match["host"]) else match[0],
     ),
     _Rule(
         ("/home/", "/users/"),
@@ -355,7 +357,7 @@ _FORMS = (
     _Rule(
         ("pytest-of-",),
         re.compile(r"(?<=pytest-of-)" + _NAME),
-        lambda match: _label("user", match["name"]) if _tells(match["name"]) else match["name"],
+        lambda match: _label("user", match["name"]) if _is_identifying(match["name"]) else match["name"],
     ),
     # A shell's prompt, a place to copy from, and who built a kernel.
     _Rule(

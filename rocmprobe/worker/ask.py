@@ -30,7 +30,7 @@ def out_of_memory(error: Optional[BaseException]) -> bool:
 @dataclass
 class Answer:
     """What a check found out. ``message`` explains any state but pass. ``solver`` and what follows are what
-    the library's calls told; its log may tell more."""
+    the library's calls reported; its log may have more."""
 
     state: str = "pass"
     message: str = ""
@@ -49,12 +49,12 @@ class Ask:
     """A case, resolved for this process.
 
     ``device`` is torch's device string, ``under`` a context in which the setting holds (variables are
-    set already), ``report_phase`` tells the controller which budget runs, ``settle`` what it is to keep if
-    this process ends in the phase ``yardstick``, ``seconds`` is how long a throughput measurement may take,
-    ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
+    set already), ``report_phase`` reports to the controller which budget runs, ``settle`` what it is to keep
+    if this process ends in the phase ``yardstick``, ``seconds`` is how long a throughput measurement may
+    take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
-    timed beside what is asked; ``batch``: the one that networks are to be timed with. Under ``alone`` nothing
-    else of rocmprobe computes on the device: what is measured, and nothing more, stands in it.
+    timed beside the request; ``batch``: the one that networks are to be timed with. Under ``alone`` nothing
+    else of rocmprobe computes on the device: it holds what is measured, and nothing more.
     """
 
     dtype: Any

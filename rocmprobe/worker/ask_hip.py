@@ -1,4 +1,4 @@
-"""Asks HIP for its devices: ``python -m rocmprobe.worker.ask_hip HIP [MIOPEN] [ROCBLAS]``, paths of files.
+"""Queries HIP's devices: ``python -m rocmprobe.worker.ask_hip HIP [MIOPEN] [ROCBLAS]``, paths of files.
 
 In a process of its own, without torch: loading a library may crash it, and a call may hang. Prints JSON
 lines: ``["call", FUNCTION]`` when a call starts, ``[QUESTION, ANSWER, ERROR]`` where one is answered.
@@ -24,7 +24,7 @@ from rocmprobe.backends.capi import (
 from rocmprobe.process.processes import die_with_parent
 
 
-def _tell(*line: Any) -> None:
+def _emit(*line: Any) -> None:
     # A library may have written half a line before.
     sys.stdout.write("\n" + json.dumps(line) + "\n")
     sys.stdout.flush()
@@ -32,17 +32,17 @@ def _tell(*line: Any) -> None:
 
 def _observe(call: Call) -> None:
     if call.number is None:
-        _tell("call", call.function)
+        _emit("call", call.function)
 
 
 def _ask(question: str, answer: Callable[[], Any]) -> Any:
     try:
-        told = answer()
+        value = answer()
     except (CallFailed, LoadFailed, NotAvailable) as error:
-        _tell(question, None, str(error))
+        _emit(question, None, str(error))
         return None
-    _tell(question, told, "")
-    return told
+    _emit(question, value, "")
+    return value
 
 
 def _device(hip: Hip, number: int) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def main(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
     try:
         hip = Hip(hip_path, _observe)
     except LoadFailed as error:
-        _tell("devices", None, str(error))
+        _emit("devices", None, str(error))
         return
     count = _ask("count", hip.device_count)
     _ask("devices", lambda: [_device(hip, number) for number in range(count or 0)])
@@ -64,7 +64,7 @@ def main(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
         _ask("rocblas", lambda: Rocblas(rocblas_path, _observe).version())
     if miopen_path:
         _ask("miopen", lambda: MiopenLibrary(miopen_path, _observe).version())
-    _tell("mapped", mapped(), "")
+    _emit("mapped", mapped(), "")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ PROPERTIES = (
 
 
 def questions() -> dict[str, Callable[[], Any]]:
-    """What is asked, in this order: what needs no device comes first."""
+    """The queries, in this order: those that need no device come first."""
     import torch
 
     return {
@@ -47,16 +47,16 @@ def answers() -> None:
     try:
         import_torch()
     except Exception as error:
-        _tell("import", None, f"{type(error).__name__}: {error}")
+        _emit("import", None, f"{type(error).__name__}: {error}")
         return
     for question, ask in questions().items():
         try:
-            _tell(question, ask(), None)
+            _emit(question, ask(), None)
         except Exception as error:
-            _tell(question, None, f"{type(error).__name__}: {error}")
+            _emit(question, None, f"{type(error).__name__}: {error}")
 
 
-def _tell(question: str, answer: Any, error: Any) -> None:
+def _emit(question: str, answer: Any, error: Any) -> None:
     # torch.__version__ is a string of its own kind.
     sys.stdout.write("\n" + json.dumps([question, answer, error], default=str) + "\n")
     sys.stdout.flush()

@@ -74,22 +74,22 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
     place = int((of_bad if bool(bad.any()) else difference).argmax())
     found, right = float(actual.flatten()[place]), float(reference.flatten()[place])
     worst: dict[str, Any] = {"index": index_of(place, tuple(reference.shape)), "reference": right}
-    told = f"worst element of {name}, {worst['index']}: {found:.8g} instead of {right:.8g}"
+    description = f"worst element of {name}, {worst['index']}: {found:.8g} instead of {right:.8g}"
     if math.isfinite(found):
         worst.update(result=found, ulps=abs(found - right) / ulp(right, str(result.dtype).rpartition(".")[2]))
-        told += f", {worst['ulps']:.3g} ulp"
+        description += f", {worst['ulps']:.3g} ulp"
     else:
         worst["result"] = str(found)
     if not bool(bad.any()):
         # All of them err by little, and together by too much.
-        return {"worst": worst}, [told]
+        return {"worst": worst}, [description]
     share = float(bad.to(torch.float64).mean())
-    told += f"; {share:.2%} of {reference.numel()} elements are wrong"
-    return {"worst": worst, "bad_share": share}, [told, *error_map(bad, 0 if name == "weight" else 1)]
+    description += f"; {share:.2%} of {reference.numel()} elements are wrong"
+    return {"worst": worst, "bad_share": share}, [description, *error_map(bad, 0 if name == "weight" else 1)]
 
 
 def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
-    """The index of the element that stands at ``place`` of the flat tensor."""
+    """The index of the element at ``place`` of the flat tensor."""
     index = []
     for size in reversed(shape):
         place, at = divmod(place, size)

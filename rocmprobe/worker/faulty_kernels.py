@@ -25,7 +25,7 @@ from rocmprobe.worker.compare import index_of
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
 _TILE = 16
-#: In the order of the gradients that PyTorch asks for.
+#: In the order of the gradients that PyTorch requests.
 _BACKWARD = ("bwd-data", "bwd-weights")
 
 
@@ -176,17 +176,17 @@ def _nan_lane(result: torch.Tensor, direction: str) -> torch.Tensor:
 
 def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
     problem = problem_of(call)
-    met = [reads(problem, axis) for axis in range(problem.rank)]
+    axes = [reads(problem, axis) for axis in range(problem.rank)]
     if direction == "bwd-weights":
         # The positions are those of the side that is not the image.
         name = "input" if call.transposed else "grad_output"
         without = getattr(call, name).clone()
-        without[-1][at(max(position for position, _, _ in axis) for axis in met)] = 0
+        without[-1][at(max(position for position, _, _ in axis) for axis in axes)] = 0
         return compute(_with(call, name, without))
     weight, groups = _grouped(call)
     # The sum runs along the second axis of the weights in one direction, along the first in the other.
     channels = groups.select(2 if (direction == "fwd") != call.transposed else 1, -1)
-    channels[at(max(tap for _, tap, _ in axis) for axis in met)] = 0
+    channels[at(max(tap for _, tap, _ in axis) for axis in axes)] = 0
     return compute(replace(call, weight=weight))
 
 

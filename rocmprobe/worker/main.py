@@ -112,10 +112,10 @@ def serve(commands: int, events: int) -> None:
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
         case = from_json(Case, json.loads(line))
-        told = answer(driver, case, alone)
+        outcome = answer(driver, case, alone)
         sys.stdout.flush()
         sys.stderr.flush()
-        emit({**told, "mapped": mapped() if on_amd else {}})
+        emit({**outcome, "mapped": mapped() if on_amd else {}})
     emit({"event": "bye"})
     if breaking:
         breaking.enter("teardown", case)

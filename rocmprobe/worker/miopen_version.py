@@ -1,4 +1,4 @@
-"""Prints the version that a MIOpen library tells of itself: ``python miopen_version.py LIBRARY``.
+"""Prints the version that a MIOpen library reports of itself: ``python miopen_version.py LIBRARY``.
 
 Run by path in a process of its own: loading the library brings in the whole of ROCm, which may crash.
 No GPU is touched.

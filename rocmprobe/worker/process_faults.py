@@ -20,33 +20,33 @@ _MEMORY_BYTES = 128 << 20
 
 
 class ProcessFaults:
-    """The faults of ``machine`` in one process under one setting. ``phase`` is where the process stands,
-    ``events`` the pipe on which it answers."""
+    """The faults of ``machine`` in one process under one setting. ``phase`` is the current one, ``events``
+    the pipe on which it answers."""
 
     def __init__(self, machine: SimulatedMachine, setting: str, events: int) -> None:
         self.phase = "import"
-        #: Whether a convolution is inside of the library that stands in for MIOpen.
+        #: Whether a convolution is inside the library that replaces MIOpen.
         self.in_miopen = False
         self._faults = machine.faults
         self._setting = setting
         self._events = events
-        self._met: set[int] = set()
+        self._struck: set[int] = set()
         self._poisoned = False
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
-        """Go on to a phase in which no library is called, and meet its faults."""
+        """Go on to a phase in which no library is called, and apply its faults."""
         self.phase = phase
         for fault in self._faults:
             if fault.phase == phase and case is not None:
                 direction = case.direction or ""
-                met = fault.matches(
+                applies = fault.matches(
                     self._setting, case.problem or "", case.dtype, direction, os.environ
-                ) and self.befalls(fault)
-                if met:
+                ) and self.strikes_now(fault)
+                if applies:
                     self.strike(fault, (direction,))
 
-    def befalls(self, fault: Fault) -> bool:
-        """Whether a fault that matches strikes now."""
+    def strikes_now(self, fault: Fault) -> bool:
+        """Whether a fault that matches takes effect in this call."""
         return random.random() < fault.chance  # noqa: S311
 
     def refuse_if_poisoned(self) -> None:
@@ -63,9 +63,9 @@ class ProcessFaults:
         for direction, text in fault.stderr.items():
             if not directions or direction in ("any", *directions):
                 os.write(2, f"{text}\n".encode())
-        if fault.effect in ("flood", "garbage", "grandchild") and id(fault) in self._met:
+        if fault.effect in ("flood", "garbage", "grandchild") and id(fault) in self._struck:
             return
-        self._met.add(id(fault))
+        self._struck.add(id(fault))
         self._poisoned |= fault.poisons
         _break(fault, self._events)
 

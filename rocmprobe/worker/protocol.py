@@ -1,4 +1,4 @@
-"""What a child is told first, and what each driver answers."""
+"""The first message to a child, and the answers of each driver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Spec:
-    """What a child is told first: device, backend, setting, environment, seconds per measurement,
+    """The first message to a child: device, backend, setting, environment, seconds per measurement,
     and MiB that a memory sweep may fill.
 
     ``first`` is the case that it is started for; only a simulated machine asks, which may break at once.

@@ -2,7 +2,7 @@
 
 What runs is this CPU. A convolution that the simulated machine would give to MIOpen runs in oneDNN; one
 that it would not (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as
-there. The bypass lies above the faults and never meets those of MIOpen.
+there. The bypass is above the faults and never triggers those of MIOpen.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Faults(dispatch.Interceptor):
         self._says_no_solver = not str(machine.machine.value("miopen.version") or "3").startswith("2.")
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
-        fault, _ = self._meet(call, ("fwd",))
+        fault, _ = self._apply_fault(call, ("fwd",))
 
         def right(each: ConvolutionCall) -> Any:
             with self._library(call):
@@ -133,36 +133,38 @@ class _Faults(dispatch.Interceptor):
         wanted = tuple(
             direction for direction, wanted in zip(("bwd-data", "bwd-weights"), call.output_mask) if wanted
         )
-        fault, met = self._meet(call, wanted)
+        fault, affected = self._apply_fault(call, wanted)
 
         def right(each: BackwardCall) -> Gradients:
             with self._library(call):
                 return fp32_accumulation.gradients(each, proceed)
 
-        return self._bugs[fault.bug].gradients(call, met, right) if fault else right(call)
+        return self._bugs[fault.bug].gradients(call, affected, right) if fault else right(call)
 
-    def _meet(
+    def _apply_fault(
         self, call: ConvolutionCall | BackwardCall, directions: tuple[str, ...]
     ) -> tuple[Optional[Fault], tuple[str, ...]]:
-        """Break as the matching fault says; returns it and its directions if its effect is on the result."""
+        """Apply the matching fault; returns it and its directions if its effect is on the result."""
         self._breaking.refuse_if_poisoned()
         problem = problem_of(call)
         dtype, text = problem.dtype, problem.text
         library = "miopen" if self._enters_miopen(call) else "rocblas"
         tried = {d: self._tried(text, d) if library == "miopen" else () for d in directions}
         for fault in filter(self._breaking.in_library, self._faults):
-            met = tuple(
+            affected = tuple(
                 d
                 for d in directions
                 if fault.matches(self._setting, text, dtype, d, os.environ)
                 and (not fault.solver or set(fault.solver) & set(tried[d]))
             )
-            if fault.library == library and met and self._breaking.befalls(fault):
+            if fault.library == library and affected and self._breaking.strikes_now(fault):
                 wrong = fault.effect == "wrong"
                 if wrong and library == "miopen" and not fault.stderr:
-                    self._say(text, {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in met})
-                self._breaking.strike(fault, met)
-                return (fault, met) if wrong else (None, ())
+                    self._say(
+                        text, {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
+                    )
+                self._breaking.strike(fault, affected)
+                return (fault, affected) if wrong else (None, ())
         if library == "miopen":
             self._say(text, tried)
         return None, ()
@@ -198,7 +200,7 @@ class _Faults(dispatch.Interceptor):
 
     @contextmanager
     def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
-        """oneDNN stands in for MIOpen, PyTorch's own kernels stand for themselves."""
+        """oneDNN replaces MIOpen, PyTorch's own kernels run as they are."""
         if self._enters_miopen(call):
             self._breaking.in_miopen = True
             try:
@@ -258,8 +260,8 @@ def _watched_operators(
 
     version = torch_version(machine.machine) or (99, 0)
 
-    def met(name: str, args: Any, result: Any, libraries: tuple[str, ...]) -> Any:
-        """``result`` of the operator ``name``, if the process lives to have one."""
+    def with_faults(name: str, args: Any, result: Any, libraries: tuple[str, ...]) -> Any:
+        """``result`` of the operator ``name``, unless a fault changes it or ends the process."""
         tensor = _first_tensor(result)
         dtype = "" if tensor is None else str(tensor.dtype).rpartition(".")[2]
         entered = {"hip"}
@@ -273,7 +275,7 @@ def _watched_operators(
                 and fault.library in entered
                 and re.search(fault.operator, name)
                 and fault.matches(setting, "", dtype, "", os.environ)
-                and breaking.befalls(fault)
+                and breaking.strikes_now(fault)
             ):
                 breaking.strike(fault, ())
                 if fault.effect == "wrong" and tensor is not None and tensor.dim():
@@ -288,13 +290,13 @@ def _watched_operators(
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
-            return met(_faulted_name(func, args), args, result, LIBRARIES)
+            return with_faults(_faulted_name(func, args), args, result, LIBRARIES)
 
     class WatchCalls(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             name = getattr(func, "__name__", "")
-            return met(name, args, result, ("miopen",)) if name in _TAKEN_APART else result
+            return with_faults(name, args, result, ("miopen",)) if name in _TAKEN_APART else result
 
     @contextmanager
     def watch() -> Iterator[None]:

@@ -112,8 +112,8 @@ def _summing_to_zero(values: Any, dimension: int, rank: int) -> Any:
 
 
 def leave_poison(results: Mapping[str, Any], dtype: Any, device: str) -> None:
-    """Fill memory of the size of ``results`` with NaN and give it back: an allocator hands it to who asks for
-    as much next, and a kernel that does not write its result leaves them there.
+    """Fill memory of the size of ``results`` with NaN and give it back: an allocator reuses it for the next
+    request of that size, and a kernel that does not write its result leaves them there.
 
     Twice, since the first time the C library maps large blocks apart and gives them back to the system.
     """

@@ -82,7 +82,7 @@ class TorchDriver:
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
-            # Once for each problem: beside the bypass, which stands on the same GEMM and is its only rival.
+            # Once for each problem: beside the bypass, which uses the same GEMM and is its only rival.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,

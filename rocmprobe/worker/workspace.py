@@ -1,4 +1,4 @@
-"""What a convolution allocates above its operands and results, as far as it can be told beforehand."""
+"""What a convolution allocates above its operands and results, as far as it can be predicted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of_bypass(ask: Ask, taken: set[str]) -> Optional[Workspace]:
 
 def of_pytorch(ask: Ask, input: Any, weight: Any) -> Optional[Workspace]:
     """What PyTorch's own kernels allocate where it takes them under the setting that holds now; None where a
-    library is taken, which does not tell."""
+    library is taken, which does not report it."""
     problem = ask.the_problem
     kernel = taken_kernel(problem, input, weight)
     if kernel not in _WHOLE_BATCH or problem.channels_last or problem.noncontiguous:

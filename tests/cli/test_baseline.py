@@ -87,7 +87,7 @@ def test_a_run_that_is_taken_up_keeps_its_baseline(made: Run, tmp_path: Path) ->
 def test_pytest_counts_an_unexpected_pass_as_one(made: Run) -> None:
     item: Any = SimpleNamespace(stash=pytest.Stash())
     report: Any = SimpleNamespace(when="call", passed=True)
-    item.stash[pytest_plugin._TOLD] = made.outcomes[OFF]
+    item.stash[pytest_plugin._OUTCOME] = made.outcomes[OFF]
     hook: Any = pytest_plugin.pytest_runtest_makereport(item, report)
     next(hook)
     with pytest.raises(StopIteration):

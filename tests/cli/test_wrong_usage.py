@@ -60,7 +60,7 @@ WRONG: dict[str, tuple[int, str, Make]] = {
                         lambda at: ["run", "--device", "cpu", "--out", written(at / "file", "") / "out"]),
     "folder of the kernel": (2, "cannot be written",
                              lambda at: ["run", "--device", "cpu", "--out", "/proc/run"]),
-    "nothing left": (2, "nothing is left to ask",
+    "nothing left": (2, "no check is selected",
                      lambda at: ["run", "--device", "cpu", "--only", "no-such/*", "--out", at / "out"]),
     "check": (2, "--only: no check 'conv'", lambda at: ["run", "--only", "copy", "--only", "conv"]),
     "check left out": (2, "--skip: no check 'conv'", lambda at: ["run", "--skip", "conv"]),
@@ -85,11 +85,11 @@ WRONG: dict[str, tuple[int, str, Make]] = {
     "baseline of nothing": (2, "cannot be read", lambda at: ["run", "--baseline", at / "none.json"]),
     "baseline and verify": (2, "leave out --baseline", lambda at: [
         "run", "--baseline", results(at), "--verify", results(at)]),
-    "resume and verify": (2, "--verify asks what its results were asked", lambda at: [
+    "resume and verify": (2, "--verify repeats the checks of its results", lambda at: [
         "run", "--resume", at, "--verify", results(at)]),
     "what verify knows better": (2, "leave out --device, --level, --settings", lambda at: [
         "run", "--settings", "all", "--level", "quick", "--device", "cuda:7", "--verify", results(at)]),
-    "baseline of a run that is taken up": (2, "keeps the one it began with", lambda at: [
+    "baseline of a resumed run": (2, "a resumed run keeps its baseline", lambda at: [
         "run", "--resume", at, "--baseline", results(at)]),
     "unknown option": (2, "--colour", lambda at: ["run", "--colour"]),
 }  # fmt: skip

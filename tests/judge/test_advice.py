@@ -6,7 +6,7 @@ import dataclasses
 
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.judgement import judge
 from rocmprobe.model.results import Fact, from_json, to_json
 from rocmprobe.model.results import Recommendation as Told
 
@@ -14,7 +14,7 @@ DEAD = {**natively(STATUS), **blocked_by_convolution()}
 
 
 def advice(results):
-    return judged(results).recommendation.advice
+    return judge(results).recommendation.advice
 
 
 def titles(results):
@@ -34,7 +34,7 @@ def test_none_where_convolution_works_as_it_comes():
 
 
 def test_each_has_a_text_and_a_source_and_stays_what_it_is_in_a_file():
-    found = judged(run(DEAD)).recommendation
+    found = judge(run(DEAD)).recommendation
     assert found.advice
     assert all(row["title"] and row["text"] and row["source"] for row in found.advice)
     assert from_json(Told, to_json(found)) == found
@@ -47,7 +47,7 @@ def test_what_the_user_s_own_files_break_no_build_mends():
     )
     databases = {"state": "error", "cause": "miopen-status", "evidence": (line,)}
     results = run({**DEAD, **natively(databases)})
-    errors = {each.cause for each in judged(results).findings if each.severity == "error"}
+    errors = {each.cause for each in judge(results).findings if each.severity == "error"}
     assert "miopen-db-unusable" in errors
     assert titles(results) == []
 

@@ -11,7 +11,7 @@ from synthetic import FP16, FP32, STATUS, run
 
 from rocmprobe.judge.comparison.changes import changes, regressions, worse
 from rocmprobe.judge.findings.diagnose import diagnose
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline, states
@@ -67,7 +67,7 @@ def test_every_question_that_differs_is_named_once_and_no_other(
 
 def test_a_known_failure_is_judged_as_the_failure_that_it_is() -> None:
     came = later_rocm(run(KNOWN))
-    found = judged(came)
+    found = judge(came)
     marked = [each for each in found.outcomes if each.state == "xfail"]
     assert len(marked) == 6
     assert tuple(map(observed, found.outcomes)) == came.outcomes
@@ -80,18 +80,18 @@ def test_a_known_failure_is_judged_as_the_failure_that_it_is() -> None:
         ("info", "override-isa-mismatch", "user-env")
     ]
     assert "https://github.com/ROCm/ROCm/issues/2527" in known[0].evidence
-    assert judged(found) == found
+    assert judge(found) == found
     assert regressions(found) == ()
 
 
 def test_without_a_baseline_every_unknown_failure_counts() -> None:
-    assert {each.state for each in regressions(judged(run(BROKEN)))} == {"error"}
-    assert regressions(judged(run())) == ()
+    assert {each.state for each in regressions(judge(run(BROKEN)))} == {"error"}
+    assert regressions(judge(run())) == ()
 
 
 def test_the_same_run_again_is_no_change_and_no_regression() -> None:
-    former = judged(run(BROKEN))
-    again = judged(run(BROKEN), baseline(former))
+    former = judge(run(BROKEN))
+    again = judge(run(BROKEN), baseline(former))
     assert again.changes is not None
     assert again.changes.changed == ()
     assert again.changes.compared == len(former.outcomes)
@@ -102,8 +102,8 @@ def test_the_same_run_again_is_no_change_and_no_regression() -> None:
 
 
 def test_what_became_worse_and_better_is_told_apart() -> None:
-    former = judged(run({f"default/convolution/{FP16}/*": STATUS}))
-    now = judged(run({f"default/convolution/{FP32}/fwd": "wrong"}), baseline(former))
+    former = judge(run({f"default/convolution/{FP16}/*": STATUS}))
+    now = judge(run({f"default/convolution/{FP32}/fwd": "wrong"}), baseline(former))
     (worse,) = regressions(now)
     assert (worse.problem, worse.direction, worse.state) == (FP32, "fwd", "wrong")
     better = [each for each in now.outcomes if each.state == "xpass"]
@@ -111,35 +111,35 @@ def test_what_became_worse_and_better_is_told_apart() -> None:
     found = {each.id: each for each in now.findings}
     assert found["regressions"].severity == "error"
     assert found["unexpected-passes"].severity == "info"
-    assert judged(now) == now
+    assert judge(now) == now
 
 
 def test_new_and_missing_questions_are_named_and_are_no_regression() -> None:
-    former = judged(run())
+    former = judge(run())
     fewer = dataclasses.replace(run(BROKEN), outcomes=run(BROKEN).outcomes[3:])
-    now = judged(fewer, baseline(former))
+    now = judge(fewer, baseline(former))
     assert now.changes is not None
     assert [each.id for each in now.changes.of("missing")] == sorted(each.id for each in former.outcomes[:3])
-    back = judged(run(BROKEN), baseline(judged(fewer)))
+    back = judge(run(BROKEN), baseline(judge(fewer)))
     assert back.changes is not None
     assert [each.kind for each in back.changes.changed] == ["new"] * 3
     assert regressions(back) == ()
 
 
 def test_a_job_that_compares_nothing_does_not_pass() -> None:
-    nothing = judged(
+    nothing = judge(
         run(), Baseline("old.json", "2026-01-01T00:00:00Z", "0", {"cpu/torch/default/copy": "pass"})
     )
     assert regressions(nothing) == ()
     assert worse(nothing)
     assert "strange-baseline" in {each.id for each in nothing.findings}
-    assert not worse(judged(run(), baseline(run())))
+    assert not worse(judge(run(), baseline(run())))
 
 
 def test_a_job_that_compares_little_does_not_pass_unless_it_was_told_to() -> None:
     former = run()
     few = dataclasses.replace(former, outcomes=former.outcomes[: len(former.outcomes) // 3])
-    now = judged(few, baseline(former))
+    now = judge(few, baseline(former))
     assert regressions(now) == ()
     assert worse(now)
     (finding,) = [each for each in now.findings if each.id == "strange-baseline"]
@@ -147,19 +147,19 @@ def test_a_job_that_compares_little_does_not_pass_unless_it_was_told_to() -> Non
         f"{len(former.outcomes) - len(few.outcomes)} of the {len(former.outcomes)}"
     )
     told = dataclasses.replace(few, options={**few.options, "only": ["copy"]})
-    assert not worse(judged(told, baseline(former)))
+    assert not worse(judge(told, baseline(former)))
     most = dataclasses.replace(former, outcomes=former.outcomes[: len(former.outcomes) * 2 // 3])
-    assert not worse(judged(most, baseline(former)))
+    assert not worse(judge(most, baseline(former)))
 
 
 def test_a_job_whose_questions_rocmprobe_broke_on_does_not_pass() -> None:
     broke = run({"default/convolution/*": "probe-error"})
-    assert worse(judged(broke))
-    assert worse(judged(broke, baseline(run())))
+    assert worse(judge(broke))
+    assert worse(judge(broke, baseline(run())))
     # Skipped is what versions differ in; what worked and is blocked is lost.
-    assert not worse(judged(run({"default/convolution/*": "skipped"}), baseline(run())))
+    assert not worse(judge(run({"default/convolution/*": "skipped"}), baseline(run())))
     blocked = run({"default/convolution/*": "blocked"})
-    assert worse(judged(blocked, baseline(run())))
-    assert not worse(judged(blocked, baseline(run(BROKEN))))
+    assert worse(judge(blocked, baseline(run())))
+    assert not worse(judge(blocked, baseline(run(BROKEN))))
     # It breaks every night, and says so in its findings.
-    assert not worse(judged(broke, baseline(broke)))
+    assert not worse(judge(broke, baseline(broke)))

@@ -115,7 +115,7 @@ def test_a_single_problem_is_named_where_it_is_far_off() -> None:
     comparison = compare(old, changed, "old.json", "new.json")
     assert verdict(comparison) == "no change; 1 single time stands out"
     assert not worse(comparison)
-    assert {each.id for each in comparison.measurements.told("more")} == {first.id}
+    assert {each.id for each in comparison.measurements.changed_as("more")} == {first.id}
 
 
 def test_a_device_whose_speed_changed_gives_no_verdict_on_time() -> None:
@@ -126,14 +126,14 @@ def test_a_device_whose_speed_changed_gives_no_verdict_on_time() -> None:
     comparison = compare(old, throttled, "old.json", "new.json")
     assert verdict(comparison) == "no change"
     assert comparison.measurements.drift == {"cpu": pytest.approx(2)}
-    assert len(comparison.measurements.told("too noisy")) == len(SETTINGS) * (1 + len(SECONDS))
+    assert len(comparison.measurements.changed_as("too noisy")) == len(SETTINGS) * (1 + len(SECONDS))
 
 
 def test_without_yardsticks_no_time_is_called_changed() -> None:
     comparison = compare(run(), run(seconds={"bypass": (9.0, 9.0, 9.0)}), "old.json", "new.json")
     assert verdict(comparison) == "no change"
     assert comparison.measurements.drift == {}
-    assert {each.setting for each in comparison.measurements.told("too noisy")} == {"bypass"}
+    assert {each.setting for each in comparison.measurements.changed_as("too noisy")} == {"bypass"}
 
 
 def test_a_busy_processor_says_nothing_of_the_gpu() -> None:

@@ -34,7 +34,7 @@ def times(draw):
     ],
 )
 def test_the_rule(own, other, moved, told):
-    assert ratio(Seconds(*own), Seconds(*other), moved).told == told
+    assert ratio(Seconds(*own), Seconds(*other), moved).verdict == told
 
 
 @given(times(), times(), st.floats(1.0, 3.0))
@@ -43,17 +43,17 @@ def test_told_is_the_same_from_both_sides_and_never_against_the_deciles(own, oth
     found, back = ratio(own, other, moved), ratio(other, own, moved)
     bounds = (1.0, SAME_TIME, 1 / SAME_TIME)
     assume(not any(edge == pytest.approx(bound) for edge in (found.least, found.most) for bound in bounds))
-    assert back.told == OPPOSITE[found.told]
+    assert back.verdict == OPPOSITE[found.verdict]
     assert found.least <= found.value * (1 + 1e-9)
     assert found.value <= found.most * (1 + 1e-9)
     if own.p10 <= other.p90 and other.p10 <= own.p90:
-        assert found.told in ("same", "too noisy")
+        assert found.verdict in ("same", "too noisy")
 
 
 @given(times(), times(), st.floats(1.0, 3.0), st.floats(1.0, 3.0))
 def test_drift_only_adds_doubt(own, other, some, more):
-    told = ratio(own, other, some * more).told
-    assert told == "too noisy" or told == ratio(own, other, some).told
+    told = ratio(own, other, some * more).verdict
+    assert told == "too noisy" or told == ratio(own, other, some).verdict
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import dataclasses
 
 from synthetic import FP32, STATUS, card, everywhere, natively, run
 
-from rocmprobe.judge.evidence import driver_of
+from rocmprobe.judge.assessment import driver_of
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Fact, Trial

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import run
 
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.estimate import TimedStep, estimate, training_time
 from rocmprobe.model.results import Estimate, Outcome, Results
 from rocmprobe.model.workload import Workload
@@ -86,7 +86,7 @@ def test_of_a_simulated_machine_it_says_whose_times_these_are() -> None:
 
 class TestRecommendation:
     def test_a_setting_under_which_a_network_trains_wrong_is_not_right(self) -> None:
-        recommendation = judged(trained(model("train-unet", "default", state="wrong"))).recommendation
+        recommendation = judge(trained(model("train-unet", "default", state="wrong"))).recommendation
         assert recommendation is not None
         assert recommendation.per["float32/training"]["setting"] != "default"
         assert recommendation.per["float16/training"]["setting"] != "default"
@@ -94,19 +94,19 @@ class TestRecommendation:
 
     def test_under_autocast_it_counts_for_its_dtype_alone(self) -> None:
         wrong = model("train-unet", "default", "float16", "wrong")
-        recommendation = judged(trained(wrong)).recommendation
+        recommendation = judge(trained(wrong)).recommendation
         assert recommendation is not None
         assert recommendation.per["float32/training"]["setting"] == "default"
         assert recommendation.per["float16/training"]["setting"] != "default"
 
     def test_an_lstm_does_not_change_what_convolution_needs(self) -> None:
-        found = judged(trained(model("train-lstm", "default", state="wrong")))
+        found = judge(trained(model("train-lstm", "default", state="wrong")))
         assert found.recommendation is not None
         assert found.recommendation.configuration.setting == "default"
         assert of_models(found) == [("train-lstm", "error")]
 
     def test_each_network_that_fails_is_a_finding(self) -> None:
-        found = judged(
+        found = judge(
             trained(
                 model("train-unet", "default", state="wrong"),
                 model("train-unet", "default", "float16", "wrong"),

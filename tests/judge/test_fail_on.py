@@ -7,12 +7,12 @@ from synthetic import STATUS, run
 
 from rocmprobe.cli.base import FINDINGS, OK, WEDGED
 from rocmprobe.cli.run import _exit_code
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.judgement import judge
 from rocmprobe.model.baseline import Baseline, states
 from rocmprobe.model.results import Results
 
 #: The card that works owes it to an override, which is a finding: a processor has none.
-WORKS, BROKEN = judged(run(backend="onednn")), run({"default/convolution/*": STATUS})
+WORKS, BROKEN = judge(run(backend="onednn")), run({"default/convolution/*": STATUS})
 KNOWN = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(BROKEN.outcomes))
 GOOD = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(run().outcomes))
 
@@ -21,10 +21,10 @@ GOOD = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(run().outcomes))
     ("results", "findings", "regressions"),
     [
         (WORKS, OK, OK),
-        (judged(BROKEN), FINDINGS, FINDINGS),
-        (judged(BROKEN, KNOWN), FINDINGS, OK),
-        (judged(BROKEN, GOOD), FINDINGS, FINDINGS),
-        (judged(run({"*/convolution/*": {"state": "blocked", "cause": "gpu-wedged"}})), WEDGED, WEDGED),
+        (judge(BROKEN), FINDINGS, FINDINGS),
+        (judge(BROKEN, KNOWN), FINDINGS, OK),
+        (judge(BROKEN, GOOD), FINDINGS, FINDINGS),
+        (judge(run({"*/convolution/*": {"state": "blocked", "cause": "gpu-wedged"}})), WEDGED, WEDGED),
     ],
     ids=["works", "broken", "known", "regressed", "wedged"],
 )

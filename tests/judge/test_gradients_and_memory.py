@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from synthetic import FP16, FP32, run
 
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Results
 
@@ -45,13 +45,13 @@ def test_a_setting_that_fails_there_does_not_train(check: str, state: str) -> No
 
 
 def test_a_prediction_of_memory_that_does_not_hold_is_told_and_speaks_against_nothing() -> None:
-    results = judged(with_outcome("memory", "wrong"))
+    results = judge(with_outcome("memory", "wrong"))
     assert setting(results) == "default"
     assert [(each.id, each.severity) for each in results.findings] == [("memory", "info")]
 
 
 def test_gradients_that_fail_are_found_and_no_setting_that_was_not_asked_is_taken() -> None:
-    results = judged(with_outcome("gradient-flow", "wrong"))
+    results = judge(with_outcome("gradient-flow", "wrong"))
     assert ("gradient-flow", "error") in [(each.id, each.severity) for each in results.findings]
     assert results.recommendation is not None
     asked = {each.setting for each in results.outcomes if each.check == "gradient-flow"}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from synthetic import STATUS, blocked_by_convolution, card, everywhere, natively, run
 from tiers import examples
 
-from rocmprobe.judge.evidence import standing
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.assessment import assess
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.model.results import SEVERITIES, STATES, VERDICTS, from_json, to_json
@@ -45,7 +45,7 @@ def chosen(results):
 
 def counted(results, name):
     setting = next(each for each in results.settings if each.name == name)
-    return {outcome.id for outcome in standing(results, setting, "float32", "training").counted}
+    return {outcome.id for outcome in assess(results, setting, "float32", "training").counted}
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -109,8 +109,8 @@ def any_results(draw):
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(any_results())
 def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
-    found = judged(results)
-    assert judged(results) == found
+    found = judge(results)
+    assert judge(results) == found
     for finding in found.findings:
         assert finding.cause in CAUSES, finding
         assert finding.layer in LAYERS, finding
@@ -136,7 +136,7 @@ def test_what_is_recommended_was_right_on_everything_that_counts(results):
     purpose = results.options.get("purpose", "training")
     setting = next(each for each in results.settings if each.name == found.configuration.setting)
     dtype = next(iter(found.per)).partition("/")[0]
-    assert {outcome.state for outcome in standing(results, setting, dtype, purpose).counted} <= {
+    assert {outcome.state for outcome in assess(results, setting, dtype, purpose).counted} <= {
         "pass",
         "slow",
         "xpass",

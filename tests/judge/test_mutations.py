@@ -10,7 +10,7 @@ import pytest
 import sample
 from synthetic import STATUS, blocked_by_convolution, everywhere, natively, run
 
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.judgement import judge
 from rocmprobe.model.results import Fact
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
@@ -73,7 +73,7 @@ class TestAdvice:
         machine = dataclasses.replace(machine, gpus=(gpu,), facts={**machine.facts, **torch})
         isas = {"native_isa": gpu.native_isa.value, "effective_isa": gpu.effective_isa.value}
         outcomes = tuple(dataclasses.replace(each, **isas) for each in results.outcomes)
-        found = judged(dataclasses.replace(results, machine=machine, outcomes=outcomes)).recommendation
+        found = judge(dataclasses.replace(results, machine=machine, outcomes=outcomes)).recommendation
         assert (found.verdict, found.configuration.setting) == ("vendor-off", "vendor-off")
         return [row["title"] for row in found.advice]
 

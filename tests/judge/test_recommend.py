@@ -11,7 +11,7 @@ from rich.console import Console
 from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
 
 from rocmprobe.cli.verify import verified
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.layers import by_layer as by_layer_of
 from rocmprobe.knowledge.settings import settings_for
@@ -72,7 +72,7 @@ def test_verdict(results, verdict, setting):
 def test_a_run_without_outcomes_recommends_nothing():
     empty = dataclasses.replace(run(), outcomes=())
     assert recommend(empty) is None
-    assert judged(empty).recommendation is None
+    assert judge(empty).recommendation is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ class TestDtypesAndPurposes:
     def test_a_run_about_float16_alone(self):
         results = run({"default/convolution/*": STATUS})
         only = [each for each in results.outcomes if each.check == "convolution" and each.dtype == "float16"]
-        found = judged(dataclasses.replace(results, outcomes=tuple(only)))
+        found = judge(dataclasses.replace(results, outcomes=tuple(only)))
         assert found.recommendation.verdict != "native"
         assert [each.id for each in found.findings if each.severity == "error"]
 
@@ -492,13 +492,13 @@ class TestProblemMatrix:
         assert answer(results) == ("vendor-off", "vendor-off")
 
     def test_the_finding_says_what_fails_and_where_it_holds(self):
-        (found,) = [each for each in judged(run(IN_MATRIX)).findings if each.id == "problem-matrix"]
+        (found,) = [each for each in judge(run(IN_MATRIX)).findings if each.id == "problem-matrix"]
         assert found.title == (
             "3 of 3 questions of the problem matrix fail in MIOpen (conv_transpose3d; fp32; fwd, bwd-data, "
             "bwd-weights); the same work passes with vendor-off, bypass"
         )
         assert found.layer == "miopen-exec"
-        assert not [each for each in judged(run()).findings if each.id == "problem-matrix"]
+        assert not [each for each in judge(run()).findings if each.id == "problem-matrix"]
 
 
 def test_what_is_verified_is_the_dtype_that_is_recommended():
@@ -507,7 +507,7 @@ def test_what_is_verified_is_the_dtype_that_is_recommended():
     shapes = {"problems": [recorded], "steps": None, "torch": []}
     expected = run(purpose="training")
     expected = dataclasses.replace(expected, options={**expected.options, "shapes": shapes})
-    expected = judged(expected)
+    expected = judge(expected)
     assert expected.recommendation.configuration.setting == "default"
 
     def holds(changes):

@@ -9,8 +9,8 @@ from typing import Any, Optional
 import pytest
 import synthetic
 
-from rocmprobe.judge import evidence
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge import assessment
+from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.judge.recommendation.step_time import step_times
 from rocmprobe.model.results import Outcome, Results, Setting, StepTime, to_json
@@ -139,7 +139,7 @@ def test_what_is_recorded_in_channels_last_counts_under_that_setting() -> None:
     found = told(results)
     assert found["default"].convolution_seconds == 2 * (10.0 + 10.0 + 0.25)
     assert found["channels-last"].convolution_seconds == 2 * (5.0 + 5.0 + 0.125)
-    ranked = evidence.times(results, ["default", "channels-last"], "float32", "training")
+    ranked = assessment.times(results, ["default", "channels-last"], "float32", "training")
     assert ranked["default"] == 2 * (2 * 100 + 2 * 0.25 + 9 + 2 * 9)
     assert ranked["channels-last"] == 2 * (2 * 50 + 2 * 0.125 + 1 + 2 * 1)
 
@@ -147,8 +147,8 @@ def test_what_is_recorded_in_channels_last_counts_under_that_setting() -> None:
 def test_where_no_program_has_both_a_format_is_that_of_the_setting() -> None:
     quick = {f"{FIRST}-nhwc": times(0.5, 1.0, 1.5)}
     results = under_channels_last(timed({"default": BOTH, "channels-last": quick}, shapes()))
-    assert ("cpu", "channels-last", FIRST) in evidence.timed_problems(results)
-    assert len(evidence.timed_problems(results)) == 3
+    assert ("cpu", "channels-last", FIRST) in assessment.timed_problems(results)
+    assert len(assessment.timed_problems(results)) == 3
 
 
 def test_a_run_without_shapes_predicts_nothing() -> None:
@@ -194,7 +194,7 @@ def test_settings_are_ranked_by_means_of_a_sum() -> None:
     """Two that differ in their means alone: one is spared most of the time."""
     spiky = {key: 20 * value if key.endswith("_mean") else value for key, value in FAST_OFTEN[FIRST].items()}
     results = timed({"vendor-off": {FIRST: FAST_OFTEN[FIRST]}, "bypass": {FIRST: spiky}}, shapes())
-    found = evidence.times(results, ["vendor-off", "bypass"], "float32", "training")
+    found = assessment.times(results, ["vendor-off", "bypass"], "float32", "training")
     assert found["bypass"] == 20 * found["vendor-off"] == 20 * 2 * 50
 
 
@@ -236,7 +236,7 @@ def test_the_page_shows_settings_and_problems() -> None:
 
 
 def test_a_step_of_the_program_is_the_estimate_that_counts() -> None:
-    found = judged(timed({"default": BOTH}, shapes(), estimate="images=1001 epochs=3"))
+    found = judge(timed({"default": BOTH}, shapes(), estimate="images=1001 epochs=3"))
     assert found.estimate is not None
     time = found.estimate.times[0]
     assert (time.name, time.own, time.batch) == ("your model", True, 4)
@@ -260,7 +260,7 @@ ONE = Shapes((Recorded(FIRST, TRAINED, TRAINED),), STEPS)
 )
 def test_the_samples_of_a_step_are_those_of_all_its_batches(counts: Mapping[str, int], samples: int) -> None:
     of = Shapes((Recorded(FIRST, counts, counts),), STEPS)
-    found = judged(timed({"default": BOTH}, of, estimate="images=1000 epochs=1 batch=7")).estimate
+    found = judge(timed({"default": BOTH}, of, estimate="images=1000 epochs=1 batch=7")).estimate
     assert found is not None
     assert [(time.own, time.batch) for time in found.times] == [(True, samples)]
     assert found.times[0].epoch == -(-1000 // samples) * found.times[0].step
@@ -284,6 +284,6 @@ def test_a_program_without_one_batch_has_no_estimate() -> None:
     other = Recorded("conv2d-fp32-n3-c8-i9x9-k8-f3x3", TRAINED, TRAINED)
     mixed = dataclasses.replace(shapes(), problems=(*shapes().problems, other))
     timed_all = {**BOTH, other.problem: BOTH[FIRST]}
-    found = judged(timed({"default": timed_all}, mixed, estimate="images=1001 epochs=3"))
+    found = judge(timed({"default": timed_all}, mixed, estimate="images=1001 epochs=3"))
     assert found.estimate is not None
     assert not any(time.own for time in found.estimate.times)

@@ -178,7 +178,7 @@ def test_the_bypass_is_on_the_device_of_the_results(tmp_path: Path) -> None:
 def test_a_run_is_not_asked_under_a_configuration(tmp_path: Path) -> None:
     done = executed(tmp_path, "--bypass", "always", "--", sys.executable, "-m", "rocmprobe", "run")
     assert done.returncode == 2
-    assert "without `rocmprobe exec`" in done.stderr
+    assert "under `rocmprobe exec`" in done.stderr
     assert not (tmp_path / "reports").exists()
 
 

@@ -36,13 +36,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def steps(clock: Clock) -> Iterator[Steps]:
     """Told of every optimizer, as in a program that is recorded."""
     found = Steps()
-    told.append(found.stepped)
+    observers.append(found.stepped)
     yield found
-    told.clear()
+    observers.clear()
 
 
-told: list[Callable[[Any], None]] = []
-after_each_step(lambda optimizer: [each(optimizer) for each in told])
+observers: list[Callable[[Any], None]] = []
+after_each_step(lambda optimizer: [each(optimizer) for each in observers])
 
 
 def optimizer(kind: str = "SGD") -> Any:
@@ -64,7 +64,7 @@ def test_seconds_and_counts_of_a_step(steps: Steps, clock: Clock) -> None:
         steps.convolved(0, (DATA, WEIGHTS), 10 * (number + 1))
         clock.now += 0.5
         chosen.step()
-    assert steps.told() == {
+    assert steps.summary() == {
         "made": 5, "alike": 4, "threads": torch.get_num_threads(), "seconds": 36.5,
         "seconds_p10": 21.5, "seconds_p90": 51.5, "rest_seconds": 0.5,
         "computed": [[0, FWD, 1], [0, DATA, 1], [0, WEIGHTS, 1]],
@@ -72,11 +72,11 @@ def test_seconds_and_counts_of_a_step(steps: Steps, clock: Clock) -> None:
 
 
 def test_the_first_step_has_no_beginning(steps: Steps, clock: Clock) -> None:
-    assert steps.told() is None
+    assert steps.summary() is None
     convolve(steps, clock)
     chosen = optimizer()
     chosen.step()
-    assert steps.told() is None
+    assert steps.summary() is None
 
 
 def test_of_several_optimizers_the_first_one_counts(steps: Steps, clock: Clock) -> None:
@@ -87,7 +87,7 @@ def test_of_several_optimizers_the_first_one_counts(steps: Steps, clock: Clock) 
         for _ in range(2):
             convolve(steps, clock, problem=1)
             generator.step()
-    found = steps.told()
+    found = steps.summary()
     assert found is not None
     assert (found["made"], found["alike"], found["seconds"]) == (3, 2, 3.0)
     assert found["computed"] == [[0, FWD, 1], [1, FWD, 2]]
@@ -100,7 +100,7 @@ def test_after_the_end_of_an_optimizer_the_next_one_counts(steps: Steps, clock: 
             convolve(steps, clock)
             chosen.step()
         del chosen
-    found = steps.told()
+    found = steps.summary()
     assert found is not None
     assert (found["made"], found["alike"]) == (6, 4)
 
@@ -111,7 +111,7 @@ def test_gradients_that_are_accumulated_are_one_step(steps: Steps, clock: Clock)
         convolve(steps, clock)
         if number % 4 == 3:
             chosen.step()
-    found = steps.told()
+    found = steps.summary()
     assert found is not None
     assert (found["made"], found["computed"]) == (3, [[0, FWD, 4]])
 
@@ -123,7 +123,7 @@ def test_an_evaluation_or_a_smaller_batch_is_another_kind_of_step(steps: Steps, 
         if number in (2, 7):
             convolve(steps, clock, 100.0, problem=2)
         chosen.step()
-    found = steps.told()
+    found = steps.summary()
     assert found is not None
     assert (found["made"], found["alike"], found["seconds"]) == (9, 5, 1.0)
     assert found["computed"] == [[0, FWD, 1]]
@@ -140,7 +140,7 @@ def test_what_a_grad_scaler_skips_is_no_step(steps: Steps, clock: Clock) -> None
         scaler.scale((parameter * (float("inf") if number == 3 else 1.0)).sum()).backward()
         scaler.step(chosen)
         scaler.update()
-    found = steps.told()
+    found = steps.summary()
     assert found is not None
     assert (found["made"], found["alike"], found["computed"]) == (5, 3, [[0, FWD, 1]])
 
@@ -151,7 +151,7 @@ def test_without_the_time_of_every_convolution_the_rest_is_not_known(steps: Step
         convolve(steps, clock)
         steps.convolved(1, (FWD,), None if number == 2 else 0.0)
         chosen.step()
-    found = steps.told()
+    found = steps.summary()
     assert found is not None
     assert found["rest_seconds"] is None
     assert found["seconds"] == 1.0

@@ -12,7 +12,7 @@ from markdown_reading import faults, fences, headings, lists
 from tiers import examples
 
 from rocmprobe.model.results import Results, from_json
-from rocmprobe.report import inert
+from rocmprobe.report import escape
 from rocmprobe.report.issue.failure import TRACKERS
 from rocmprobe.report.issue.issue import LIMIT, issue_block
 from rocmprobe.report.terminal import markdown
@@ -45,12 +45,12 @@ LIMITS = {"report": markdown.LIMIT, **dict.fromkeys(TRACKERS, LIMIT)}
 @example("a_b`c`")
 @settings(max_examples=examples(100))
 def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
-    row = [inert.words(text), inert.code(text), "x"]
+    row = [escape.words(text), escape.code(text), "x"]
     document = "\n\n".join(
         [
-            inert.words(text), f"- {inert.words(text)}", f"> **Note:** {inert.words(text)}",
-            f"### {inert.code(text)}, {inert.words(text)}.", inert.table(("a", "b", "c"), [row, row]),
-            inert.folded("Log", f"{inert.fence(text)}\n\n{inert.lines([text, text], 1)}"), "end",
+            escape.words(text), f"- {escape.words(text)}", f"> **Note:** {escape.words(text)}",
+            f"### {escape.code(text)}, {escape.words(text)}.", escape.table(("a", "b", "c"), [row, row]),
+            escape.folded("Log", f"{escape.fence(text)}\n\n{escape.lines([text, text], 1)}"), "end",
         ]
     )  # fmt: skip
     assert faults(document) == []
@@ -61,7 +61,7 @@ def test_foreign_text_stays_text_wherever_it_stands(text: str) -> None:
 @given(st.text("ab`\n|", max_size=200), st.integers(80, 120))
 @settings(max_examples=examples(60))
 def test_a_fence_holds_what_was_said_or_marks_the_cut(text: str, limit: int) -> None:
-    ((_, content),) = fences(inert.fence(text, limit=limit))
+    ((_, content),) = fences(escape.fence(text, limit=limit))
     said = text.strip("\n")
     if len(said) > limit:
         assert "characters cut here" in content

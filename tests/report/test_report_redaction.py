@@ -22,7 +22,7 @@ from rocmprobe.report.issue.failure import TRACKERS
 from rocmprobe.report.issue.issue import issue_block
 from rocmprobe.report.terminal.ending import render_run
 from rocmprobe.report.terminal.github import summary, workflow_commands
-from rocmprobe.report.terminal.glance import render_machine
+from rocmprobe.report.terminal.machine_summary import render_machine
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text import redact
 

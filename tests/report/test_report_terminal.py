@@ -14,7 +14,7 @@ from rich.console import Console
 from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Machine, Results, from_json, read_results
 from rocmprobe.report.terminal import ending as terminal
-from rocmprobe.report.terminal import glance
+from rocmprobe.report.terminal import machine_summary
 from rocmprobe.report.terminal.markdown import markdown
 
 
@@ -27,7 +27,7 @@ def run_text(results: Results, width: int = 200) -> str:
 
 def machine_text(machine: Machine) -> str:
     out = io.StringIO()
-    glance.render_machine(
+    machine_summary.render_machine(
         machine, machine_findings(machine), Console(file=out, width=200, force_terminal=False)
     )
     return out.getvalue()

@@ -31,21 +31,21 @@ def told(*events):
 
 def test_calls_that_follow_each_other_and_are_alike_are_one():
     calls = told(("hipFree", None), ("hipFree", 0), ("hipFree", None), ("hipFree", 0), ("hipFree", 1))
-    assert calls.told() == ("hipFree: hipSuccess (0), 2 times", "hipFree: hipError (1)")
+    assert calls.as_lines() == ("hipFree: hipSuccess (0), 2 times", "hipFree: hipError (1)")
     assert (calls.last, calls.where) == ("hipFree: hipError (1)", "")
 
 
 def test_one_that_does_not_return_is_named():
     calls = told(("hipInit", None), ("hipInit", 0), ("hipMalloc", None))
-    assert calls.told() == ("hipInit: hipSuccess (0)", "hipMalloc: did not return")
+    assert calls.as_lines() == ("hipInit: hipSuccess (0)", "hipMalloc: did not return")
     assert (calls.last, calls.where) == ("hipMalloc", ", in hipMalloc")
     assert told().last is None
 
 
 def test_no_more_than_some_hundred_are_kept():
     calls = told(*((f"call{number}", 0) for number in range(500)))
-    assert len(calls.told()) == 401
-    assert calls.told()[-1] == "[100 calls left out]"
+    assert len(calls.as_lines()) == 401
+    assert calls.as_lines()[-1] == "[100 calls left out]"
 
 
 @pytest.fixture(scope="module")

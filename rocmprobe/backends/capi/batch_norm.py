@@ -32,7 +32,7 @@ class BatchNorm:
         self._x = x
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
-        """``output``, by the batch's own moments. The moments are asked for, as PyTorch does: MIOpen compiles
+        """``output``, by the batch's own moments. The moments are requested, as PyTorch does: MIOpen compiles
         another kernel without. Running statistics are not."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:

@@ -72,7 +72,7 @@ class SharedLibrary:
     """A loaded library whose functions return a status, zero for success.
 
     ``signatures`` gives the argument types of each function, without which ctypes would cut sizes and
-    pointers to 32 bits. HIP is loaded first: what is loaded after it and asks for its SONAME gets the same
+    pointers to 32 bits. HIP is loaded first: what is loaded after it and needs its SONAME gets the same
     copy. ``observe`` gets each Call twice: when it starts, and when it has returned.
     """
 

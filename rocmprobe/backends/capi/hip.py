@@ -105,7 +105,7 @@ class Hip:
         return free.value, total.value
 
     def allocate(self, size: int, margin: int = 0) -> Buffer:
-        """Device memory of ``size`` bytes, with whatever lies in it, and ``margin`` bytes before and after
+        """Device memory of ``size`` bytes, uninitialized, and ``margin`` bytes before and after
         that are nobody's to write."""
         address = ctypes.c_void_p()
         self.library.call("hipMalloc", ctypes.byref(address), max(size + 2 * margin, 1))

@@ -1,6 +1,6 @@
 """The ladder without torch: copy, elementwise, GEMM, convolution in each direction, batch norm.
 
-For a process of its own: any question may end it. Each answers for itself; what stands on what is the
+Runs in a process of its own, since any case may end it. Each answers for itself; what depends on what is the
 caller's to know.
 """
 
@@ -40,7 +40,7 @@ class Step:
     """What one question gave: ``state`` is pass, wrong, error or n/a; ``message`` explains all but pass.
 
     ``timings`` are seconds: ``first_call`` with search and compilation, ``steady`` of another run.
-    ``solver``, ``algorithm`` and ``workspace_bytes`` are what the calls themselves told.
+    ``solver``, ``algorithm`` and ``workspace_bytes`` are as returned by the calls themselves.
     """
 
     state: str = "pass"
@@ -68,8 +68,8 @@ def _nothing(phase: str) -> None:
 class Ladder:
     """Questions to HIP's ``device`` and the libraries of ``place``, by one of MIOpen's INTERFACES.
 
-    Each library is loaded by the first question that needs it; ``report_phase`` is told "first-call" before
-    the device is touched and "steady" after.
+    Each library is loaded by the first question that needs it; ``report_phase`` is called with "first-call"
+    before the device is touched and "steady" after.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Ladder:
         """The answer to one question. A missing library, symbol or device is n/a; no failure raises."""
         ask: Callable[[], Step]
         if check == "convolution":
-            assert problem is not None, "this check asks about a problem"
+            assert problem is not None, "this check needs a problem"
             ask = partial(self._convolve, problem, direction or "fwd")
         elif check == "gemm":
             ask = partial(self._multiply, dtype)
@@ -229,8 +229,8 @@ class Ladder:
         compared = {"result": (result, expected)}
         judged = _judged(step, compared, problem.dtype, problem.terms(direction), exact=False)
         rule = miopen_rule(reference.errors(result, expected), problem.dtype, direction, asked.transposed)
-        told = {"repeatable": content == again, "miopen_rule": rule}
-        judged = replace(judged, numerics={**judged.numerics, **told})
+        extra = {"repeatable": content == again, "miopen_rule": rule}
+        judged = replace(judged, numerics={**judged.numerics, **extra})
         if stray and judged.state == "pass":
             when = "while MIOpen searched" if searched == stray else "when it was run"
             return replace(
@@ -282,17 +282,17 @@ class Ladder:
         }
         if not failures:
             return _judged(step, compared, "float32", terms, exact=False)
-        told = "; ".join(f"{part}: {error}" for part, error in failures.items())
+        message = "; ".join(f"{part}: {error}" for part, error in failures.items())
         right = [part for part in results if all(
             _judged(step, {key: pair}, "float32", terms, exact=False).state == "pass"
             for key, pair in compared.items() if key.startswith(part)
         )]  # fmt: skip
         if right:
-            told += f"; {' and '.join(right)} right"
+            message += f"; {' and '.join(right)} right"
         failed = [error for error in failures.values() if isinstance(error, CallFailed)]
         if not failed:
-            return replace(step, state="n/a", message=told)
-        return replace(step, state="error", message=told, cause=_cause(failed[0]))
+            return replace(step, state="n/a", message=message)
+        return replace(step, state="error", message=message, cause=_cause(failed[0]))
 
     def _path(self, library: str) -> str:
         if library not in self._place.files:
@@ -317,7 +317,7 @@ class Ladder:
         return self._rocblas
 
     def _loaded_miopen(self) -> MiopenLibrary:
-        # MIOpen asks for both by their SONAMEs, and gets the copies that are loaded by then.
+        # MIOpen loads both by their SONAMEs, and gets the copies that are loaded already.
         for library in ("libamdhip64", "librocblas"):
             if library in self._place.files:
                 with suppress(LoadFailed):
@@ -380,7 +380,7 @@ def _judged(
 
 @dataclass(frozen=True)
 class _Chosen:
-    """``solver`` is a number of MIOpen's, where the interface tells one."""
+    """``solver`` is MIOpen's number of it, where the interface returns one."""
 
     solver: Optional[int]
     algorithm: str

@@ -65,7 +65,7 @@ def places(
 
 
 def place_in(folder: str) -> Place:
-    """What lies in ``folder``, which may be an install with a lib/ of its own."""
+    """The libraries in ``folder``, which may be an install with a lib/ of its own."""
     at = Path(folder).absolute()
     return _place("folder", [at, at / "lib", at / "lib64"])
 

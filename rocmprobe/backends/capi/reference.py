@@ -258,7 +258,7 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
 
 
 def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """(N, C, ...) as it lies in memory channels-last."""
+    """(N, C, ...) in its channels-last memory layout."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     return [
         values[(image * channels + channel) * positions + position]

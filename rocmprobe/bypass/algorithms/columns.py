@@ -33,7 +33,7 @@ class Covered:
     Args:
         image: ``(N, C, *image)`` of any strides.
         plain: the sizes.
-        samples, tile: the largest chunk and tile that will be asked for.
+        samples, tile: the largest chunk and tile that will be requested.
     """
 
     def __init__(self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int]) -> None:
@@ -47,7 +47,7 @@ class Covered:
     def part(self, first: int, last: int, box: Box) -> torch.Tensor:
         """What the windows in ``box`` of the samples ``first`` to ``last`` cover, ``(n, C, *span)``.
 
-        It lies in a buffer that the next call overwrites, or in the image itself.
+        It is in a buffer that the next call overwrites, or in the image itself.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -73,7 +73,7 @@ class Windows:
     Args:
         image: ``(N, C, *image)`` of any strides.
         plain: the sizes.
-        samples, tile: the largest chunk and tile that will be asked for.
+        samples, tile: the largest chunk and tile that will be requested.
         dtype: of the columns.
     """
 
@@ -110,7 +110,7 @@ class Windows:
 def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
     """Add columns ``(groups, depth, n * windows)`` of the windows in ``box`` into ``image``, in place.
 
-    One strided addition for each tap, cut to the windows whose tap lies inside of the image
+    One strided addition for each tap, cut to the windows whose tap is inside the image
     (``(n, C, *image)``).
     """
     counts = [end - begin for begin, end in box]

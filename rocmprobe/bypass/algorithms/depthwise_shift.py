@@ -1,7 +1,7 @@
 """One input channel in each group, at stride 1: multiply-adds on shifted views of long rows.
 
 As in "shift", the padded samples of a channel are one row, and a tap is a view that begins a few places
-later: short rows of an image become one long run for the processor. What lies between the windows is left out
+later: short rows of an image become one long run for the processor. What is between the windows is left out
 in the end.
 
 Workspace: padded image n * C * padded * a, sum n * K * padded * a, weight K * taps * a, bias K * a; for

@@ -1,7 +1,7 @@
 """The convolution theorem, for large kernels at stride 1: transforms by torch.fft, products by frequency.
 
 Mathieu, Henaff and LeCun, "Fast training of convolutional networks through FFTs", ICLR 2014. Sums are no
-longer plain, so it is never chosen where exactness is asked for.
+longer plain, so it is never chosen where exactness is required.
 
 Workspace, with S values in a transformed plane of f frequencies: for each of the two operands and the result
 the plane S * a and three times its transform 2 * f * a, and for the image the padded window besides.

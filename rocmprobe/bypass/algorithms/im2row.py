@@ -4,7 +4,7 @@ Wins where the results are to lie channels-last, where the image has few channel
 gradient of deep layers. Groups only as one.
 
 Workspace: rows n * t * taps * C * a, the image channels-last with its padding n * span(t) * C * a, weight
-w * a, bias K * a, forward: the product n * K * t * a unless the result lies channels-last; bwd-weights: the
+w * a, bias K * a, forward: the product n * K * t * a unless the result is channels-last; bwd-weights: the
 gradient n * K * t * a.
 """
 
@@ -120,7 +120,7 @@ class _Rows:
         counts = [end - begin for begin, end in box]
         starts = [begin * s - p for (begin, _), s, p in zip(box, plain.stride, plain.padding)]
         if self._box not in (None, box):
-            # The border of another tile lies elsewhere.
+            # The border of another tile is elsewhere.
             self._covered.zero_()
         self._box = box
         everything = slice(None)

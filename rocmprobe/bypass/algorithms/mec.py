@@ -7,7 +7,7 @@ of the first dimension lie apart by their phase, row modulo stride, so that ever
 Workspace: lowered image n * C * taps / kernel[0] * rows(t) * t[1:] * a with the rows that the tile covers,
 padded window n * C * span(t) * b, weight w * a, bias K * a, forward: the product n * K * t * a unless the
 GEMMs write into the result; bwd-weights: the sum w * a, the gradient n * K * t * a unless it is matrices as
-it lies, and the products of the samples of a chunk n * w / kernel[0] * a.
+it is, and the products of the samples of a chunk n * w / kernel[0] * a.
 """
 
 from __future__ import annotations

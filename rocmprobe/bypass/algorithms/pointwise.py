@@ -75,7 +75,7 @@ def is_dense(plain: Geometry, *operands: torch.Tensor) -> bool:
 
 
 def is_dense_weight(plain: Geometry, weight: torch.Tensor) -> bool:
-    """Whether the weight is matrices as it lies."""
+    """Whether the weight's memory layout already is that of matrices."""
     grouped = (plain.groups, plain.filters // plain.groups, plain.depth)
     try:
         return is_ready(weight.view(grouped))

@@ -2,7 +2,7 @@
 
 Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016: 2.25 and 4 times fewer
 multiplications. Every transform is one product with a Kronecker square of the one-dimensional matrix. Sums
-are no longer plain: the error grows with the tile, so these are never chosen where exactness is asked for.
+are no longer plain: the error grows with the tile, so these are never chosen where exactness is required.
 
 Workspace for m x m tiles of e = m + 2 values a side and T tiles: tiles and their transform 2 * e*e * C * T,
 products e*e * K * T, results m*m * K * T, padded image n * C * span, weights e*e * C * K, all * a.
@@ -19,7 +19,7 @@ from rocmprobe.bypass.algorithms.base import FWD, Algorithm, Operands, Plan, lar
 from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.geometry import Geometry
 
-#: B^T, G and A^T of the paper, by the tile's side m.
+#: B^T, G and A^T of Lavin and Gray's paper, by the tile's side m.
 _MATRICES: dict[int, tuple[list[list[float]], ...]] = {
     2: (
         [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],

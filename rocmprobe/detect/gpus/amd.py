@@ -58,7 +58,7 @@ def read_gpus(
 
 
 def suspended(tree: Tree, devices: Mapping[str, pci.Device]) -> list[str]:
-    """Addresses of AMD GPUs that sleep; whatever asks them wakes them."""
+    """Addresses of AMD GPUs that sleep; any query wakes them."""
     return [
         address
         for address, device in devices.items()

@@ -68,7 +68,7 @@ KEPT = ("partition", "vbios", "vram_vendor", *(name for name, sensor in _FACTS.i
 def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
     """Facts on the GPU in sysfs folder ``folder``, by the names that they have in ``model.Gpu``.
 
-    A GPU that sleeps (runtime power management of laptops) is not asked: that would wake it, which takes
+    A GPU that sleeps (runtime power management of laptops) is not queried: that would wake it, which takes
     seconds. Where two files differ on one thing the source has what the other says.
     """
     state = {
@@ -174,12 +174,12 @@ def _link(tree: Tree, folder: str) -> Fact:
     """The PCIe link by the kernel, with the word of the GPU's own controller where it differs."""
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")
-    told = "{} GT/s x{}".format(*in_use[-1]) if in_use else ""
-    if not told or (link.value or "").partition(" (")[0] == told:
+    current = "{} GT/s x{}".format(*in_use[-1]) if in_use else ""
+    if not current or (link.value or "").partition(" (")[0] == current:
         return link
     if link.value is None:
-        return Fact(told, f"{folder}/pp_dpm_pcie")
-    return Fact(link.value, f"{link.source}; {folder}/pp_dpm_pcie: {told}")
+        return Fact(current, f"{folder}/pp_dpm_pcie")
+    return Fact(link.value, f"{link.source}; {folder}/pp_dpm_pcie: {current}")
 
 
 def unknown(why: str) -> dict[str, Fact]:

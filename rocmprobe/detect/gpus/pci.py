@@ -51,7 +51,7 @@ def read_link(tree: Tree, folder: str) -> Fact:
 
     As "8.0 GT/s x8 (best 16.0 GT/s x16)". A graphics card may carry a PCIe switch of its own ("Navi 10 XL")
     between its connector and the GPU; then it is the link of the connector, and the source says what the
-    GPU reports of the one inside. Reading asks the device, which wakes it where it sleeps.
+    GPU reports of the one inside. Reading queries the device, which wakes it where it sleeps.
     """
     card = _connector(tree, folder)
     link = _link(tree, card)

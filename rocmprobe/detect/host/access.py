@@ -29,7 +29,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
     system groups of this user; ``access.groups_needed``: groups whose members may open a node that this
     user may not; ``kfd.device``: "present", "absent" or "no permission".
 
-    In a recorded tree owners and rights are those of the recording, so only the nodes are told.
+    In a recorded tree owners and rights are those of the recording, so only the nodes are reported.
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]

@@ -56,7 +56,7 @@ def _unquoted(value: str) -> str:
 
 
 def _cpu(tree: Tree) -> dict[str, Fact]:
-    """Name and number of cores; threads of one core count once where the kernel tells them apart."""
+    """Name and number of cores; threads of one core count once where the kernel reports the cores."""
     try:
         text = tree.read(_CPUINFO)
     except ReadError as error:

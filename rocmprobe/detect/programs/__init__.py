@@ -1,1 +1,1 @@
-"""Programs that are asked, each bounded, and what they print."""
+"""Runs diagnostic programs, each with a time limit, and parses their output."""

@@ -12,7 +12,7 @@ from typing import Optional
 
 from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
 
-#: A heading near the top. What stands before it is a quote mark or the prefix of a log, of one width.
+#: A heading near the top. Before it is a quote mark or the prefix of a log, of one width.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
 _AGENT = re.compile(r"^[\s*#-]*Agent\s+#?[0-9]+\s*(?:\(.*\)\s*)?[\s*:]*$")
 #: What a line is parted at that has several of them; of these, only agents have those of ``_OF_AN_AGENT``.
@@ -30,7 +30,7 @@ _LABEL = re.compile(
 _FEWEST_LABELS = 3
 _FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 .()/-]{0,60}?):+(.*)")
 _WIDEST = 400
-#: Characters of a line on which all fields stand: rocminfo prints some 6 kB for a GPU.
+#: Characters of a line that holds all fields: rocminfo prints some 6 kB for a GPU.
 _LONGEST_LINE = 100_000
 _ISA = re.compile(r"\bamdgcn-\S*?--(gfx\S+)|\bAMD:AMDGPU:[0-9:]+")
 _CODE_OBJECT_ISA = re.compile(r"AMD:AMDGPU:([0-9]+):([0-9]+):([0-9]+)")
@@ -65,7 +65,7 @@ class Agent:
 
     @property
     def not_learned(self) -> tuple[str, ...]:
-        """What rocminfo tells of every GPU, and this text did not, in words."""
+        """The fields that rocminfo prints for every GPU and this text lacks, in words."""
         wanted = {
             "ISA": self.gfx,
             "PCI id": self.chip_id,
@@ -77,7 +77,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class RocmInfo:
-    """``module_loaded`` is None where the text does not tell; ``complete`` says that the end is there."""
+    """``module_loaded`` is None where the text does not say; ``complete`` says that the end is there."""
 
     agents: tuple[Agent, ...] = ()
     module_loaded: Optional[bool] = None
@@ -195,7 +195,7 @@ def _take(draft: _Draft, name: str, value: str) -> None:
         if size:
             draft.pools.append((draft.segment, int(size.group(1)) * 1024))
     elif not draft.fields.get(name):
-        # A value may stand on the line below.
+        # A value may be on the next line.
         draft.fields[name] = value
 
 

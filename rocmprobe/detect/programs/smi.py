@@ -63,7 +63,7 @@ class SmiGpu:
 
 @dataclass(frozen=True)
 class Smi:
-    """All that a run of rocm-smi or amd-smi told. ``driver`` is the version of amdgpu, or of the kernel
+    """The parsed output of rocm-smi or amd-smi. ``driver`` is the version of amdgpu, or of the kernel
     where the driver is the kernel's own."""
 
     gpus: tuple[SmiGpu, ...] = ()
@@ -165,7 +165,7 @@ def _concise(text: str) -> tuple[SmiGpu, ...]:
         if _CONCISE_HEADING.match(line):
             # Older releases show the edge alone and do not say so.
             sensor = "edge"
-        # The sensor may stand in the line below the heading.
+        # The sensor may be on the line below the heading.
         if sensor and _JUNCTION in line.lower():
             sensor = "junction"
         row = _CONCISE.match(line) if sensor else None
@@ -229,7 +229,7 @@ def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """JSON objects and lists that start a line: warnings may stand around them."""
+    """JSON objects and lists that start a line: warnings may be around them."""
     decoder = json.JSONDecoder()
     end = 0
     for match in _JSON_START.finditer(text):

@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program, how it is asked, and what its answer says: facts without prefix, and a failure or None."""
+    """A program, its arguments, and the parser of its output: facts without prefix, and a failure or None."""
 
     name: str
     arguments: tuple[str, ...]
@@ -75,9 +75,9 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[Run]:
 
 def read_facts(tree: Tree, runs: list[Run], asleep: Sequence[str] = ()) -> dict[str, Fact]:
     """Of each tool ``TOOL.exit`` ("0", an exit code, "SIGSEGV", "no answer in 5 s"), ``TOOL.state``,
-    ``TOOL.message`` and ``TOOL.meaning``, and what it told: ``rocminfo.agents`` (GPUs alone, each with
+    ``TOOL.message`` and ``TOOL.meaning``, and its output: ``rocminfo.agents`` (GPUs alone, each with
     the ISA that the runtime has for it), ``rocminfo.runtime``, ``rocminfo.not_learned`` (what
-    the text did not tell of a GPU, one line for each), ``rocm_smi.gpus``, ``rocm_smi.driver``,
+    the text lacks for a GPU, one line for each), ``rocm_smi.gpus``, ``rocm_smi.driver``,
     ``amd_smi.gpus``, ``amd_smi.driver``.
 
     ``state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused", "hsa-init-failed",
@@ -102,12 +102,12 @@ def _facts(run: Run) -> dict[str, Fact]:
     ended = run.result()
     command = " ".join((run.path, *run.tool.arguments))
     text = f"{ended.out}\n{ended.err}"
-    told, failure = run.tool.read(text)
+    found, failure = run.tool.read(text)
     failure = _by_ending(ended.failure or "", text) or failure
-    if failure is None and not any(told.values()):
+    if failure is None and not any(found.values()):
         failure = Failure("not-understood", "what it printed is not understood")
     status = (ended.failure or "0").replace("exit status ", "")
-    facts: dict[str, Any] = {"exit": status, "state": failure.state if failure else "ok", **told}
+    facts: dict[str, Any] = {"exit": status, "state": failure.state if failure else "ok", **found}
     if failure:
         facts["meaning"] = failure.meaning
         facts["message"] = failure.line or first_lines(text) or None
@@ -115,7 +115,7 @@ def _facts(run: Run) -> dict[str, Fact]:
 
 
 def _by_ending(how: str, text: str) -> Optional[Failure]:
-    """What it means that a tool ended so; None where its output must tell."""
+    """What it means that a tool ended so; None where its output decides."""
     if not how or how.startswith("exit status"):
         return None
     line = first_lines(text)
@@ -157,13 +157,13 @@ def _start(tool: Tool, path: str, environ: Mapping[str, str]) -> Run:
 def _read_rocminfo(text: str) -> tuple[dict[str, Any], Optional[Failure]]:
     info = rocminfo.parse(text)
     agents = [{**dataclasses.asdict(agent), "isas": list(agent.isas)} for agent in info.gpus]
-    told: dict[str, Any] = {"agents": agents, "runtime": info.runtime_version} if info.agents else {}
+    facts: dict[str, Any] = {"agents": agents, "runtime": info.runtime_version} if info.agents else {}
     missing = [
         f"not learned from rocminfo of {gpu.gfx or gpu.name or 'a GPU'}: {', '.join(gpu.not_learned)}"
         for gpu in info.gpus
         if gpu.not_learned
     ]
-    return ({**told, "not_learned": missing} if missing else told), info.failure
+    return ({**facts, "not_learned": missing} if missing else facts), info.failure
 
 
 def _read_smi(parse: Callable[[str], smi.Smi]) -> Callable[[str], tuple[dict[str, Any], Optional[Failure]]]:

@@ -60,7 +60,7 @@ def read_facts(
 
 
 def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
-    """The targets of torch itself, or where its library does not tell them those of the wheel's rocBLAS."""
+    """The targets of torch itself, or where its library does not name them those of the wheel's rocBLAS."""
     if not torch.for_rocm:
         return Fact(None, torch.why_not_rocm())
     library = "torch/lib/libtorch_hip.so"
@@ -78,7 +78,7 @@ def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
     """The targets of a library's first bundles, or of the archives beside it that it keeps its code in.
 
     Reads some KiB, whatever the size of the file. Raises ReadError where there are none to read, with
-    the reason: no such section, or compressed bundles, which do not tell their targets.
+    the reason: no such section, or compressed bundles, which do not name their targets.
     """
     with tree.opened(path) as handle:
         sections = elf.read_sections(handle)
@@ -134,14 +134,14 @@ def _bundle(table: bytes) -> tuple[list[str], int]:
 
 
 def _blas(
-    tree: Tree, torch: TorchBuild, name: str, libraries: Libraries, told: Optional[str]
+    tree: Tree, torch: TorchBuild, name: str, libraries: Libraries, override: Optional[str]
 ) -> dict[str, Fact]:
     library = libraries.chosen.get(f"lib{name}")
     if library is None:
         missing = Fact(None, f"no lib{name} is installed")
         return {f"{name}.path": missing, f"{name}.targets": missing}
-    folder = told or _tensile_folder(tree, name, library.path)
-    source = f"{name.upper()}_TENSILE_LIBPATH" if told else f"beside lib{name}, {library.source}"
+    folder = override or _tensile_folder(tree, name, library.path)
+    source = f"{name.upper()}_TENSILE_LIBPATH" if override else f"beside lib{name}, {library.source}"
     shown = torch.shown(folder)
     names = tree.names(folder)
     # Newer releases have a folder for each target.

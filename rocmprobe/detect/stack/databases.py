@@ -63,9 +63,9 @@ def read_facts(
 
 def _places(libraries: Libraries, environ: Mapping[str, str]) -> tuple[list[str], str]:
     """The folders in which MIOpen looks for what it came with, and why these."""
-    told = environ.get("MIOPEN_SYSTEM_DB_PATH")
-    if told:
-        return [told], "MIOPEN_SYSTEM_DB_PATH"
+    configured = environ.get("MIOPEN_SYSTEM_DB_PATH")
+    if configured:
+        return [configured], "MIOPEN_SYSTEM_DB_PATH"
     library = libraries.chosen.get("libMIOpen")
     if library is None:
         return [], "no libMIOpen is installed"
@@ -138,18 +138,18 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
     }
     facts = {}
     for fact, (variable, default) in places.items():
-        told = environ.get(variable)
-        if not told and not home:
+        configured = environ.get(variable)
+        if not configured and not home:
             facts[fact] = Fact(
                 None, f"neither {variable} nor HOME is set" if tree.own else "not looked up: --root"
             )
             continue
-        path = told or f"{home}/{default}"
+        path = configured or f"{home}/{default}"
         if home and path.startswith("~/"):
             path = f"{home}{path[1:]}"
         path = os.path.abspath(path)
         shown = f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path
-        source = variable if told else f"MIOpen's default, {variable} is not set"
+        source = variable if configured else f"MIOpen's default, {variable} is not set"
         facts[fact] = Fact({"path": shown, **_folder(tree, path)}, source)
     return facts
 

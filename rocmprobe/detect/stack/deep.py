@@ -1,4 +1,4 @@
-"""What torch says when a child asks it (``rocmprobe detect --deep``)."""
+"""Facts that a child process reads from torch (``rocmprobe detect --deep``)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]]
     """
     command = [sys.executable, "-m", "rocmprobe.worker.ask_torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)
-    told = dict(_answers(ended.out))
-    failure = told["import"].source if "import" in told else _failure(ended)
+    answers = dict(_answers(ended.out))
+    failure = answers["import"].source if "import" in answers else _failure(ended)
     why = failure or "no answer"
     facts = {
-        f"deep.{question}": told.get(question, Fact(None, f"{source}: {why}"))
+        f"deep.{question}": answers.get(question, Fact(None, f"{source}: {why}"))
         for question, source in _SOURCES.items()
     }
     if failure:

@@ -26,7 +26,7 @@ _LONGEST_STRING = 4096
 
 @dataclass(frozen=True)
 class Section:
-    """Where a section lies in its file, in bytes."""
+    """The offset and size of a section in its file, in bytes."""
 
     offset: int
     size: int
@@ -34,7 +34,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Links:
-    """What a library asks of the dynamic loader: names, and folders to look in."""
+    """What a library requests of the dynamic loader: names, and folders to look in."""
 
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()

@@ -84,9 +84,9 @@ def _first_copies(tree: Tree, folders: list[tuple[str, str]]) -> dict[str, Libra
 def _for_torch(
     tree: Tree, torch: TorchBuild, user: list[tuple[str, str]], system: list[tuple[str, str]]
 ) -> dict[str, Library]:
-    """What the loader gives to libtorch_hip.so, by the names that it asks for and its RPATH or RUNPATH.
+    """What the loader gives to libtorch_hip.so, by the names that it needs and its RPATH or RUNPATH.
 
-    What is bundled but asked for by another bundled library only is looked for in the same way.
+    What is bundled but needed by another bundled library only is looked for in the same way.
     """
     if not torch.for_rocm:
         return {}

@@ -1,4 +1,4 @@
-"""The version of the MIOpen that torch, or a program without torch, would load: expected and told."""
+"""The version of the MIOpen that torch, or a program without torch, would load: expected and reported."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ def read_facts(
 ) -> dict[str, Fact]:
     """``miopen.version_told`` by the library itself, ``miopen.version_expected`` from what is around it,
     and ``miopen.version``, the better of the two. ``rocm`` is the installed release."""
-    told = _told(tree, torch, libraries, environ)
+    reported = _reported_version(tree, torch, libraries, environ)
     expected = _expected(tree, torch, rocm)
     return {
-        "miopen.version": expected if told.value is None else told,
-        "miopen.version_told": told,
+        "miopen.version": expected if reported.value is None else reported,
+        "miopen.version_told": reported,
         "miopen.version_expected": expected,
     }
 
 
-def _told(tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]) -> Fact:
+def _reported_version(
+    tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
+) -> Fact:
     library = libraries.chosen.get("libMIOpen")
     if library is None:
         return Fact(None, "no libMIOpen is installed")
@@ -59,10 +61,10 @@ def _told(tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[
 
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
-    """The MIOpen that torch would load, as far as files tell.
+    """The MIOpen that torch would load, by the files.
 
     A wheel brings its own library, whose name holds no version, so the release it was built for must
-    answer; the headers below /opt tell only of the MIOpen that lies beside them.
+    answer; the headers below /opt describe only the MIOpen beside them.
     """
     if "libMIOpen" in torch.bundled:
         return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")

@@ -16,7 +16,7 @@ ROCM = "/opt/rocm"
 _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
 #: Where distributions put libraries.
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-#: "libamdhip64.so.6.2.41134", and "libamdhip64.so.5.2.21153-0" where the build is told apart.
+#: "libamdhip64.so.6.2.41134", and "libamdhip64.so.5.2.21153-0" where the name includes the build.
 _HIP_FILE = re.compile(r"libamdhip64\.so\.([0-9]+\.[0-9]+)\.[0-9]+")
 
 

@@ -29,7 +29,7 @@ _ASSIGNMENT = re.compile(
 
 #: Facts of a build that was not found or could not be read.
 _UNREAD = ("torch.version", "torch.hip", "torch.cuda", "torch.kind")
-#: What tells the installer of a package that it is a distribution's.
+#: Installers that mark a package as a distribution's.
 _DISTRIBUTION_INSTALLERS = ("debian", "rpm", "conda")
 _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 

@@ -69,7 +69,7 @@ def _prepare(torch):
 
 
 def _own_package():
-    """Make ``rocmprobe`` importable from where this file lies, and nothing else that lies there."""
+    """Make ``rocmprobe`` importable from the folder of this file, and nothing else in it."""
     if "rocmprobe" in sys.modules:
         return
     from importlib.util import module_from_spec, spec_from_file_location

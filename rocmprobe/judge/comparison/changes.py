@@ -1,12 +1,12 @@
-"""How one run differs from another, question by question, and what that tells. Pure, as all of judging."""
+"""How one run differs from another, case by case, and the findings of that. Pure, as all of judging."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Optional
 
+from rocmprobe.judge.assessment import concerns_convolution, failed, quoted
 from rocmprobe.judge.blame import blamed, library_layer
-from rocmprobe.judge.evidence import failed, quoted, tells_of_convolution
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline, fails, states, works
@@ -42,7 +42,7 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
 
 
 def _kind(before: Optional[str], after: Optional[str]) -> str:
-    """A question that was flaky may work: that mends nothing."""
+    """A question that was flaky may work: that is no improvement."""
     if before is None:
         return NEW
     if after is None:
@@ -71,7 +71,7 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     return tuple(
         outcome
         for outcome in failed(results.outcomes)
-        if outcome.state != "xfail" and tells_of_convolution(outcome)
+        if outcome.state != "xfail" and concerns_convolution(outcome)
     )
 
 
@@ -86,30 +86,30 @@ def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def worse(results: Results) -> bool:
-    """Whether who only asks for what is new should be told: something fails that was not expected to, or
-    was not learned (``unlearned``), or the baseline says little of what was asked."""
+    """Whether ``--fail-on regressions`` fails: something fails that was not expected to, or was not learned
+    (``unlearned``), or the baseline has little of what this run covers."""
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
     return bool(regressions(results) or unlearned(results.changes.of(LOST)) or _strange(results))
 
 
 def _strange(results: Results) -> str:
-    """Why the baseline says little of this run, else empty: none of its questions was asked again, or fewer
-    than were not, and nothing that this run was told explains that."""
+    """Why the baseline says little of this run, else empty: none of its cases was run again, or fewer
+    than were not, and no option of this run explains that."""
     if not results.changes:
         return ""
     compared, missing = results.changes.compared, len(results.changes.of(MISSING))
     if not compared:
         return "The baseline asked none of the questions of this run: nothing was compared"
-    told = any(results.options.get(name) for name in ("only", "skip", "problems", "shapes"))
-    if missing <= compared or told or results.partial:
+    narrowed = any(results.options.get(name) for name in ("only", "skip", "problems", "shapes"))
+    if missing <= compared or narrowed or results.partial:
         return ""
     return f"{missing} of the {compared + missing} questions of the baseline were not asked again"
 
 
 def expectation_findings(results: Results) -> Iterator[Finding]:
-    """What the expectations tell of ``results`` whose outcomes are marked: what became worse, what is known
-    already, and what works although it was expected to fail."""
+    """Findings from the expectations of ``results`` whose outcomes are marked: what became worse, what is
+    known already, and what works although it was expected to fail."""
     if results.changes and (strange := _strange(results)):
         yield Finding(
             "strange-baseline", "warning", "unknown", "warning-only", strange,

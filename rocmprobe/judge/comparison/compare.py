@@ -75,7 +75,7 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 def worse(comparison: Comparison) -> bool:
     """Whether a job should fail: something fails that worked, takes clearly longer or more memory, was not
     learned (``changes.unlearned``), or nothing was compared, be it of one device."""
-    slower = _told(comparison, MORE)
+    slower = _changed_as(comparison, MORE)
     lost = unlearned(comparison.of(LOST))
     nothing = comparison.not_comparable or not comparison.compared
     return bool(comparison.of(REGRESSION) or lost or slower or nothing)
@@ -83,13 +83,13 @@ def worse(comparison: Comparison) -> bool:
 
 def verdict(comparison: Comparison) -> str:
     """The answer in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change"."""
-    told = [_count(comparison, kind) for kind in KINDS if comparison.of(kind)]
+    parts = [_count(comparison, kind) for kind in KINDS if comparison.of(kind)]
     for word, time, memory in ((MORE, "slower", "more"), (LESS, "faster", "less")):
-        found = _told(comparison, word)
-        told += _measured_in([each for each in found if each.kind == "time"], time)
-        told += _measured_in([each for each in found if each.kind == "first call"], f"{time} to start")
-        told += _measured_in([each for each in found if each.kind == "memory"], f"with {memory} memory")
-    rest = ", ".join(told) or "no change"
+        found = _changed_as(comparison, word)
+        parts += _measured_in([each for each in found if each.kind == "time"], time)
+        parts += _measured_in([each for each in found if each.kind == "first call"], f"{time} to start")
+        parts += _measured_in([each for each in found if each.kind == "memory"], f"with {memory} memory")
+    rest = ", ".join(parts) or "no change"
     alone = len({each.id for each in comparison.measurements.changed if _alone(each)})
     if alone:
         rest += f"; {alone} single {'time stands' if alone == 1 else 'times stand'} out"
@@ -105,9 +105,9 @@ def _alone(each: Measured) -> bool:
     return bool(each.id) and each.kind != "memory"
 
 
-def _told(comparison: Comparison, word: str) -> list[Measured]:
+def _changed_as(comparison: Comparison, word: str) -> list[Measured]:
     """What became more, or less, but for single times."""
-    return [each for each in comparison.measurements.told(word) if not _alone(each)]
+    return [each for each in comparison.measurements.changed_as(word) if not _alone(each)]
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What differs between the environments of two runs: asked for, found on the machine, set, or tried."""
+"""What differs between the environments of two runs: requested, found on the machine, set, or tried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rocmprobe.model.results import Gpu, Machine, Results, Setting
 from rocmprobe.model.telemetry import QUANTITIES
 
-#: Of ``Results.options``, what decides which questions are asked, and how.
+#: Of ``Results.options``, what decides which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
 #: The parts of a name, what explains most first.
 _PARTS = ("rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings")
@@ -19,7 +19,7 @@ _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
 #: Of a database or cache of the user: how full it is.
 _FILLING = frozenset({"exists", "files", "bytes"})
-#: What a setting is; the rest of it are words about it, and the versions for which it is asked.
+#: What a setting is; the rest is its description, and the versions that it applies to.
 _OF_A_SETTING = (
     "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
     "channels_last", "solver", "pytorch_layers",
@@ -27,7 +27,7 @@ _OF_A_SETTING = (
 #: The digest in a placeholder changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
-#: Stands for what is not there at all; null is a fact that could not be learned.
+#: Marks what is not there at all; null is a fact that could not be learned.
 ABSENT = "(absent)"
 
 
@@ -86,12 +86,12 @@ def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
 def _libraries(results: Results) -> Iterator[tuple[str, str]]:
     """The vendor libraries' versions by where they ran: the setting ``cpu`` of a GPU runs on the CPU."""
     places = {setting.name: setting.device for setting in results.settings}
-    met: dict[str, set[str]] = {}
+    loaded: dict[str, set[str]] = {}
     for trial in results.trials:
         if trial.library:
             place = places.get(trial.setting) or trial.device
-            met.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
-    for name, versions in met.items():
+            loaded.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
+    for name, versions in loaded.items():
         yield name, ", ".join(sorted(versions))
 
 
@@ -111,7 +111,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _alike(value: Any) -> Any:
-    """``value`` without what tells one placeholder from another."""
+    """``value`` without the digests of its placeholders."""
     if isinstance(value, str):
         return _DIGEST.sub(r"<\1>", value)
     if isinstance(value, Mapping):

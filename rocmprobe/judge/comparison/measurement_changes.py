@@ -1,8 +1,8 @@
 """Which times and amounts of memory of two runs differ by more than noise explains.
 
 Two things make times of two runs differ though nothing changed: they scatter, and the device ran at another
-speed. The first is told by how the ratios of several problems scatter about their mean (where only few were
-timed, by the deciles of each time), the second by the yardsticks, a matrix product and a copy, that were
+speed. The first is measured by how the ratios of several problems scatter about their mean (where only few
+were timed, by the deciles of each time), the second by the yardsticks, a matrix product and a copy, that were
 timed in the same rounds.
 """
 
@@ -32,7 +32,7 @@ _CHANCE = 0.01
 #: With fewer, how the ratios scatter is not known.
 _LEAST_DEGREES = 3
 #: Where the device's own speed changed by more, something else used it, or its clocks were others: then any
-#: time may be off by a factor, and none is called changed. Nor where no yardstick tells.
+#: time may be off by a factor, and none is called changed. Nor where there is no yardstick.
 QUIET = 1.25
 #: By what factor something has to change at least. Runs of one CPU that also did other things differed by up
 #: to 2.9 in what first calls took; the memory of the bypass, which measures its algorithms, by up to 1.2.
@@ -52,7 +52,7 @@ class Measured:
 
     ``kind`` is "time", "first call" or "memory", ``what`` the key in ``timings`` or ``memory`` of the
     outcomes, or "all" of a setting's times together. ``ratio`` is new over old, the geometric mean over
-    ``problems`` of them, and lies between ``least`` and ``most`` where noise leaves it. ``told``: "more",
+    ``problems`` of them, and noise leaves it between ``least`` and ``most``. ``told``: "more",
     "less", or "too noisy" where it is off by more than counts as equal while noise could explain it. ``id``
     is that of the outcome where a single problem is far off and the rest of its setting is not, else empty.
     """
@@ -80,7 +80,7 @@ class Measurements:
     drift: Mapping[str, float] = field(default_factory=dict)
     changed: tuple[Measured, ...] = ()
 
-    def told(self, word: str) -> tuple[Measured, ...]:
+    def changed_as(self, word: str) -> tuple[Measured, ...]:
         return tuple(each for each in self.changed if each.told == word)
 
 
@@ -109,7 +109,7 @@ def measured(
     """What changed of all that was measured in both runs, by setting first.
 
     The caller sees to it that both are of the same devices. ``elsewhere``: the settings that run on another
-    device than the one they are asked for (``Setting.device``). Only what works in both runs counts.
+    device than the one they are requested for (``Setting.device``). Only what works in both runs counts.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -181,10 +181,10 @@ def _by_setting(pairs: Sequence[_Pair], drifted: Optional[float]) -> Iterator[Me
                 whole = _within(group, margin, doubt)
             else:
                 whole = _by_deciles(group, doubt)
-            told = _told(whole, _WORTH[kind], quiet(drifted))
-            if told:
+            change = _classify(whole, _WORTH[kind], quiet(drifted))
+            if change:
                 problems = len({pair.old.id for pair in group})
-                yield Measured(*place, problems, whole.value, whole.least, whole.most, told)
+                yield Measured(*place, problems, whole.value, whole.least, whole.most, change)
 
 
 def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_Place, list[_Pair]]:
@@ -226,17 +226,17 @@ def _student(chance: float, degrees: int) -> float:
     )
 
 
-def _told(found: Ratio, worth: float, sure: bool = True) -> str:
+def _classify(found: Ratio, worth: float, sure: bool = True) -> str:
     if 1 / worth <= found.value <= worth:
         return ""
-    return {"longer": MORE, "shorter": LESS}.get(found.told, OPEN) if sure else OPEN
+    return {"longer": MORE, "shorter": LESS}.get(found.verdict, OPEN) if sure else OPEN
 
 
 def _far_off(
-    pairs: Sequence[_Pair], drifted: Optional[float], told: Sequence[Measured]
+    pairs: Sequence[_Pair], drifted: Optional[float], reported: Sequence[Measured]
 ) -> Iterator[Measured]:
     """Single problems that changed by far more than the others scatter, in settings that did not."""
-    known = {(each.device, each.driver, each.setting) for each in told if each.told != OPEN}
+    known = {(each.device, each.driver, each.setting) for each in reported if each.told != OPEN}
     times = [pair for pair in pairs if pair.kind == "time"]
     if len(times) <= _LEAST_DEGREES:
         return
@@ -246,21 +246,21 @@ def _far_off(
     far = scatter * _student(1 - _CHANCE / 2 / len(times), len(times) - 1)
     for pair in times:
         found = ratio(pair.after, pair.before, drifted or 1.0)
-        word = _told(found, WORTH_A_CHANGE, quiet(drifted))
+        word = _classify(found, WORTH_A_CHANGE, quiet(drifted))
         beyond = max(found.least, 1 / found.most) > SAME_TIME and abs(pair.log - middle) > far
         if pair.group[:3] not in known and word in (MORE, LESS) and beyond:
             yield Measured(*pair.group, 1, found.value, found.least, found.most, word, pair.old.id)
 
 
 def _amounts(both: Iterable[tuple[Outcome, Outcome]]) -> Iterator[Measured]:
-    """Memory has no spread within a run, and few problems are asked: each counts for itself."""
+    """Memory has no spread within a run, and few problems are tested: each counts for itself."""
     for old, new in both:
         for what, before, after in _bytes_of(old, new):
             value = after / before
-            told = _told(Ratio(value, value, value), _WORTH["memory"])
-            if told:
+            change = _classify(Ratio(value, value, value), _WORTH["memory"])
+            if change:
                 place = (old.device, old.driver, old.setting, "memory", what)
-                yield Measured(*place, 1, value, value, value, told, old.id)
+                yield Measured(*place, 1, value, value, value, change, old.id)
 
 
 def _bytes_of(old: Outcome, new: Outcome) -> Iterator[tuple[str, float, float]]:

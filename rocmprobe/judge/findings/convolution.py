@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
-from rocmprobe.judge.evidence import (
-    Standing,
+from rocmprobe.judge.assessment import (
+    Assessment,
     broken,
     driver_of,
     dtypes,
@@ -17,13 +16,14 @@ from rocmprobe.judge.evidence import (
     sound,
     without_library,
 )
+from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge import gpus
 from rocmprobe.model.problems import SHORT_DTYPES
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
-    """The first dtype asked about, which is float32 where that is among them, fails as PyTorch comes."""
+    """The first dtype tested, which is float32 where that is among them, fails as PyTorch comes."""
     for dtype in dtypes(results)[:1]:
         settings = native(results, dtype)
         default = next((each for each in settings if each.setting.name == "default"), None)
@@ -43,8 +43,8 @@ def native_convolution(results: Results) -> Iterator[Finding]:
 def _at_fault(
     results: Results,
     dtype: str,
-    settings: list[Standing],
-    default: Standing,
+    settings: list[Assessment],
+    default: Assessment,
     cures: list[Setting],
     works: list[str],
 ) -> Finding:
@@ -66,7 +66,7 @@ def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
     """(cause, layer), sharpened by which of MIOpen's settings cure it: where only those without databases
-    and caches do, a record is stale; a process that stops and works with another choice of solvers met
+    and caches do, a record is stale; a process that stops and works with another choice of solvers hit
     a faulty one, or a search that takes too long. Where none does, code for another chip explains it."""
     if not layer.startswith("miopen"):
         return cause, layer
@@ -85,7 +85,7 @@ def _explained(
     return ("override-isa-mismatch" if foreign else cause), layer
 
 
-def _below(results: Results, dtype: str, default: Standing) -> Finding:
+def _below(results: Results, dtype: str, default: Assessment) -> Finding:
     name = library(results)
     cause, layer = blamed(results, broken(default), rung_layer(results, "copy"))
     return Finding(
@@ -96,7 +96,7 @@ def _below(results: Results, dtype: str, default: Standing) -> Finding:
     )  # fmt: skip
 
 
-def _alone(results: Results, dtype: str, settings: list[Standing], default: Standing) -> Finding:
+def _alone(results: Results, dtype: str, settings: list[Assessment], default: Assessment) -> Finding:
     name = library(results)
     cause, layer = blamed(results, broken(default), library_layer(results, broken(default)))
     return Finding(
@@ -109,12 +109,12 @@ def _alone(results: Results, dtype: str, settings: list[Standing], default: Stan
     )  # fmt: skip
 
 
-def _failure(dtype: str, name: str, settings: list[Standing]) -> str:
+def _failure(dtype: str, name: str, settings: list[Assessment]) -> str:
     failing = sum(bool(broken(each)) for each in settings)
     return f"native {dtype} convolution fails under {failing} of {len(settings)} {name} settings"
 
 
-def _evidence(default: Standing) -> tuple[str, ...]:
+def _evidence(default: Assessment) -> tuple[str, ...]:
     """What failed, then what the library printed at the first failure."""
     outcomes = broken(default)
     return quoted(outcomes) + outcomes[0].evidence[1:4]
@@ -146,7 +146,7 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
 
 
 def problem_matrix(results: Results) -> Iterator[Finding]:
-    """Problems of the matrix that fail as PyTorch comes. They are asked only where native problems hold."""
+    """Problems of the matrix that fail as PyTorch comes. They run only where native problems hold."""
     asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
     default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(default)

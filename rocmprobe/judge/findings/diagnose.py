@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Optional
 
-from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
-from rocmprobe.judge.commands import resume
-from rocmprobe.judge.evidence import (
+from rocmprobe.judge.assessment import (
     MEASUREMENTS,
     by_severity,
+    concerns_convolution,
     failed,
     of_driver,
     question,
     quoted,
-    tells_of_convolution,
 )
+from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
+from rocmprobe.judge.commands import resume
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
 from rocmprobe.judge.findings.machine import MACHINE_RULES
@@ -28,7 +28,7 @@ from rocmprobe.judge.findings.telemetry import telemetry_findings
 from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
-#: Causes that the packages of a machine mend, and no setting: compilers, headers and sources of kernels.
+#: Causes that packages of the machine cure, and no setting: compilers, headers and sources of kernels.
 OF_THE_INSTALLATION = frozenset(
     {
         "jit-compiler-missing", "jit-header-conflict", "jit-missing-host-headers",
@@ -62,7 +62,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Of a fault of the installation, with what mends it: a setting only leads around it."""
+    """Of a fault of the installation, with its fix: a setting only works around it."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")
@@ -75,8 +75,8 @@ def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """The rungs below convolution: the lowest that fails explains what stands on it. A rung that fails
-    in another dtype alone is told too, as long as float32 is sound."""
+    """The rungs below convolution: the lowest that fails explains what depends on it. A rung that fails
+    in another dtype alone is reported too, as long as float32 is sound."""
     float32 = _broken_rung(results, "float32")
     if float32:
         rung, outcomes = float32
@@ -88,7 +88,7 @@ def _ladder(results: Results) -> Iterator[Finding]:
             layer,
             f"The ladder breaks at {rung}, below convolution and below {library(results)}",
             (*quoted(outcomes), *excluded(results, outcomes)),
-            f"Mend this first: {_CARRIES[rung]}.",
+            f"Fix this first: {_CARRIES[rung]}.",
         )
         return
     for dtype in sorted({outcome.dtype for outcome in results.outcomes} - {"float32"}):
@@ -118,7 +118,7 @@ def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outc
 
 
 def _training_step(results: Results) -> Iterator[Finding]:
-    """It is asked only where convolution and batch norm hold, so its failure is news."""
+    """It runs only where convolution and batch norm hold, so its failure is news."""
     broken = failed(_of_default(results, "training-step"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -134,7 +134,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
 
 
 def _gradient_flow(results: Results) -> Iterator[Finding]:
-    """It is asked only where convolution holds in every direction: so it is the way that is at fault."""
+    """It runs only where convolution holds in every direction: so the fault is in the combination."""
     broken = failed(_of_default(results, "gradient-flow"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -169,7 +169,7 @@ def _memory(results: Results) -> Iterator[Finding]:
 
 
 def _autocast_step(results: Results) -> Iterator[Finding]:
-    """It is asked only where the same step in float32 holds."""
+    """It runs only where the same step in float32 holds."""
     broken = failed(_of_default(results, "autocast-step"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -233,7 +233,7 @@ def _bypass(results: Results) -> Iterator[Finding]:
         for outcome in failed(results.outcomes)
         if outcome.setting in names
         and outcome.check in (*CONVOLUTIONS, "gradients", "gradient-flow", *MEASUREMENTS)
-        and tells_of_convolution(outcome)
+        and concerns_convolution(outcome)
     )
     if not broken:
         return

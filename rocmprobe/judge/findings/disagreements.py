@@ -14,7 +14,7 @@ Disagreement = tuple[str, Fact, Fact]
 def disagreements(machine: Machine) -> list[Disagreement]:
     """Pairs of facts that should agree and do not: what they are about, the one fact and the other.
 
-    Only what is known on both sides is compared, so a machine that was not asked deeply has those that
+    Only what is known on both sides is compared, so a machine without ``--deep`` has those that
     its files show.
     """
     return [
@@ -35,11 +35,11 @@ def _fact(machine: Machine, name: str) -> Fact:
 
 
 def _library_versions(machine: Machine) -> Iterator[Disagreement]:
-    expected, told = _fact(machine, "miopen.version_expected"), _fact(machine, "miopen.version_told")
-    if _differ(expected, told):
-        yield "the version of MIOpen", expected, told
+    expected, reported = _fact(machine, "miopen.version_expected"), _fact(machine, "miopen.version_told")
+    if _differ(expected, reported):
+        yield "the version of MIOpen", expected, reported
     deep = _fact(machine, "deep.library")
-    known = told if told.value is not None else expected
+    known = reported if reported.value is not None else expected
     if _fact(machine, "deep.hip").value and _differ(known, deep):
         yield "the version of MIOpen that torch loads", known, deep
 
@@ -65,9 +65,9 @@ def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
     for name, key, place in (("deep.devices", "gcnArchName", _torch_place), ("rocminfo.agents", "gfx", _bdf)):
         fact = _fact(machine, name)
         for device in fact.value or ():
-            gpu, told = gpus.get(place(device)), device.get(key)
-            if gpu and told and gpu.effective_isa.value not in (None, _base(told)):
-                yield "the effective ISA", gpu.effective_isa, Fact(_base(told), f"{fact.source} {key}")
+            gpu, reported = gpus.get(place(device)), device.get(key)
+            if gpu and reported and gpu.effective_isa.value not in (None, _base(reported)):
+                yield "the effective ISA", gpu.effective_isa, Fact(_base(reported), f"{fact.source} {key}")
 
 
 def _bdf(agent: Mapping[str, Any]) -> str:

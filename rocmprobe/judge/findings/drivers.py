@@ -1,19 +1,19 @@
-"""What the two drivers say together: the same question to PyTorch and to MIOpen alone tells them apart."""
+"""Findings from both drivers: the same case run by PyTorch and by MIOpen alone separates their faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.blame import blamed, library
-from rocmprobe.judge.evidence import failed, quoted
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
 Pair = tuple[Outcome, Outcome]
 
 
 def pairs(results: Results, setting: str = "default") -> list[Pair]:
-    """The questions under ``setting`` that both drivers were asked: torch's outcome and that of capi."""
+    """The cases under ``setting`` that both drivers ran: torch's outcome and that of capi."""
     by_question: dict[tuple[object, ...], dict[str, Outcome]] = {}
     for outcome in results.outcomes:
         if outcome.setting == setting:
@@ -74,32 +74,32 @@ def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding
     for finding in findings:
         if finding.id == "native-convolution" and both:
             same = f"without PyTorch it fails, too, in {len(both)} of {len(asked)} questions put to both: "
-            told = f"{same}{library(results)} itself is at fault"
-            yield replace(finding, evidence=(*finding.evidence, told, *quoted(both, 2)))
+            note = f"{same}{library(results)} itself is at fault"
+            yield replace(finding, evidence=(*finding.evidence, note, *quoted(both, 2)))
         else:
             yield finding
 
 
 def two_copies(results: Results) -> Iterator[Finding]:
     """Two copies of one library in a process: calls go to one, handles and memory are the other's."""
-    told = {
+    copies = {
         f"{trial.driver}, {trial.setting}: {', '.join(paths)}": name
         for trial in results.trials
         for name, paths in sorted(trial.mapped.items())
         if len(paths) > 1
     }
-    if told:
-        names = ", ".join(sorted(set(told.values())))
+    if copies:
+        names = ", ".join(sorted(set(copies.values())))
         yield Finding(
             "two-copies", "warning", "library-path", "user-env",
-            f"Two copies of one library in one process: {names}", tuple(told)[:5],
+            f"Two copies of one library in one process: {names}", tuple(copies)[:5],
             "Leave one: unset LD_LIBRARY_PATH, or remove the ROCm libraries that this torch does not bring.",
         )  # fmt: skip
 
 
 def other_isa(results: Results) -> Iterator[Finding]:
     """HIP has the device as another chip than the facts say it should."""
-    told = results.machine.value("capi.devices")
+    reported = results.machine.value("capi.devices")
     asked = {
         (each.device, each.effective_isa)
         for each in results.outcomes
@@ -107,9 +107,14 @@ def other_isa(results: Results) -> Iterator[Finding]:
     }
     for device, isa in sorted(asked, key=str):
         number = device.partition(":")[2]
-        if not isa or not isinstance(told, (list, tuple)) or not number.isdigit() or int(number) >= len(told):
+        if (
+            not isa
+            or not isinstance(reported, (list, tuple))
+            or not number.isdigit()
+            or int(number) >= len(reported)
+        ):
             continue
-        arch = str(told[int(number)]).partition(":")[0]
+        arch = str(reported[int(number)]).partition(":")[0]
         if arch and arch != isa:
             yield Finding(
                 "hip-isa", "warning", "override-not-effective", "user-env",

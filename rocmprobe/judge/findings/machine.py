@@ -1,11 +1,11 @@
-"""Findings from facts: what is wrong with a machine before anything is asked of it."""
+"""Findings from facts: what is wrong with a machine before any check runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from rocmprobe.judge.evidence import by_severity, device_of, failed
+from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
@@ -113,7 +113,7 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
 
 
 def _fell_back(results: Results) -> bool:
-    """Whether the AMD GPU is missed: who asked for the CPU, or has another GPU at work, does not."""
+    """Whether a run with ``--device auto`` fell back to the CPU for want of a usable GPU."""
     machine, auto = results.machine, results.options.get("device", "auto") == "auto"
     other = machine.value("torch.kind") == "cuda" and any(
         gpu.vendor.value == "nvidia" for gpu in machine.gpus
@@ -197,12 +197,12 @@ def _tools(results: Results) -> Iterator[Finding]:
             "driver" if stuck else "hsa",
             f"ROCm's own tools get no answer from the GPU: {machine.value(f'{broken[0]}.meaning')}",
             tuple(f"{tool.replace('_', '-')}: {machine.value(f'{tool}.message')}" for tool in broken),
-            "Restart the machine." if stuck else "Mend this first: nothing above the runtime can work.",
+            "Restart the machine." if stuck else "Fix this first: nothing above the runtime can work.",
         )
 
 
 def _deep(results: Results) -> Iterator[Finding]:
-    """What torch could not do when it was asked."""
+    """What torch failed to do in ``--deep``."""
     machine = results.machine
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
     listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
@@ -281,8 +281,8 @@ def _variables(results: Results) -> Iterator[Finding]:
     machine = results.machine
     for name, label in labels(machine).items():
         # The fact was made from the value itself, which redaction may have replaced since.
-        told = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
-        verdict = str(told.value).partition(", ")[0]
+        fact = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
+        verdict = str(fact.value).partition(", ")[0]
         if verdict not in _IDLE or (verdict == UNKNOWN and not _meant(name, label)):
             continue
         severity, what = _IDLE[verdict]
@@ -295,7 +295,7 @@ def _variables(results: Results) -> Iterator[Finding]:
             "miopen-env-misparse" if misread else "override-not-effective" if fatal else "benign-warning",
             "user-env",
             f"{name} {what}",
-            (f"{name}={machine.variables[name].value}", told.source),
+            (f"{name}={machine.variables[name].value}", fact.source),
             f"Did you mean {label.nearest}?" if verdict == UNKNOWN and label.nearest else "Unset it.",
         )
 
@@ -382,7 +382,7 @@ MACHINE_RULES = (
 
 
 def machine_findings(machine: Machine) -> tuple[Finding, ...]:
-    """What the facts alone tell, the gravest first."""
+    """Findings from the facts alone, the gravest first."""
     results = Results(
         schema_version=SCHEMA_VERSION, rocmprobe="", started="", finished=None, partial=False, simulated=None,
         options={}, machine=machine, settings=(), problems=(), trials=(), outcomes=(),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.blame import blamed, library, library_layer
-from rocmprobe.judge.evidence import failed, quoted
 from rocmprobe.model.checks import MODELS
 from rocmprobe.model.results import Finding, Outcome, Results
 
@@ -19,8 +19,8 @@ _WORDS = {
 
 
 def models(results: Results) -> Iterator[Finding]:
-    """One finding for each network that does not train right as PyTorch comes. They are asked only where the
-    training step, or the layer, holds: so it is news. Under autocast it is told where float32 holds."""
+    """One finding for each network that does not train right as PyTorch comes. They run only where the
+    training step, or the layer, holds: so it is news. Under autocast it is reported where float32 holds."""
     for check in MODELS:
         broken = failed(
             outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")

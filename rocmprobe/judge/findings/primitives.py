@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rocmprobe.judge.assessment import failed, question, quoted
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
-from rocmprobe.judge.evidence import failed, question, quoted
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.problems import KINDS
@@ -49,7 +49,7 @@ def primitives(results: Results) -> Iterator[Finding]:
 
 
 def _by_words(results: Results) -> dict[str, list[Outcome]]:
-    """Outcomes under ``default``, in the order in which they were asked."""
+    """Outcomes under ``default``, in the order in which they ran."""
     known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
     found: dict[str, list[Outcome]] = {}
     for outcome in results.outcomes:
@@ -75,19 +75,19 @@ def _primitive(
 ) -> Finding:
     name = library(results)
     single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
-    told = single or broken
-    off = _without_library(results, told)
+    affected = single or broken
+    off = _without_library(results, affected)
     cured = any(outcome.state in WORKING_STATES for outcome in off) and not failed(off)
     what = f"{words[0].upper()}{words[1:]}"
-    what += " computes wrong numbers" if all(outcome.state == "wrong" for outcome in told) else " fails"
-    dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in told}))}"
+    what += " computes wrong numbers" if all(outcome.state == "wrong" for outcome in affected) else " fails"
+    dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in affected}))}"
     if failed(off):
         layer = rung_layer(results, "controls")
         title = f"{what}{dtypes} with {name} and without it: the fault lies below {name}"
         advice = "No setting of the library cures this; see the findings about the lower rungs."
     else:
         # Only convolution is found by a search for solvers.
-        layer = library_layer(results, told if told[0].check.startswith("convolution") else ())
+        layer = library_layer(results, affected if affected[0].check.startswith("convolution") else ())
         learned = (
             f"it passes with {name} off" if cured else f"whether it works without {name} was not learned"
         )
@@ -98,9 +98,9 @@ def _primitive(
             advice += f" Or send it alone to PyTorch's own kernels: `{install_line(options)}`."
     if dtypes and any((each.dtype, each.state) == ("float32", "pass") for each in outcomes):
         title += "; float32 works"
-    cause, layer = blamed(results, told, layer, cured)
+    cause, layer = blamed(results, affected, layer, cured)
     severity = "error" if single and words.startswith("batch norm") else "warning"
-    return Finding(_id(words), severity, cause, layer, title, quoted(told), advice)
+    return Finding(_id(words), severity, cause, layer, title, quoted(affected), advice)
 
 
 def _id(words: str) -> str:
@@ -116,7 +116,7 @@ def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Out
 
 
 def controls(results: Results) -> Iterator[Finding]:
-    """Layers that never enter the vendor library: what fails there lies below it."""
+    """Layers that never enter the vendor library: what fails there is below it."""
     broken = failed(
         outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
     )

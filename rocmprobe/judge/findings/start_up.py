@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.judge.assessment import assess, device_of, dtypes, sound
 from rocmprobe.judge.blame import library, library_layer
-from rocmprobe.judge.evidence import device_of, dtypes, sound, standing
 from rocmprobe.judge.noise import time_of
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
@@ -16,7 +16,7 @@ from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 SLOW_FIRST_CALL = 5.0
 #: A way out: its slowest first call takes no more than this share of the quickest under ``default``.
 MUCH_LESS = 0.5
-#: Starts of either kind from which on the spread tells something.
+#: Least number of starts of either kind for a meaningful spread.
 _ENOUGH_STARTS = 2
 
 
@@ -88,7 +88,7 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
     right = {
         setting.name
         for setting in results.settings
-        if setting.verdict != "cpu" and sound(standing(results, setting, dtype, "training"))
+        if setting.verdict != "cpu" and sound(assess(results, setting, dtype, "training"))
     }
     for default in slow[:1]:
         others = [
@@ -109,13 +109,13 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
             "miopen-find" if name == "MIOpen" else library_layer(results, ()),
             f"The first call of a convolution takes {default.cold.median:.0f} s as {name} comes, and "
             f"{best.cold.median:.1f} s with {best.setting}",
-            tuple(_told(each) for each in (default, best)),
+            tuple(_describe(each) for each in (default, best)),
             f"A network meets this once for each of its shapes: try {best.setting}, and compare its speed "
             f"once started. {_kept(default)}",
         )
 
 
-def _told(each: StartUp) -> str:
+def _describe(each: StartUp) -> str:
     return (
         f"{each.setting}, {each.problem}: {each.cold.median:.3g} s with empty databases and caches, "
         f"{each.warm.median:.3g} s in a new process with filled ones, {each.steady:.3g} s from then on"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from rocmprobe.judge.assessment import assess, convolutions, device_of, failed, in_matrix, quoted, sound
 from rocmprobe.judge.blame import blamed, library, library_layer
-from rocmprobe.judge.evidence import convolutions, device_of, failed, in_matrix, quoted, sound, standing
 from rocmprobe.knowledge import miopen_log
 from rocmprobe.knowledge.solvers import DERIVED, solver_of, swept
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
@@ -42,7 +42,7 @@ def solver_class(outcome: Outcome) -> str:
 
 
 def summary(results: Results) -> str:
-    """How many solvers apply and which of them fail, in one sentence; empty where none was asked."""
+    """How many solvers apply and which of them fail, in one sentence; empty where none was tested."""
     outcomes = of_sweep(results)
     found = swept(outcomes)
     applying = found.faulty.union(*found.sound.values())
@@ -86,7 +86,7 @@ def _advice(results: Results) -> str:
     dtypes = dict.fromkeys(
         each.dtype for each in convolutions(results.outcomes) if each.setting == derived.name
     )
-    held = [standing(results, derived, dtype, str(results.options.get("purpose"))) for dtype in dtypes]
+    held = [assess(results, derived, dtype, str(results.options.get("purpose"))) for dtype in dtypes]
     asked = [each for each in held if each.counted]
     if not asked:
         return f"{off}; whether that is enough was not learned."

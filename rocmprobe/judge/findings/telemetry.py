@@ -1,4 +1,4 @@
-"""What the sensors tell: of a run, as findings; of one moment, as alarms.
+"""Judges the sensors: of a run, as findings; of one moment, as alarms.
 
 Every rule needs the reading and the limit it is about, and heat must have lasted: a peak of one sample is
 none. A quiet or healthy card gives nothing (tests/judge/test_telemetry_findings.py).
@@ -24,7 +24,7 @@ FINDINGS = (
 #: Degrees below its limit from where a temperature is at it: the firmware begins to slow down there, since
 #: sensors are read in whole degrees, and the limit is never passed by much.
 AT_LIMIT = 5.0
-#: Degrees below the limit from where a fan that stands still is none of the card's quiet modes, which end at
+#: Degrees below the limit from where a stopped fan is none of the card's quiet modes, which end at
 #: about 60 degrees on the edge.
 _FAN_MUST_TURN = 15.0
 #: Per cent below which a fan has room left; a card at its limit should have used it.
@@ -97,7 +97,7 @@ def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
 
 
 def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
-    """Of the chip: slowed down, a fan that does too little, a fan that stands still, or just its limit."""
+    """Of the chip: slowed down, a fan that does too little, a stopped fan, or just its limit."""
     limit, word = device.limits[hottest], QUANTITIES[hottest].short
     every = _timed(device)
 
@@ -152,9 +152,9 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
 def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
     """How heat holds the clock down, in words; "" where it does not. The driver's status alone is not
     believed: an idle RX 7600S at 54 degrees was recorded with it set."""
-    told = [at for at, each in hot if each.get("throttled_heat")]
-    if len(told) >= LASTING_SAMPLES:
-        return f"the driver says so in {len(told)} of {len(hot)} samples at the limit (gpu_metrics)"
+    throttled = [at for at, each in hot if each.get("throttled_heat")]
+    if len(throttled) >= LASTING_SAMPLES:
+        return f"the driver says so in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"
     times = {at for at, _ in hot}
     busy = [
         (at, each)
@@ -189,7 +189,7 @@ def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     """Taken from the first to the last sample: that is somebody else. The run itself fills it on purpose,
-    where it looks for the largest batch, so a full one is only told."""
+    where it looks for the largest batch, so a full one is only reported."""
     limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
     seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
     if used is None or used.min is None or used.max is None or not lasts(seen):
@@ -215,7 +215,7 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """A card at its cap works as it is meant to; it tells why the clock is not higher. What counts is the
+    """A card at its cap works as it is meant to; it explains why the clock is not higher. What counts is the
     share of the busy samples, not a stretch: power swings."""
     limit = device.limits["power_w"]
     busy = [

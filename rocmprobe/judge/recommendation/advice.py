@@ -1,11 +1,11 @@
-"""What no setting can mend: another build of PyTorch or ROCm, the kernel, permissions, the slot."""
+"""What no setting can fix: another build of PyTorch or ROCm, the kernel, permissions, the slot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Optional
 
-from rocmprobe.judge.evidence import device_of, failed
+from rocmprobe.judge.assessment import device_of, failed
 from rocmprobe.knowledge.builds import Installed, known_to_break, rocm_of, with_code_for
 from rocmprobe.knowledge.override import needless
 from rocmprobe.model.results import Finding, Gpu, Outcome, Results
@@ -18,14 +18,14 @@ _PLATFORM = frozenset(
         "gpu-hang-reset", "wrong-torch-build", "override-not-effective",
     }
 )  # fmt: skip
-#: Causes that a build with code for the chip mends.
+#: Causes that a build with code for the chip fixes.
 _BUILD = frozenset(
     {
         "arch-not-in-wheel", "arch-not-in-rocm-lib", "rocblas-missing-arch", "hipblaslt-missing-arch",
         "override-isa-mismatch",
     }
 )  # fmt: skip
-#: Causes that lie in the user's own files, variables or batch sizes: no other build mends them.
+#: Causes in the user's own files, variables or batch sizes: no other build fixes them.
 _OF_THE_USER = frozenset(
     {
         "miopen-db-unusable", "miopen-env-misparse", "miopen-solver-disabled-by-env", "vram-oom",
@@ -38,7 +38,7 @@ def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
     """``title``, ``text`` and ``source`` of each thing to do besides the configuration, the nearest first:
     what the findings of ``results`` ask for of the platform, then what is known to break this chip, then the
     builds that hold code for it; where an override is not needed by what is installed, that alone. Empty
-    where all is right as it comes (``unchanged``) and no finding asks for more."""
+    where all is right as it comes (``unchanged``) and no finding needs more."""
     found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())
 
@@ -54,7 +54,7 @@ def _witness(finding: Finding) -> str:
 
 
 def _builds(results: Results) -> Iterator[Mapping[str, str]]:
-    """Of the GPU that the run is about, where something failed on it that another build may mend."""
+    """Of the GPU that the run is about, where something failed on it that another build may fix."""
     failures = [each for each in results.findings if each.severity == "error" and each.cause not in _BUILD]
     if failures and all(finding.cause in _OF_THE_USER for finding in failures):
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rocmprobe.judge.assessment import Assessment, driver_of, failed
 from rocmprobe.judge.blame import library
-from rocmprobe.judge.evidence import Standing, driver_of, failed
 from rocmprobe.judge.findings.primitives import joined, layers_asked, scoped_off
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
@@ -27,7 +27,7 @@ _PYTORCH = "PyTorch's own kernels"
 _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so its 4-d inputs"
 
 
-def configuration(results: Results, best: Standing) -> Configuration:
+def configuration(results: Results, best: Assessment) -> Configuration:
     """What makes the setting hold in a user's program, on the machine as it was checked."""
     setting = best.setting
     # The CPU has no use for it.
@@ -60,8 +60,8 @@ def _code(results: Results, setting: Setting) -> str:
     return "\n".join(lines)
 
 
-def _layers(results: Results, best: Standing) -> tuple[str, ...]:
-    """What batch norm, RNN and the like need besides, as far as they were asked."""
+def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
+    """What batch norm, RNN and the like need besides, as far as they were tested."""
     name, setting = library(results), best.setting
     if setting.device == "cpu":
         return ()
@@ -119,7 +119,7 @@ def _printable(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def _by_layer(results: Results, best: Standing) -> Iterator[str]:
+def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
     """What computes each kind of layer under ``by-layer``, and what came of it."""
     name, setting = library(results), best.setting
     yield f"convolution: {name}{_with(setting)}, right"
@@ -131,17 +131,17 @@ def _by_layer(results: Results, best: Standing) -> Iterator[str]:
             yield f"{words}: {by}, {'fails there too' if failed(outcomes) else 'right'}"
 
 
-def _by_capi(results: Results, best: Standing) -> tuple[str, ...]:
-    """Without PyTorch: what batch norm did under the setting, and what was not asked."""
+def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
+    """Without PyTorch: what batch norm did under the setting, and what was not tested."""
     name, setting = library(results), best.setting
-    told = [f"convolution: {name}{_with(setting)}, right"]
+    lines = [f"convolution: {name}{_with(setting)}, right"]
     for words, outcomes in layers_asked(results, setting.name).items():
         if failed(outcomes):
             line = install_line(options_for((words,)))
-            told.append(f"{words}: fails in {name}; {_PYTORCH}, which were not there to be asked: `{line}`")
+            lines.append(f"{words}: fails in {name}; {_PYTORCH}, which were not there to be asked: `{line}`")
         elif _works(outcomes):
-            told.append(f"{words}: {name}, right")
-    return tuple(told)
+            lines.append(f"{words}: {name}, right")
+    return tuple(lines)
 
 
 def _with(setting: Setting) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from rocmprobe.judge.evidence import Standing, device_of, driver_of, stands_for
+from rocmprobe.judge.assessment import Assessment, device_of, driver_of, representative
 from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
@@ -23,7 +23,7 @@ _DIRECTIONS = {
 _UNANSWERED = frozenset({"n/a", "skipped", "blocked", "aborted", "probe-error"})
 
 
-def confidence(results: Results, best: Optional[Standing]) -> str:
+def confidence(results: Results, best: Optional[Assessment]) -> str:
     """What the answer rests on, in counts, and what it does not rest on."""
     missing = _missing(results)
     rest = f"; {missing} question(s) of the run were not answered" if missing else ""
@@ -61,7 +61,7 @@ def _missing(results: Results) -> int:
     return sum(outcome.state in ("aborted", "probe-error") for outcome in results.outcomes)
 
 
-def not_covered(results: Results, best: Optional[Standing], dtype: str, purpose: str) -> tuple[str, ...]:
+def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
     """What nothing was learned about under the recommended setting, or under any where there is none: each in
     plain words."""
     answered = _answered(results, best)
@@ -75,15 +75,15 @@ def not_covered(results: Results, best: Optional[Standing], dtype: str, purpose:
     )
 
 
-def _answered(results: Results, best: Optional[Standing]) -> list[Outcome]:
-    """Outcomes of the device under the setting, or where that was not asked under the one that stands for
+def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
+    """Outcomes of the device under the setting, or where that was not tested under the one that counts for
     it."""
     device = device_of(results)
     found = [each for each in results.outcomes if each.device == device and each.state not in _UNANSWERED]
     if best is None:
         return found
     own = {outcome.check for outcome in found if outcome.setting == best.setting.name}
-    nearest = stands_for(best.setting)
+    nearest = representative(best.setting)
     return [
         outcome
         for outcome in found

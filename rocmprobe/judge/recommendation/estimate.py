@@ -48,7 +48,7 @@ class TimedStep:
 
 def estimate(results: Results) -> Optional[Estimate]:
     """The time of the training that ``--estimate`` names, for every network and setting timed; None where
-    the run was not asked for one."""
+    the run has none."""
     text = str(results.options.get("estimate") or "")
     if not text:
         return None
@@ -77,7 +77,7 @@ def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
 
 
 def own_steps(results: Results) -> Iterator[TimedStep]:
-    """The steps of the program that ``--shapes`` names, where the samples of one can be told. Their mean may
+    """The steps of the program that ``--shapes`` names, where the samples of one are known. Their mean may
     lie outside of p10 and p90: then it ends the range."""
     shapes = shapes_of(results)
     recorded = shapes.problems if shapes else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Optional
 
-from rocmprobe.judge.evidence import device_of, stands_for
+from rocmprobe.judge.assessment import device_of, representative
 from rocmprobe.model.results import Outcome, Results, Setting
 
 #: Peaks this close count as equal: allocators round sizes up, for which the check allows as much.
@@ -18,7 +18,7 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     """Bytes by setting: the peaks above the operands over the memory problems of ``dtype`` that all of them
     were measured on, added up; for inference those of the forward direction alone.
 
-    The check is asked under few settings: one that was not asked takes what the one takes that stands for it.
+    The check runs under few settings: one without a value gets that of its representative.
     Settings of which nothing is known are left out.
     """
     measured: dict[str, dict[str, float]] = {}
@@ -28,7 +28,7 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
         if peak and outcome.problem:
             measured.setdefault(outcome.setting, {})[outcome.problem] = peak
     found = {
-        setting.name: measured.get(setting.name) or measured.get(stands_for(setting), {})
+        setting.name: measured.get(setting.name) or measured.get(representative(setting), {})
         for setting in settings
     }
     known = {name: rows for name, rows in found.items() if rows}

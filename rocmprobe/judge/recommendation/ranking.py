@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rocmprobe.judge.evidence import Standing, driver_of, failed, owed_to_the_user, standing, times
+from rocmprobe.judge.assessment import Assessment, assess, driver_of, failed, owed_to_the_user, times
 from rocmprobe.judge.recommendation.peaks import SAME_MEMORY, peaks
 from rocmprobe.judge.recommendation.speed import Speed, speed
 from rocmprobe.knowledge.gpus import OVERRIDE
@@ -16,9 +16,9 @@ from rocmprobe.model.results import NATIVE, VERDICTS, Results, Setting
 WORTH_A_CHANGE = 1.5
 
 
-def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
-    """Every setting that was asked: the best, the other right ones by speed, then those that fail."""
-    found = [standing(results, setting, dtype, purpose) for setting in results.settings]
+def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
+    """Every setting that was tested: the best, the other right ones by speed, then those that fail."""
+    found = [assess(results, setting, dtype, purpose) for setting in results.settings]
     found = [each for each in found if each.counted]
     right = [each for each in found if each.right]
     if not right:
@@ -27,7 +27,7 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
     best = _best(results, for_all or right, dtype, purpose)
     measured = speed(results, [each.setting for each in right], dtype, purpose)
 
-    def order(each: Standing) -> tuple[object, ...]:
+    def order(each: Assessment) -> tuple[object, ...]:
         name = each.setting.name
         level = measured.level(name, best.setting.name)
         seconds = 0.0 if level else measured.seconds.get(name, math.inf)
@@ -37,11 +37,11 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Standing]:
     return [best, *others, *(each for each in found if not each.right)]
 
 
-def _best(results: Results, right: list[Standing], dtype: str, purpose: str) -> Standing:
+def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -> Assessment:
     """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Before it comes an override
     that passes the chip off as another, whose kernels may do harm that no question shows. Of two changes the
     stable one comes first. Where some settings were timed and others could not be, one that was timed wins;
-    of those that no measurement can tell from the fastest, the ones that take as little memory as the least,
+    of those that are level with the fastest, the ones that take as little memory as the least,
     and of those the smallest change. On a simulated machine native speed is another library's, so there a
     native setting that is right is not outrun."""
     left = [each for each in right if each.setting.verdict != "cpu"] or right
@@ -69,7 +69,7 @@ def _loses_batch_norm(results: Results, setting: Setting) -> bool:
     )
 
 
-def _fastest(found: list[Standing], measured: Speed) -> list[Standing]:
+def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
     """Those that are level with the one whose time is the shortest; all where none was timed."""
     if not measured.seconds:
         return found
@@ -77,13 +77,13 @@ def _fastest(found: list[Standing], measured: Speed) -> list[Standing]:
     return [each for each in found if measured.level(each.setting.name, shortest)]
 
 
-def _takes_little(each: Standing, memory: Mapping[str, float]) -> bool:
+def _takes_little(each: Assessment, memory: Mapping[str, float]) -> bool:
     """Whether a setting takes at most ``SAME_MEMORY`` times the least, or nothing is known of it."""
     return not memory or memory.get(each.setting.name, 0.0) <= SAME_MEMORY * min(memory.values())
 
 
 def _change_pays(
-    results: Results, unchanged: Standing, others: list[Standing], dtype: str, purpose: str
+    results: Results, unchanged: Assessment, others: list[Assessment], dtype: str, purpose: str
 ) -> bool:
     """Whether some other setting is so much faster that the spread of the times cannot explain it.
 
@@ -98,7 +98,7 @@ def _change_pays(
     return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
 
 
-def _change(each: Standing) -> tuple[int, int]:
+def _change(each: Assessment) -> tuple[int, int]:
     """How much a setting changes: what kind of change, then how many switches. A layer that leaves the vendor
     library is a change, even where convolution has none."""
     setting = each.setting

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Optional
 
+from rocmprobe.judge.assessment import Assessment, dtypes, of_driver, quoted
 from rocmprobe.judge.commands import verify
-from rocmprobe.judge.evidence import Standing, dtypes, of_driver, quoted
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
@@ -54,7 +54,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
 
 
 def dtypes_asked(results: Results) -> tuple[str, ...]:
-    """The dtypes that were asked about, first the one that the recommendation is for: by the arithmetic that
+    """The dtypes that were tested, first the one that the recommendation is for: by the arithmetic that
     the user's program has in them, the most first, else float32."""
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()
@@ -71,7 +71,7 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
 
 
 def _alternative(
-    each: Standing, best: Optional[Standing], measured: Speed, memory: Mapping[str, float]
+    each: Assessment, best: Optional[Assessment], measured: Speed, memory: Mapping[str, float]
 ) -> dict[str, Any]:
     name = each.setting.name
     timed = best and best.setting.name in measured.seconds and name in measured.seconds
@@ -86,7 +86,7 @@ def _alternative(
     }
 
 
-def _objection(each: Standing) -> str:
+def _objection(each: Assessment) -> str:
     if each.against:
         return quoted(each.against, 1)[0]
     why = "does not apply to" if each.unproven[0].state == "n/a" else "not asked about what fails elsewhere:"
@@ -94,7 +94,7 @@ def _objection(each: Standing) -> str:
 
 
 def _cost(
-    results: Results, best: Optional[Standing], dtype: str, measured: Speed, memory: Mapping[str, float]
+    results: Results, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
 ) -> str:
     """What the choice costs in itself, and its time and memory against those of the other kinds of
     configuration."""
@@ -108,7 +108,7 @@ def _cost(
         (f"{measured.seconds[own] / measured.seconds[name]:.2f} times that of {verdict}", verdict, name)
         for verdict, name in _rivals(results, best, measured.seconds)
     ]
-    slower = [told for told, _, name in rivals if not measured.level(own, name)]
+    slower = [comparison for comparison, _, name in rivals if not measured.level(own, name)]
     level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
     if level:
         slower.append(f"level with that of {' and '.join(level)}: what they differ by is within the noise")
@@ -124,7 +124,7 @@ def _cost(
     return "; ".join(filter(None, [best.setting.cost, time, peak]))
 
 
-def _rivals(results: Results, best: Standing, found: Mapping[str, float]) -> list[tuple[str, str]]:
+def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
     """The other kinds of configuration but the CPU, each with the setting of it that takes the least; none
     where ``found`` lacks the best."""
     least: dict[str, str] = {}

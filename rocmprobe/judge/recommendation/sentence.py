@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from rocmprobe.judge.blame import library
-from rocmprobe.judge.evidence import (
-    Standing,
+from rocmprobe.judge.assessment import (
+    Assessment,
     broken,
     convolutions,
     device_of,
@@ -16,16 +15,17 @@ from rocmprobe.judge.evidence import (
     owed_to_the_user,
     quoted,
 )
+from rocmprobe.judge.blame import library
 from rocmprobe.judge.findings.primitives import joined, layers_asked
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.layers import OPTIONS, options_for
 from rocmprobe.model.results import FAILING_STATES, RUNGS, WORKING_STATES, Results, Setting
 
-#: So many settings are named under which convolution held.
+#: Number of settings named under which convolution held.
 _NAMED = 4
 
 
-def sentence(results: Results, best: Optional[Standing], ranked: list[Standing], dtype: str) -> str:
+def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
     """What to do about convolutions of ``dtype``, and what fails as the machine comes."""
     name = library(results)
     without = driver_of(results) == "capi"
@@ -65,10 +65,10 @@ def sentence(results: Results, best: Optional[Standing], ranked: list[Standing],
         "cpu": f"Use the CPU: of all that was tried, it alone was right on all {dtype} problems checked.",
     }
     if best.setting.pytorch_layers:
-        told = fails + _by_layer(results, best.setting, dtype) + faster
+        text = fails + _by_layer(results, best.setting, dtype) + faster
     else:
-        told = fails + texts[best.setting.verdict] + faster
-    return f"{told}{lost} Asked of {name} itself, without PyTorch." if without else told
+        text = fails + texts[best.setting.verdict] + faster
+    return f"{text}{lost} Asked of {name} itself, without PyTorch." if without else text
 
 
 def _rests_on(results: Results) -> str:
@@ -77,8 +77,8 @@ def _rests_on(results: Results) -> str:
     return f": it rests on {override}, which is set here" if override else ""
 
 
-def _held(ranked: list[Standing], dtype: str, library_alone: str) -> str:
-    """How far convolution held where no setting is right in all: not asked, under none, or under some that
+def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
+    """How far convolution held where no setting is right in all: not tested, under none, or under some that
     fail in something else."""
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]
@@ -97,12 +97,12 @@ def _held(ranked: list[Standing], dtype: str, library_alone: str) -> str:
     return f"{what} held{alone} under {len(holds)} of {asked} ({names}){but}."
 
 
-def _answered(each: Standing) -> bool:
-    """Whether a convolution was asked; one that was blocked was not."""
+def _answered(each: Assessment) -> bool:
+    """Whether a convolution ran; one that was blocked did not."""
     return any(outcome.state in (*WORKING_STATES, *FAILING_STATES) for outcome in convolutions(each.counted))
 
 
-def _why(results: Results, ranked: list[Standing]) -> str:
+def _why(results: Results, ranked: list[Assessment]) -> str:
     """What fails lowest on the ladder, and that the CPU was left out where it was."""
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
     return f"{_lowest(results)}{'' if tried else ' The CPU was not tried.'}"
@@ -118,8 +118,8 @@ def _lowest(results: Results) -> str:
     return " Nothing that was asked failed." if passed else " Nothing could be asked."
 
 
-def _fails(results: Results, as_it_comes: Standing, dtype: str, name: str) -> str:
-    """What fails in the library as it comes: convolution, or else what stands beside it."""
+def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
+    """What fails in the library as it comes: convolution, or else the other layers."""
     if broken(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     without = driver_of(results) == "capi"
@@ -161,7 +161,7 @@ def _nothing_but(results: Results, name: str) -> str:
     return f" Nothing has to change for it, but {fail} in {name}: see the configuration."
 
 
-def _lost(results: Results, best: Standing) -> str:
+def _lost(results: Results, best: Assessment) -> str:
     """That batch norm, which nothing else computes without PyTorch, fails in the library all the same."""
     if not failed(layers_asked(results, best.setting.name)["batch norm"]):
         return ""

@@ -1,4 +1,4 @@
-"""How fast settings are, and which of them the measurement cannot tell apart."""
+"""How fast settings are, and which of them are level within the noise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from rocmprobe.judge.evidence import device_of, timed_problems, times
+from rocmprobe.judge.assessment import device_of, timed_problems, times
 from rocmprobe.judge.noise import SAME_TIME, time_of
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
 from rocmprobe.model.roofline import roof
@@ -31,7 +31,7 @@ class Speed:
     drift: float
 
     def level(self, one: str, other: str) -> bool:
-        """Whether both were timed and neither is faster, as far as can be told: what they differ by is below
+        """Whether both were timed and neither is faster, within the noise: what they differ by is below
         ``SAME_TIME``, or below the noise."""
         if one not in self.seconds or other not in self.seconds:
             return False
@@ -82,7 +82,7 @@ def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
     """Seconds by setting. Where settings run the very same convolutions, what their times differ by is noise,
-    and the smallest stands for all."""
+    and the smallest counts for all."""
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
     return {
@@ -92,7 +92,7 @@ def _seconds(
 
 def _alike(results: Results, setting: Setting) -> str:
     """What the convolutions of a setting share with those of another: the bypass is one code, and so is
-    the CPU's library that stands in for a simulated machine's."""
+    the CPU's library that replaces a simulated machine's."""
     if setting.bypass:
         return "bypass"
     return "native" if results.simulated and setting.verdict in NATIVE else setting.name

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Optional
 
-from rocmprobe.judge.evidence import computed_seconds, timed_problems
+from rocmprobe.judge.assessment import computed_seconds, timed_problems
 from rocmprobe.model.results import DIRECTIONS, Outcome, Results, Setting, StepTime, from_json
 from rocmprobe.model.shapes import Shapes, Steps
 
@@ -35,20 +35,20 @@ def counted(results: Results, shapes: Shapes) -> Counts:
 
 def step_times(results: Results) -> tuple[StepTime, ...]:
     """One for each device and setting that was timed: of a training step. Where none was recorded, of all
-    that the program convolves, and where the run is about inference, of what it convolves forward."""
+    convolutions of the program, and where the run is about inference, of its forward ones."""
     shapes = shapes_of(results)
     if shapes is None:
         return ()
     inference = results.options.get("purpose") == "inference"
     steps = None if inference else shapes.steps
     counts = counted(results, shapes)
-    untold = "the run is about inference" if inference else "no training step was recorded"
+    missing_reason = "the run is about inference" if inference else "no training step was recorded"
     timed: dict[tuple[str, str], dict[str, Outcome]] = {}
     for (device, setting, problem), outcome in timed_problems(results).items():
         timed.setdefault((device, setting), {})[problem] = outcome
     settings = {setting.name: setting for setting in results.settings}
     return tuple(
-        _step_time(device, settings[name], counts, outcomes, steps, untold)
+        _step_time(device, settings[name], counts, outcomes, steps, missing_reason)
         for (device, name), outcomes in timed.items()
         if name in settings
     )
@@ -56,13 +56,13 @@ def step_times(results: Results) -> tuple[StepTime, ...]:
 
 def _step_time(
     device: str, setting: Setting, counts: Counts, timed: Mapping[str, Outcome], steps: Optional[Steps],
-    untold: str,
+    missing_reason: str,
 ) -> StepTime:  # fmt: skip
-    """The answer for one setting; ``untold`` is why it is not about a step where ``steps`` is None."""
+    """The answer for one setting; ``missing_reason`` says why there is no step where ``steps`` is None."""
     middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
     missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}
-    reason = untold if steps is None else _unknown_rest(setting.device or device, steps)
+    reason = missing_reason if steps is None else _unknown_rest(setting.device or device, steps)
     if missing:
         others = f" and {len(missing) - 1} more problem(s)" if len(missing) > 1 else ""
         reason = f"{missing[0]}{others} could not be timed"

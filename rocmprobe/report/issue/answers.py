@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rocmprobe.judge.evidence import MEASUREMENTS
+from rocmprobe.judge.assessment import MEASUREMENTS
 from rocmprobe.knowledge.gpus import OVERRIDE, target
 from rocmprobe.model.results import Fact, Outcome, Results
+from rocmprobe.report.escape import code, words
 from rocmprobe.report.identity import overridden
-from rocmprobe.report.inert import code, words
 from rocmprobe.report.issue.failure import Failure, same_question
 from rocmprobe.report.repro.script import backend
 
@@ -24,7 +24,7 @@ def answers(results: Results, failure: Failure) -> str:
     others = same_question(results, failure.outcome)
     if backend(results, failure.outcome, failure.setting) != "miopen":
         return f"**Does it work with the vendor library off?** {_library_off(results, others)}"
-    told = (
+    answers = (
         ("Does it work with MIOpen off?", _library_off(results, others)),
         ("Which find mode?", _find_mode(results, failure, others)),
         ("A log?", _log(results, failure)),
@@ -33,7 +33,7 @@ def answers(results: Results, failure: Failure) -> str:
         ("Was `HSA_OVERRIDE_GFX_VERSION` set?", _override(results)),
         ("What does dmesg say?", _dmesg(results)),
     )
-    return "\n".join(f"{number}. **{asked}** {answer}" for number, (asked, answer) in enumerate(told, 1))
+    return "\n".join(f"{number}. **{asked}** {answer}" for number, (asked, answer) in enumerate(answers, 1))
 
 
 def _library_off(results: Results, others: Mapping[str, Outcome]) -> str:
@@ -57,14 +57,14 @@ def _came_to(outcome: Outcome) -> str:
 def _find_mode(results: Results, failure: Failure, others: Mapping[str, Outcome]) -> str:
     name = "MIOPEN_FIND_MODE"
     mode = failure.variables.get(name)
-    told = code(f"{name}={mode}", 60) if mode else f"MIOpen's default: {code(name)} was not set"
+    answer = code(f"{name}={mode}", 60) if mode else f"MIOpen's default: {code(name)} was not set"
     if failure.outcome.solver:
-        told += f"; the solver was {code(failure.outcome.solver, 80)}"
+        answer += f"; the solver was {code(failure.outcome.solver, 80)}"
     elif failure.outcome.driver == "torch":
-        told += "; no solver was named in the log"
+        answer += "; no solver was named in the log"
     searching = [each.name for each in results.settings if each.search]
     found = _states(others, searching)
-    return f"{told}. " + (f"Asked in other ways: {found}." if found else "No other way was asked.")
+    return f"{answer}. " + (f"Asked in other ways: {found}." if found else "No other way was asked.")
 
 
 def _log(results: Results, failure: Failure) -> str:
@@ -80,22 +80,22 @@ def _log(results: Results, failure: Failure) -> str:
 
 
 def _caches(failure: Failure, others: Mapping[str, Outcome]) -> str:
-    told = "The failing process had user database and kernel cache of its own, empty when the run began."
+    answer = "The failing process had user database and kernel cache of its own, empty when the run began."
     if failure.setting.inherit_environment:
-        told = "The failing process used the user's own databases and caches."
+        answer = "The failing process used the user's own databases and caches."
     if _CLEAN in others:
-        told += f" With find-db and kernel cache off ({code(_CLEAN)}): {_came_to(others[_CLEAN])}."
+        answer += f" With find-db and kernel cache off ({code(_CLEAN)}): {_came_to(others[_CLEAN])}."
     if _AS_FOUND in others:
-        told += f" With the user's own ({code(_AS_FOUND)}): {_came_to(others[_AS_FOUND])}."
-    return told
+        answer += f" With the user's own ({code(_AS_FOUND)}): {_came_to(others[_AS_FOUND])}."
+    return answer
 
 
 def _supported(results: Results, others: Mapping[str, Outcome]) -> str:
-    told = [support(str(gpu.native_isa.value)) for gpu in results.machine.amd_gpus if gpu.native_isa.value]
+    parts = [support(str(gpu.native_isa.value)) for gpu in results.machine.amd_gpus if gpu.native_isa.value]
     if "cpu" in others:
-        told.append(f"The same on the CPU: {_came_to(others['cpu'])}.")
-    told.append("No other GPU was at hand to compare with.")
-    return " ".join(dict.fromkeys(told))
+        parts.append(f"The same on the CPU: {_came_to(others['cpu'])}.")
+    parts.append("No other GPU was at hand to compare with.")
+    return " ".join(dict.fromkeys(parts))
 
 
 def support(isa: str) -> str:
@@ -118,8 +118,8 @@ def _override(results: Results) -> str:
         f"the silicon is {code(native, 40)}, the runtime takes it for {code(effective, 40)}"
         for native, effective in overridden(results.machine)
     )
-    told = f"Yes, to {code(str(variable.value), 40)}" if variable else "No"
-    return f"{told}; {posing}." if posing else f"{told}."
+    answer = f"Yes, to {code(str(variable.value), 40)}" if variable else "No"
+    return f"{answer}; {posing}." if posing else f"{answer}."
 
 
 def _dmesg(results: Results) -> str:

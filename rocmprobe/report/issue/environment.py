@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from rocmprobe.model.results import Fact, Gpu, Machine, Results
 from rocmprobe.report import identity, text
-from rocmprobe.report.inert import fence
+from rocmprobe.report.escape import fence
 
 _UNKNOWN = "not gathered"
 _AGENTS = 16
@@ -45,7 +45,7 @@ def collect_env(results: Results) -> str:
 
 
 def rocminfo(results: Results) -> str:
-    """What ``rocminfo`` and the kernel driver told of the GPUs."""
+    """What ``rocminfo`` and the kernel driver reported of the GPUs."""
     machine = results.machine
     state = machine.value("rocminfo.state")
     rows: list[tuple[str, Any]] = [("rocminfo", state or machine.facts.get("rocminfo.exit", Fact()).source)]
@@ -116,12 +116,14 @@ def _bytes(value: Any) -> Optional[str]:
 
 def _library(results: Results) -> Any:
     elsewhere = {setting.name for setting in results.settings if setting.device}
-    told = {
+    versions = {
         trial.library
         for trial in results.trials
         if trial.library and trial.device != "cpu" and trial.setting not in elsewhere
     }
-    return identity.first_value(results.machine, ("miopen.version", "capi.miopen")) or ", ".join(sorted(told))
+    return identity.first_value(results.machine, ("miopen.version", "capi.miopen")) or ", ".join(
+        sorted(versions)
+    )
 
 
 def _variables(machine: Machine) -> Iterable[tuple[str, Any]]:

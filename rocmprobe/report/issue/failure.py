@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.evidence import failed, tells_of_convolution
+from rocmprobe.judge.assessment import concerns_convolution, failed
 from rocmprobe.knowledge.layers import leaves
 from rocmprobe.model.baseline import came_to
 from rocmprobe.model.problems import source_of
@@ -18,9 +18,9 @@ TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
 #: Rungs on which MIOpen computes something; the others are the runtime's, rocBLAS's or PyTorch's own.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(LOOKS)
-#: Of what failures are ranked by, so many make one graver than another: driver, library, setting, state.
+#: Number of ranking criteria that make one failure graver than another: driver, library, setting, state.
 _GRAVE = 4
-#: So many are tried for one that a script without rocmprobe reproduces.
+#: Number of failures tried to find one that a script without rocmprobe reproduces.
 _TRIED = 50
 
 
@@ -92,8 +92,8 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
-    """What was asked and failed, whatever the setting; a prediction of memory is no such thing."""
-    return tuple(outcome for outcome in failed(results.outcomes) if tells_of_convolution(outcome))
+    """What ran and failed, under any setting; predictions of memory do not count."""
+    return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 
 def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str) -> bool:

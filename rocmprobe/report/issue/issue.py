@@ -13,7 +13,7 @@ from typing import Any, Optional
 from rocmprobe.model.problems import parse_problem, source_of
 from rocmprobe.model.results import WORKING_STATES, BadInput, Outcome, Results
 from rocmprobe.report import text
-from rocmprobe.report.inert import code, fence, folded, joined, lines, words
+from rocmprobe.report.escape import code, fence, folded, joined, lines, words
 from rocmprobe.report.issue.answers import answers, support
 from rocmprobe.report.issue.environment import collect_env, gpu_line, rocminfo, yolo_checks
 from rocmprobe.report.issue.failure import (
@@ -140,8 +140,8 @@ def _top(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
     what = " ".join(filter(None, (outcome.check, outcome.direction, outcome.dtype)))
     said = "wrong numbers" if failure.state == "wrong" else failure.message[:400]
     parts = (f"{what}: {said}", gpu_line(machine), torch and f"torch {torch}")
-    told = ", ".join(text.one_line(part, 90) for part in parts if part)
-    yield f"Title: {code(prefix + told, 250)}"
+    title = ", ".join(text.one_line(part, 90) for part in parts if part)
+    yield f"Title: {code(prefix + title, 250)}"
 
 
 def _bug(results: Results, failure: Failure) -> Iterator[str]:
@@ -182,12 +182,12 @@ def _subject(outcome: Outcome) -> str:
 def _shapes(problem: str) -> str:
     """The problem in PyTorch's words."""
     try:
-        told = parse_problem(problem).as_json()
+        fields = parse_problem(problem).as_json()
     except BadInput:
         return ""
     names = ("input", "weight", "stride", "padding", "dilation", "groups")
-    listed = ", ".join(f"{name} {_numbered(told[name])}" for name in names if told.get(name))
-    return f" ({told['kind']}: {listed})".replace("_", "\\_")
+    listed = ", ".join(f"{name} {_numbered(fields[name])}" for name in names if fields.get(name))
+    return f" ({fields['kind']}: {listed})".replace("_", "\\_")
 
 
 def _numbered(value: Any) -> str:
@@ -196,17 +196,17 @@ def _numbered(value: Any) -> str:
 
 def _numbers(outcome: Outcome) -> str:
     """The errors beside their limits, which grow with the length of the sums (docs/what-is-measured.md)."""
-    told = outcome.numerics
+    numerics = outcome.numerics
     pairs = [
         f"{words(name, 40)} is {text.number(error)}, the limit {text.number(limit)}"
         for name in ("rms_range", "max_ratio")
-        if (error := text.numeric(told.get(name))) is not None
-        and (limit := text.numeric(told.get(f"{name}_limit"))) is not None
+        if (error := text.numeric(numerics.get(name))) is not None
+        and (limit := text.numeric(numerics.get(f"{name}_limit"))) is not None
     ]
     if outcome.state != "wrong" or not pairs:
         return ""
     again = {True: "; run again, it gives the same bits", False: "; run again, it gives other bits"}
-    bits = told.get("repeatable")
+    bits = numerics.get("repeatable")
     return f"{'; '.join(pairs)}{again[bits] if isinstance(bits, bool) else ''}."
 
 

@@ -74,11 +74,11 @@ def _dirty(machine: Machine) -> Iterator[Banner]:
         if name == OVERRIDE or (label and str(label.value).startswith(DEFAULT)):
             continue
         (reach if row is not None and row.keep else dropped).append(name)
-    told = [f"Set, and reaching every trial: {_names(reach)}."] if reach else []
+    parts = [f"Set, and reaching every trial: {_names(reach)}."] if reach else []
     if dropped:
-        told.append(f"Set, and kept from all trials but those of “as-found”: {_names(dropped)}.")
-    if told:
-        yield Banner("dirty", "Environment", " ".join(told))
+        parts.append(f"Set, and kept from all trials but those of “as-found”: {_names(dropped)}.")
+    if parts:
+        yield Banner("dirty", "Environment", " ".join(parts))
 
 
 def _names(names: Sequence[str]) -> str:
@@ -91,12 +91,12 @@ def _busy(gpus: Sequence[Gpu]) -> Iterator[Banner]:
         busy, used, whole = (
             text.numeric(fact.value) for fact in (gpu.busy_percent, gpu.vram_used_bytes, gpu.vram_bytes)
         )
-        told = [f"{busy:.0f} % busy"] if busy is not None and busy >= _BUSY else []
+        parts = [f"{busy:.0f} % busy"] if busy is not None and busy >= _BUSY else []
         if used is not None and whole and used >= _FULL * whole:
-            told.append(f"{text.bytes_(used)} of {text.bytes_(whole)} VRAM in use")
-        if told:
+            parts.append(f"{text.bytes_(used)} of {text.bytes_(whole)} VRAM in use")
+        if parts:
             body = (
-                f"{show_gpu_name(gpu)} had other work when the run began: {', '.join(told)}. "
+                f"{show_gpu_name(gpu)} had other work when the run began: {', '.join(parts)}. "
                 "Times and memory are less sure."
             )
             yield Banner("busy", "GPU busy", body)
@@ -105,9 +105,9 @@ def _busy(gpus: Sequence[Gpu]) -> Iterator[Banner]:
 def _probe_errors(results: Results) -> Iterator[Banner]:
     broken = sum(outcome.state == "probe-error" for outcome in results.outcomes)
     if broken:
-        told = "says" if broken == 1 else "say"
+        verb = "says" if broken == 1 else "say"
         body = (
-            f"{text.count(broken, 'check')} broke by rocmprobe's own fault and {told} nothing of the machine."
+            f"{text.count(broken, 'check')} broke by rocmprobe's own fault and {verb} nothing of the machine."
         )
         yield Banner("probe", "Probe errors", body)
 

@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Outcomes that failed for one reason, with a ``script`` that asks one of them again; or outcomes of one
+    """Outcomes that failed for one reason, with a ``script`` that repeats one of them; or outcomes of one
     check, in short."""
 
     heading: str
@@ -207,7 +207,7 @@ def arch(outcome: Outcome) -> str:
 
 
 class _Entries:
-    """Makes entries, and remembers lines that were told already and the logs that they belong to."""
+    """Makes entries, and remembers lines that were shown already and the logs that they belong to."""
 
     def __init__(self, results: Results, fit: Fit) -> None:
         self._fit = fit
@@ -216,13 +216,13 @@ class _Entries:
         alike = enumerate(_alike(results.trials).values())
         self._logs = {trial.id: _log(number) for number, same in alike for trial in same}
         self._several = len({outcome.device for outcome in results.outcomes}) > 1
-        self._told: dict[tuple[str, ...], str] = {}
+        self._shown_in: dict[tuple[str, ...], str] = {}
 
     def entry(self, position: int, outcome: Outcome) -> Entry:
         setting, trial = self._settings.get(outcome.setting), self._trials.get(outcome.trial)
         own = anchor(position)
         lines = tuple(fit_lines(list(outcome.evidence), self._fit))
-        first = self._told.setdefault(lines, own) if lines else own
+        first = self._shown_in.setdefault(lines, own) if lines else own
         return Entry(
             anchor=own,
             label=_label(outcome) + (f" · {outcome.device}" if self._several else ""),
@@ -270,7 +270,7 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 
 def _under(setting: Setting) -> str:
-    """What the setting sets: variables, flags, and what stands in for the vendor library."""
+    """What the setting sets: variables, flags, and what replaces the vendor library."""
     parts = [f"{name}={value}" for name, value in setting.env.items()]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:
@@ -284,7 +284,7 @@ def _under(setting: Setting) -> str:
 
 
 def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
-    """Tries that came to the same are told once, with the time of each."""
+    """Tries with the same result are shown once, with the time of each."""
     alike: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for number, attempt in enumerate(outcome.attempts, 1):
         alike[attempt.state, attempt.message].append((number, text.seconds(attempt.seconds)))

@@ -1,4 +1,4 @@
-"""Findings by cause: what each cause means and how to tell that it is cured, once for all that share it."""
+"""Findings by cause: what each cause means and how to check that it is cured, once for all that share it."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _templates(fit: Fit) -> jinja2.Environment:
 
 
 def _shown(value: Any, fit: Fit) -> Any:
-    """Any value as the page may show it: inert, and no longer than fits; SVG of our own stays whole."""
+    """Any value as the page may show it: escaped, and no longer than fits; SVG of our own stays whole."""
     if value is None:
         return ""
     plain = text.plain(value)
@@ -112,7 +112,7 @@ def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
 def _head(scripts: list[str]) -> str:
     """Meta elements; the policy forbids all requests, and every script but the page's own two.
 
-    Escaping alone keeps foreign text inert; this is the second fence.
+    Escaping alone makes foreign text harmless; this is a second safeguard.
     """
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)

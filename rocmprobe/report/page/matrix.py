@@ -63,7 +63,7 @@ def build(results: Results, device: str, check: str) -> Optional[Matrix]:
     return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
 
 
-#: Rungs whose checks are asked with the vendor library and without it, or once.
+#: Rungs whose checks run with the vendor library and without it, or once.
 _LAYER_RUNGS = tuple(rung for rung in RUNGS if rung not in ("conv", "train"))
 
 

@@ -19,7 +19,7 @@ _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"
 
 @dataclass(frozen=True)
 class Models:
-    """``caption`` and ``trained`` are of the networks, the rest of the estimate, if one was asked for."""
+    """``caption`` and ``trained`` are of the networks, the rest of the estimate, if one was requested."""
 
     caption: str
     trained: Table
@@ -31,7 +31,7 @@ class Models:
 
 
 def models(results: Results) -> Optional[Models]:
-    """What became of every network under every setting; None where no network was asked about."""
+    """What became of every network under every setting; None where no network ran."""
     mine = [outcome for outcome in results.outcomes if outcome.check in MODELS]
     if not mine and not results.estimate:
         return None
@@ -110,7 +110,7 @@ def _range(median: float, low: float, high: float) -> str:
 
 def line(results: Results) -> str:
     """The estimate in one line: of the user's own network where it was timed, else of each of ours, under
-    the recommended setting where that was timed. Empty where no estimate was asked for."""
+    the recommended setting where that was timed. Empty where no estimate was requested."""
     asked = results.estimate
     if asked is None:
         return ""
@@ -121,10 +121,10 @@ def line(results: Results) -> str:
     setting = recommended if any(each.setting == recommended for each in counting) else counting[0].setting
     counting = [each for each in counting if each.setting == setting]
     dtype = "float32" if any(each.dtype == "float32" for each in counting) else counting[0].dtype
-    told = ", ".join(
+    times = ", ".join(
         f"{each.name} {_range(each.training, each.training_low, each.training_high)}"
         for each in counting
         if each.dtype == dtype
     )
     whose = "your network" if counting[0].own else "a network like ours"
-    return f"{_training(asked)} with {whose}, setting “{setting}”, {dtype}: {told}."
+    return f"{_training(asked)} with {whose}, setting “{setting}”, {dtype}: {times}."

@@ -115,10 +115,10 @@ def _scatter(
     name: str,
     label: str,
     axes: tuple[str, str],
-    told: tuple[Callable[[float], str], Callable[[float], str]],
+    formatters: tuple[Callable[[float], str], Callable[[float], str]],
 ) -> Markup:
-    """Points of each series, told apart by their fill, and a line above them. ``label`` says all of it in
-    words, ``axes`` names x and y, and ``told`` writes their values."""
+    """Points of each series, distinguished by their fill, and a line above them. ``label`` says all of it in
+    words, ``axes`` names x and y, and ``formatters`` write their values."""
     chart = pygal.XY(
         js=[],
         disable_xml_declaration=True,
@@ -131,8 +131,8 @@ def _scatter(
         dots_size=4,
         x_title=axes[0],
         y_title=axes[1],
-        x_value_formatter=told[0],
-        value_formatter=told[1],
+        x_value_formatter=formatters[0],
+        value_formatter=formatters[1],
         style=Style(label_font_size=_FONT, title_font_size=_FONT, font_family="sans-serif"),
     )
     chart.uuid = name

@@ -78,7 +78,7 @@ def page(cases: Sequence[Reported], results: Results) -> str:
 
 
 def _template() -> jinja2.Template:
-    # A name that this version of pytest-html asks for and we do not give is an error, not an empty text.
+    # A name that this version of pytest-html uses and we do not give is an error, not an empty text.
     loader = jinja2.PackageLoader("pytest_html", "resources")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.get_template("index.jinja2")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.judge.evidence import by_given_problem, computed_seconds, timed_problems
+from rocmprobe.judge.assessment import by_given_problem, computed_seconds, timed_problems
 from rocmprobe.judge.recommendation.step_time import counted, shapes_of
 from rocmprobe.model.results import DIRECTIONS, Outcome, Results, StepTime
 from rocmprobe.model.shapes import Shapes, Steps
@@ -66,14 +66,14 @@ def _inference(results: Results) -> bool:
 
 
 def _caption(results: Results, shapes: Shapes) -> str:
-    told = "No training step of the program was recorded: times are of all that it convolves."
+    note = "No training step of the program was recorded: times are of all that it convolves."
     if _inference(results):
-        told = "The run is about inference: times are of all that the program convolves forward."
+        note = "The run is about inference: times are of all that the program convolves forward."
     elif shapes.steps:
-        told = _recorded(shapes.steps)
+        note = _recorded(shapes.steps)
     here = results.machine.value("torch.version")
     others = [each for each in shapes.torch if here and each != here]
-    return f"{told} The program ran with torch {', '.join(others)}, this run with {here}." if others else told
+    return f"{note} The program ran with torch {', '.join(others)}, this run with {here}." if others else note
 
 
 def _recorded(steps: Steps) -> str:
@@ -81,12 +81,12 @@ def _recorded(steps: Steps) -> str:
         f"As recorded on {steps.device or 'no device'}, with {text.count(steps.threads, 'thread')} of the CPU"
     )
     spread = f"{text.seconds(steps.seconds_p10)} to {text.seconds(steps.seconds_p90)}"
-    told = f"{where}, a step takes {text.seconds(steps.seconds)} ({spread})"
+    note = f"{where}, a step takes {text.seconds(steps.seconds)} ({spread})"
     alike = f"{steps.alike} of {text.count(steps.made, 'step')} were alike"
     if steps.rest_seconds is None:
-        return f"{told}; {alike}."
+        return f"{note}; {alike}."
     rest = text.seconds(steps.rest_seconds)
-    return f"{told}; {alike}. Of a step {rest} is no convolution: every prediction takes that over."
+    return f"{note}; {alike}. Of a step {rest} is no convolution: every prediction takes that over."
 
 
 def _settings(results: Results, shapes: Shapes) -> Table:

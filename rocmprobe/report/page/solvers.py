@@ -1,4 +1,4 @@
-"""The solvers that ran one at a time, against the problems and directions that they were asked about."""
+"""The solvers that ran one at a time, against their problems and directions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SILENT = ("does not apply", "skipped", "blocked")
 
 @dataclass(frozen=True)
 class Row:
-    """One solver: for each question the word for what it came to and the cell, or None where not asked."""
+    """One solver: for each question the word for its result and the cell, or None where it did not run."""
 
     solver: str
     cells: tuple[Optional[tuple[str, Cell]], ...]
@@ -36,7 +36,7 @@ class Sweep:
 
 
 def build(results: Results) -> Optional[Sweep]:
-    """The table, or None where no solver was to be asked."""
+    """The table, or None where no solver was selected."""
     outcomes = of_sweep(results)
     if not outcomes:
         return None

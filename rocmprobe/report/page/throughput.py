@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from rocmprobe.judge.evidence import broken, by_given_problem, standing
+from rocmprobe.judge.assessment import assess, broken, by_given_problem
 from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
@@ -87,7 +87,7 @@ def throughput(results: Results) -> Optional[Throughput]:
 
 
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
-    """The outcomes with times, by device and problem; a setting that changes the memory format stands beside
+    """The outcomes with times, by device and problem; a setting that changes the memory format is beside
     those that it is compared with."""
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for problem, outcome in by_given_problem(results, results.outcomes):
@@ -125,7 +125,7 @@ class _Rivals:
         alike = (each.name in self.of_cpu) == (rival.name in self.of_cpu)
         moved = drift(each.outcome.timings, rival.outcome.timings) if alike else 1.0
         found = ratio(each.spread, rival.spread, moved)
-        return f"{text.number(found.value)}×" if found.told in ("shorter", "longer") else found.told  # noqa: RUF001
+        return f"{text.number(found.value)}×" if found.verdict in ("shorter", "longer") else found.verdict  # noqa: RUF001
 
 
 def _rivals(
@@ -152,7 +152,7 @@ def _working_natively(results: Results, device: str, dtype: str) -> frozenset[st
     return frozenset(
         setting.name
         for setting in results.settings
-        if setting.verdict in NATIVE and not broken(standing(here, setting, dtype, purpose))
+        if setting.verdict in NATIVE and not broken(assess(here, setting, dtype, purpose))
     )
 
 
@@ -174,8 +174,8 @@ def _bars(timed: Sequence[_Timed], rivals: _Rivals) -> list[plots.Bar]:
 
 
 def _note(each: _Timed, rivals: _Rivals) -> str:
-    told = rivals.ratio(each, rivals.baseline.get(each.key))
-    return " · ".join(part for part in (text.seconds(each.median), told) if part not in ("", _ITSELF))
+    ratio = rivals.ratio(each, rivals.baseline.get(each.key))
+    return " · ".join(part for part in (text.seconds(each.median), ratio) if part not in ("", _ITSELF))
 
 
 def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
@@ -221,7 +221,7 @@ def _bound(ceiling: Roof, todo: Work) -> str:
 
 def _yardsticks(timings: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ceiling = roof(timings)
-    assert ceiling is not None, "it was asked for before"
+    assert ceiling is not None, "checked before"
     rows: list[tuple[str, ...]] = []
     for name, shown, rates in (
         ("gemm", "GEMM", (text.number(ceiling.flops / 1e9), "")),
@@ -244,9 +244,9 @@ def _conditions(outcomes: Iterable[Outcome]) -> str:
             for name, value in values.items():
                 if text.numeric(value) is not None:
                     read[name].append(value)
-    told = [
+    parts = [
         f"{each.short} {min(read[each.name]):.0f} to {max(read[each.name]):.0f} {each.unit}"
         for each in CONDITIONS
         if read[each.name]
     ]
-    return f" Before and after: {', '.join(told)}." if told else ""
+    return f" Before and after: {', '.join(parts)}." if parts else ""

@@ -17,7 +17,7 @@ from rocmprobe.report.page import plots
 from rocmprobe.report.page.evidence import anchor
 from rocmprobe.report.states import LOOKS, Look
 
-#: What is told besides the measures that have a limit, with the words that head it.
+#: Measures shown without a limit, with their headings.
 VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
 #: How the checks head an error map and draw its rows (``worker.compare``).
 _MAP = "error map:"

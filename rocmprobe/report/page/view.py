@@ -51,7 +51,7 @@ RUNG_WORDS = {
     "train": "Training step",
     "multi-gpu": "Several GPUs",
 }
-#: Rungs that are asked without PyTorch, too.
+#: Rungs that also run without PyTorch.
 _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
 
 
@@ -196,7 +196,7 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
     mine = [outcome for outcome in outcomes if outcome.driver == driver]
-    # What is PyTorch's own is not asked without it.
+    # PyTorch's own kernels do not run without it.
     steps = [step for step in RUNGS if driver != "capi" or step in _DIRECT]
     rungs = tuple(rung(results, mine, step) for step in steps)
     return Ladder(driver if several or driver != "torch" else "", rungs, ladder_caption(rungs))
@@ -230,10 +230,10 @@ def _broken(below: Sequence[Rung], step: Rung) -> str:
     held = [each.name for each in below if _holds(each)]
     unknown = [each.name for each in below if not _holds(each)]
     if unknown:
-        told = f"{', '.join(held)} {'hold' if len(held) > 1 else 'holds'}; " if held else ""
-        return f"{told}{step.name} breaks. Not learned below it: {', '.join(unknown)}."
-    told = f"everything up to {held[-1]} holds; " if held else ""
-    return f"{told}{step.name} is the first rung that breaks."
+        prefix = f"{', '.join(held)} {'hold' if len(held) > 1 else 'holds'}; " if held else ""
+        return f"{prefix}{step.name} breaks. Not learned below it: {', '.join(unknown)}."
+    prefix = f"everything up to {held[-1]} holds; " if held else ""
+    return f"{prefix}{step.name} is the first rung that breaks."
 
 
 def _holds(step: Rung) -> bool:

@@ -1,4 +1,4 @@
-"""What each check asks, as code for a script without rocmprobe; the same numbers, drawn in the same order."""
+"""What each check computes, as code for a script without rocmprobe: the same numbers in the same order."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _WHOLE = (
 
 
 def _convolution(outcome: Outcome) -> ReproScript:
-    """As ``worker.checks.convolution`` asks: each direction by its own operator, not through a forward
+    """As in ``worker.checks.convolution``: each direction by its own operator, not through a forward
     that may fail first."""
     problem, direction = problem_of(outcome), outcome.direction or "fwd"
     if direction not in DIRECTIONS:
@@ -83,10 +83,10 @@ def _convolution(outcome: Outcome) -> ReproScript:
     )
     if _exact_tier(outcome):
         drawn = _integers(problem, direction, shapes, owed)
-        if CANCELLING in _told(outcome):
+        if CANCELLING in _last_message(outcome):
             drawn = _cancelling(problem, direction, shapes)
         draw, limits = _WHOLE, (0.0, None)
-    elif _told(outcome).startswith(ON_INTEGERS):
+    elif _last_message(outcome).startswith(ON_INTEGERS):
         draw, drawn = _WHOLE, _integers(problem, direction, shapes, owed)
     result = _forward(problem) if direction == "fwd" else _backward(problem, direction)
     laid_out = [name for name in shapes if name != "b"] if problem.noncontiguous else []
@@ -95,7 +95,11 @@ def _convolution(outcome: Outcome) -> ReproScript:
         tuple(shapes), tuple(drawn), draw, result, *limits, channels_last=problem.channels_last,
         before=tuple(gaps),
     )  # fmt: skip
-    return replace(asked, bound=_bound(outcome, problem, direction)) if BEYOND in _told(outcome) else asked
+    return (
+        replace(asked, bound=_bound(outcome, problem, direction))
+        if BEYOND in _last_message(outcome)
+        else asked
+    )
 
 
 def _bound(outcome: Outcome, problem: Problem, direction: str) -> tuple[float, float, float]:
@@ -197,7 +201,7 @@ _FUSED = ("convolution-relu", "convolution-add-relu")
 
 
 def _fused(outcome: Outcome, setting: Setting, backend: str) -> ReproScript:
-    """As ``worker.checks.fused`` asks: by the library's own operator, or with the library off by separate
+    """As in ``worker.checks.fused``: by the library's own operator, or with the library off by separate
     ones, which are the reference as well."""
     add = outcome.check == "convolution-add-relu"
     names = ("x", "w", "b", *(["z"] if add else []))
@@ -234,9 +238,9 @@ def problem_of(outcome: Outcome) -> Problem:
 
 def _exact_tier(outcome: Outcome) -> bool:
     """Whether the outcome is wrong in the exact tier alone: small integers, where every element counts."""
-    return outcome.state == "wrong" and _told(outcome).startswith("exact tier")
+    return outcome.state == "wrong" and _last_message(outcome).startswith("exact tier")
 
 
-def _told(outcome: Outcome) -> str:
+def _last_message(outcome: Outcome) -> str:
     """What the last attempt with words said."""
     return next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")

@@ -64,12 +64,12 @@ def reproduction(results: Results, case: str) -> str:
     Raises BadInput where no single outcome matches, or where it has no script of its own.
     """
     outcome = find_outcome(results, case)
-    notes = [_told(results, outcome), *_remarks(results, outcome)]
+    notes = [_run_result(results, outcome), *_remarks(results, outcome)]
     return "\n".join([script(results, outcome), *(f"# {note}" for note in notes)])
 
 
 def script(results: Results, outcome: Outcome) -> str:
-    """A torch script of at most 20 lines of at most 110 characters that asks again what ``outcome`` answers.
+    """A torch script of at most 20 lines of at most 110 characters that repeats the case of ``outcome``.
 
     It takes another device as its argument, prints state and errors, and exits with 0 if all is right;
     what the device raises, it lets through. Raises BadInput for an outcome that cannot be had that way.
@@ -107,7 +107,7 @@ def _function(asked: ReproScript) -> list[str]:
 
 
 def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) -> list[str]:
-    """The lines that make the setting hold, with the import of torch where it has to stand."""
+    """The lines that make the setting hold, with the import of torch in its place."""
     values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
     own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
     if own:
@@ -160,7 +160,7 @@ def _compared(asked: ReproScript) -> list[str]:
             '    print(state := "pass" if error <= 1 else "wrong", f"{error=:.2g} times the bound")',
             '    if state == "wrong": sys.exit(1)',
         ]
-    right, told = f"error <= {asked.max_limit}", "{error=:.2g}"
+    right, shown = f"error <= {asked.max_limit}", "{error=:.2g}"
     if asked.max_limit == 0:
         measured = ["error = float((got.cpu().double() - want).abs().max())"]
     elif asked.rms_limit is None:
@@ -173,11 +173,11 @@ def _compared(asked: ReproScript) -> list[str]:
         ]
     if asked.rms_limit is not None:
         right += f" and rms <= {asked.rms_limit}"
-        told += ", {rms=:.2g}"
+        shown += ", {rms=:.2g}"
     return [
         "for got, want in zip(run(*(t.to(device, dtype) for t in operands)), run(*operands)):",
         *(f"    {line}" for line in measured),
-        f'    print(state := "pass" if {right} else "wrong", f"{told}")',
+        f'    print(state := "pass" if {right} else "wrong", f"{shown}")',
         '    if state == "wrong": sys.exit(1)',
     ]
 
@@ -223,7 +223,7 @@ def _remarks(results: Results, outcome: Outcome) -> list[str]:
     return [*remarks, driver_line(results, outcome)]
 
 
-def _told(results: Results, outcome: Outcome) -> str:
+def _run_result(results: Results, outcome: Outcome) -> str:
     """What the run found, in one line."""
     message = next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")
     torch = results.machine.value("torch.version")
@@ -271,7 +271,7 @@ def _setting(results: Results, outcome: Outcome) -> Setting:
 
 
 def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    """The vendor library's backend for the device that ``outcome`` was asked on."""
+    """The vendor library's backend for the device of ``outcome``."""
     if (setting.device or outcome.device) == "cpu":
         return "onednn"
     targets: Any = results.options.get("targets") or ()

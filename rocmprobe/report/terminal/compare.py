@@ -15,14 +15,14 @@ from rocmprobe.judge.comparison.environment_changes import ABSENT
 from rocmprobe.judge.comparison.measurement_changes import LESS, MORE, OPEN, Measured, quiet
 from rocmprobe.report import text
 from rocmprobe.report.changes import WORDS
-from rocmprobe.report.inert import code, table
+from rocmprobe.report.escape import code, table
 from rocmprobe.report.states import VERDICT_WORDS
 
 #: Rows of each table; the JSON has all of them.
 _SHOWN = 40
 #: Characters of a value of the environment.
 _LONGEST = 120
-_TOLD = {
+_CHANGES = {
     ("time", MORE): "slower", ("time", LESS): "faster", ("first call", MORE): "slower to start",
     ("first call", LESS): "faster to start", ("memory", MORE): "more memory", ("memory", LESS): "less memory",
 }  # fmt: skip
@@ -52,7 +52,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def markdown(comparison: Comparison) -> str:
-    """The same as Markdown; what comes from the files is inert code in it."""
+    """The same as Markdown; text from the files is shown as code in it."""
     blocks = [
         f"## rocmprobe compare: {_headline(comparison)}",
         "\n".join(f"- {label}: {code(words, 1000)}" for label, words in _lines(comparison)),
@@ -100,7 +100,7 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
             "no matrix product and copy were timed in both runs, so its own speed is not known, and no time "
             "is called changed; ask throughput in both.",
         )
-    open_ = found.told(OPEN)
+    open_ = found.changed_as(OPEN)
     if open_:
         names = ", ".join(f"{each.setting} {each.what} {each.ratio:.2f}" for each in open_[:6])
         more = f" and {len(open_) - 6} more" if len(open_) > 6 else ""
@@ -144,7 +144,7 @@ def _row(each: Measured) -> tuple[str, ...]:
         if each.driver == "torch"
         else f"{each.device} {each.driver} {each.setting}"
     )
-    return _TOLD[each.kind, each.told], place, each.what, f"{each.ratio:.2f}", range_, of
+    return _CHANGES[each.kind, each.told], place, each.what, f"{each.ratio:.2f}", range_, of
 
 
 def _value(value: Any) -> str:

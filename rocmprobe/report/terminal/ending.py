@@ -49,8 +49,8 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         if program:
             console.print(styled(("Your model: ", "dim"), (f"{program}.", "")))
         if recommendation.confidence:
-            told = ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))
-            console.print(styled(("Confidence: ", "dim"), (told, "")))
+            line = ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))
+            console.print(styled(("Confidence: ", "dim"), (line, "")))
         if tried_on(results):
             console.print(styled(("Tried on: ", "dim"), (tried_on(results), "")))
         if recommendation.not_covered:

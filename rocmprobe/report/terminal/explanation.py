@@ -1,4 +1,4 @@
-"""The answer of `rocmprobe explain` on a terminal: causes, best first, each with what speaks for it."""
+"""The answer of `rocmprobe explain` on a terminal: causes, best first, each with its evidence."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _print_list(label: str, lines: Iterable[str], console: Console) -> None:
 
 
 def _print_facts(facts: Facts, console: Console) -> None:
-    told = {name: text.one_line(text.show(value), _LONGEST_FACT) for name, value in known(facts).items()}
-    listed = "; ".join(f"{name} {value}" for name, value in told.items())
+    shown = {name: text.one_line(text.show(value), _LONGEST_FACT) for name, value in known(facts).items()}
+    listed = "; ".join(f"{name} {value}" for name, value in shown.items())
     console.print(_labelled("Known", listed or "nothing but the log; --fact says more"))
 
 

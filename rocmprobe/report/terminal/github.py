@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from rocmprobe.model.changes import REGRESSION
 from rocmprobe.model.results import Results
 from rocmprobe.report import text
-from rocmprobe.report.inert import joined
+from rocmprobe.report.escape import joined
 from rocmprobe.report.terminal.markdown import against, counts, left_out, title, verdict
 
 #: Characters of a summary. A step may have 1 MiB, in which other programs may have written already.
 LIMIT = 60_000
 _FINDINGS = 20
-#: GitHub shows so many annotations of a kind for a step.
+#: Number of annotations of a kind that GitHub shows for a step.
 MOST = 10
 _KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 _MESSAGE = 1_000
@@ -38,7 +38,7 @@ def workflow_commands(results: Results) -> list[str]:
     the last one says so."""
     commands: list[str] = []
     for kind in ("error", "warning", "notice"):
-        mine = [each for each in _told(results) if each[0] == kind]
+        mine = [each for each in _annotations(results) if each[0] == kind]
         if len(mine) > MOST:
             more = text.count(len(mine) - MOST + 1, "finding")
             mine = [*mine[: MOST - 1], (kind, "rocmprobe", f"{more} more of this kind, see the summary")]
@@ -46,7 +46,7 @@ def workflow_commands(results: Results) -> list[str]:
     return commands
 
 
-def _told(results: Results) -> Iterator[tuple[str, str, str]]:
+def _annotations(results: Results) -> Iterator[tuple[str, str, str]]:
     """Kind, title and message."""
     simulated = "SIMULATED: " if results.simulated else ""
     for change in results.changes.of(REGRESSION) if results.changes else ():

@@ -8,7 +8,7 @@ from rocmprobe.report.text import one_line
 from rocmprobe.run.locks import holders
 
 
-def told(device: str) -> str:
+def describe_holders(device: str) -> str:
     """``run FOLDER (pid N) on DEVICE since HH:MM:SS``, since the earliest of several; "" where none has it.
 
     ``device`` is the name of a lock, such as "cpu" or "GPU 0000:03:00.0".

@@ -9,8 +9,8 @@ from typing import Optional
 from rocmprobe.judge.findings.sweep import summary
 from rocmprobe.model.results import Configuration, Finding, Results
 from rocmprobe.report import changes, text
+from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.identity import card, identity, tried_on
-from rocmprobe.report.inert import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.page import matrix, measures, models, shapes_table, view
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, Look, verdict_word
@@ -56,14 +56,14 @@ def verdict(results: Results) -> Iterator[str]:
     if recommendation is None:
         return
     yield from configuration(recommendation.configuration)
-    told = (
+    rows = (
         ("Cost", recommendation.cost),
         ("Your model", shapes_table.sentence(results)),
         ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
         ("Tried on", tried_on(results)),
         ("Estimate", models.line(results) if results.estimate else ""),
     )
-    yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in told if value)
+    yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in rows if value)
     if recommendation.verify:
         yield f"Check it again:\n\n{fence(recommendation.verify, 'sh', 1000)}"
     yield "\n".join(
@@ -142,7 +142,7 @@ def _look(look: Optional[Look]) -> str:
 
 
 def _matrix(tabled: matrix.Matrix) -> str:
-    """Only settings that answer something here; a state that is not ``pass`` stands in words."""
+    """Only settings with an outcome here; a state other than ``pass`` is written out."""
     columns = tabled.columns[:_COLUMNS]
     rows = [
         (
@@ -183,8 +183,8 @@ def _table(tabled: measures.Table, most: int = _ROWS) -> str:
 
 def _not_covered(results: Results) -> Iterator[str]:
     yield "## Not covered"
-    told = list(results.recommendation.not_covered) if results.recommendation else []
-    items = [f"- {words(line)}" for line in (*_never_run(results), *told)][:30]
+    not_covered = list(results.recommendation.not_covered) if results.recommendation else []
+    items = [f"- {words(line)}" for line in (*_never_run(results), *not_covered)][:30]
     items += [
         f"- {text.count(amount, 'outcome')} {look.symbol} {look.state}: {words(why)}"
         for look, why, amount in matrix.unlearned(results)[:20]

@@ -9,10 +9,10 @@ from typing import Any
 from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
 from rocmprobe.model.results import Setting
 
-#: What stands around the generated part of the document.
+#: Markers around the generated part of the document.
 BEGIN, END = "<!-- generated: settings -->", "<!-- end of generated -->"
 HEADER = ("setting", "library", "set", "what it sets", "where it means something", "why", "cost")
-#: Ways in which MIOpen is asked for a solver.
+#: Ways in which a solver is requested from MIOpen.
 _WAYS = {
     "find": "PyTorch asks MIOpen's Find",
     "immediate": "PyTorch asks MIOpen's immediate mode",
@@ -122,7 +122,7 @@ def generated(costs: Mapping[str, Any]) -> str:
 
 
 def way_rows() -> list[tuple[str, str, str]]:
-    """Each way in which PyTorch asks MIOpen for a solver: its words, versions of PyTorch, flags."""
+    """Each way in which PyTorch requests a solver from MIOpen: its words, versions of PyTorch, flags."""
     return [
         (
             _WAYS[way.name],

@@ -1,4 +1,4 @@
-"""Gradients in the ways in which training asks autograd for them, each against fp64 on the CPU."""
+"""Gradients in the ways in which training requests them from autograd, each against fp64 on the CPU."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Compared = Iterable[tuple[str, Any, Any]]
 
 
 def uniform(ask: Ask, shapes: Sequence[Sequence[int]]) -> list[Any]:
-    """Operands uniform in [-1, 1), rounded to the dtype asked about and held as fp64 on the CPU."""
+    """Operands uniform in [-1, 1), rounded to the requested dtype and held as fp64 on the CPU."""
     import torch
 
     generator = torch.Generator().manual_seed(ask.seed())
@@ -44,7 +44,7 @@ def compare(
 
 
 def held(compared: Compared, answer: Answer, limit: float, least: float = UNIT) -> Answer:
-    """Hold every result against ``limit``; ``answer`` tells of the worst."""
+    """Hold every result against ``limit``; ``answer`` gets the worst."""
     worst, where = 0.0, ""
     for name, result, reference in compared:
         measured = errors(result, reference)

@@ -20,7 +20,7 @@ def memory(ask: Ask) -> Answer:
     gradients; ``above_output_bytes`` is above the output, too; ``forward_workspace_bytes`` the same in the
     forward alone. ``predicted_saved_bytes`` are input and weight, all that PyTorch's
     ``convolution_backward`` is given besides the gradient (tools/autograd/derivatives.yaml).
-    ``predicted_bytes``, for the peak, stands where whoever computes tells its workspace, else
+    ``predicted_bytes`` predicts the peak where the implementation reports its workspace, else
     ``least_bytes``: output and gradients. What exceeds its prediction is wrong.
     """
     import torch
@@ -50,7 +50,7 @@ def memory(ask: Ask) -> Answer:
             output = forward()
         with ask.backend.meter(ask.device) as back:
             backward(output)
-        told = of_bypass(ask, set(status()["calls"])) if ask.bypass else of_pytorch(ask, *leaves)
+        workspace = of_bypass(ask, set(status()["calls"])) if ask.bypass else of_pytorch(ask, *leaves)
     result, gradients = _bytes(output), sum(map(_bytes, leaves))
     peak = max(ahead.peak_bytes, result + back.peak_bytes)
     answer = Answer(
@@ -60,10 +60,10 @@ def memory(ask: Ask) -> Answer:
             "forward_workspace_bytes": ahead.peak_bytes - result,
         }
     )  # fmt: skip
-    if told is None:
+    if workspace is None:
         answer.memory["least_bytes"] = result + gradients
     else:
-        answer.memory["predicted_bytes"] = result + max(told.forward, gradients + told.backward)
+        answer.memory["predicted_bytes"] = result + max(workspace.forward, gradients + workspace.backward)
     for name, predicted in (("peak", "predicted_bytes"), ("saved", "predicted_saved_bytes")):
         measured, limit = answer.memory[f"{name}_bytes"], answer.memory.get(predicted)
         if limit is not None and measured > TOLERANCE * limit:

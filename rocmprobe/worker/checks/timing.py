@@ -29,9 +29,9 @@ Calls = dict[str, Callable[[], Any]]
 
 def throughput(ask: Ask) -> Answer:
     """Median seconds with p10 and p90 of each direction alone and of forward with backward by autograd; of
-    the one direction that is asked about, if one is.
+    the one requested direction, if there is one.
 
-    Yardsticks take turns with them: a matrix product, a copy and, where it is asked for, naive im2col. They
+    Yardsticks take turns with them: a matrix product, a copy and, where it is requested, naive im2col. They
     have a phase of their own, and what convolution takes is settled before the first of them runs: one that
     ends this process, or never ends, costs its figure alone.
     """
@@ -139,7 +139,7 @@ def _turn(ask: Ask, call: Callable[[], Any]) -> list[float]:
 
 def start_up(ask: Ask) -> Answer:
     """Seconds of this process's first call of a problem (search, compilation, loading), and of those that
-    follow: all directions one after the other, or the one that is asked about.
+    follow: all directions one after the other, or the requested one.
 
     Whether the process finds databases and caches empty or filled is the controller's to arrange.
     """

@@ -1,4 +1,4 @@
-"""A training step of a small CNN: in the dtype asked about, and under autocast."""
+"""A training step of a small CNN: in the requested dtype, and under autocast."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def training_step(ask: Ask) -> Answer:
 
 
 def autocast_step(ask: Ask) -> Answer:
-    """The same in fp32 under autocast to the dtype asked about, the loss scaled by a GradScaler."""
+    """The same in fp32 under autocast to the requested dtype, the loss scaled by a GradScaler."""
     return _against_fp64(ask, autocast(ask.backend.device_type, ask.dtype), AUTOCAST_LIMITS[ask.dtype_name])
 
 

@@ -28,7 +28,7 @@ _MIB = 1 << 20
 #: no more than this share of its memory: both ends take 1/24, which a 6 GB card with a desktop has, and which
 #: is past the caches of every card in data/gpus.toml.
 _COPIED_OF_GPU, _SHARE_OF_GPU = 512 * _MIB, 1 / 48
-#: Bytes of the copy that tells how long that one would take.
+#: Bytes of the copy that predicts how long that one would take.
 _TRIED = 4 * _MIB
 #: On a CPU this many times its last cache, so that both ends are four times as large; between the bounds.
 _TIMES_OF_CACHE, _COPIED_OF_CPU = 2, (64 * _MIB, 256 * _MIB)
@@ -47,7 +47,7 @@ class Yardstick:
 
 
 def gemm(ask: Ask) -> Yardstick:
-    """The product of two square matrices in the dtype asked about, as large as pays."""
+    """The product of two square matrices in the requested dtype, as large as pays."""
     import torch
 
     side = _side_at_plateau(ask)
@@ -57,7 +57,7 @@ def gemm(ask: Ask) -> Yardstick:
 
 def copy(ask: Ask) -> Yardstick:
     """A copy on the device, of a tensor that its caches do not hold. Raises NotApplicable, before it takes
-    the memory, where a small one tells that it takes too long."""
+    the memory, where a small one shows that it takes too long."""
     import torch
 
     size = _copied_bytes(ask.device)
@@ -133,7 +133,7 @@ def _copied_bytes(device: str) -> int:
 
 @lru_cache(maxsize=1)
 def last_cache_bytes(folder: str = _CACHES) -> int:
-    """Bytes of the first core's largest cache, as the kernel tells them; 0 where it does not."""
+    """Bytes of the first core's largest cache, as the kernel reports them; 0 where it does not."""
     sizes = [0]
     for file in Path(folder).glob("index*/size"):
         match = re.fullmatch(r"([0-9]{1,9})([KM]?)", file.read_text().strip())

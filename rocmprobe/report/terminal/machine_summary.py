@@ -1,4 +1,4 @@
-"""A machine at a glance on a terminal: its GPUs, what the facts tell, the software that matters."""
+"""Summary of a machine on a terminal: its GPUs, the findings, the software that matters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking the outcomes of a run: which settings hold up, for which dtype and purpose."""
+"""Which settings the outcomes of a run support, for which dtype and purpose."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from rocmprobe.model.results import (
     Setting,
 )  # fmt: skip
 
-#: Checks that tell whether a network trains: without PyTorch there is only the second.
+#: Checks that show whether a network trains: without PyTorch there is only the second.
 _TRAINS = ("training-step", "batch-norm")
-#: Checks that count for a setting and are asked under few.
+#: Checks that count for a setting and run under few.
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 
 @dataclass(frozen=True)
-class Standing:
+class Assessment:
     """How one setting did: the outcomes that count, of these the ones that speak against it, and what leaves
-    it unproven: what failed in the problem matrix under the setting that stands there for it, and was not
-    asked under its own, and convolutions that it leaves no solver for."""
+    it unproven: what failed in the problem matrix under the setting that represents it there, and was not
+    tested under its own, and convolutions that it leaves no solver for."""
 
     setting: Setting
     counted: tuple[Outcome, ...]
@@ -42,7 +42,7 @@ class Standing:
 
     @property
     def right(self) -> bool:
-        """Right on everything asked, something was asked, and nothing that fails elsewhere was left out."""
+        """Right on everything tested, something was tested, and nothing that fails elsewhere was left out."""
         return bool(self.counted) and not self.against and not self.unproven
 
     @property
@@ -53,7 +53,7 @@ class Standing:
 
 
 def driver_of(results: Results) -> str:
-    """The driver that findings and recommendation rest on: torch where it was asked, since it is what
+    """The driver that findings and recommendation rest on: torch where it was tested, since it is what
     people use."""
     drivers = {outcome.driver for outcome in results.outcomes}
     return "capi" if drivers == {"capi"} else "torch"
@@ -74,22 +74,22 @@ def device_of(results: Results) -> Optional[str]:
     return results.outcomes[0].device if results.outcomes else None
 
 
-def standing(results: Results, setting: Setting, dtype: str, purpose: str) -> Standing:
+def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Assessment:
     """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
 
-    Inference asks the forward direction alone. Training asks all directions and the gradients that autograd
-    makes of them, the step and the models under autocast to ``dtype``, and whatever the dtype, the training
-    step, which includes batch norm, and the models in float32: mixed precision trains in float32 too. Of the
-    models those with convolution count; an LSTM has words of its own, as its layer has, and so has batch norm
-    without PyTorch, where nothing else can be tried for it. What is not applicable does not count, and
-    nothing does where no outcome is of ``dtype`` but under autocast.
+    Inference covers the forward direction alone. Training covers all directions and the gradients that
+    autograd makes of them, the step and the models under autocast to ``dtype``, and whatever the dtype, the
+    training step, which includes batch norm, and the models in float32: mixed precision trains in float32
+    too. Of the models those with convolution count; an LSTM is reported on its own, as its layer is, and so
+    is batch norm without PyTorch, where nothing else can be tried for it. What is not applicable does not
+    count, and nothing does where no outcome is of ``dtype`` but under autocast.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(outcome.dtype == dtype and not _under_autocast(outcome) for outcome in counted)
     if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
-    return Standing(setting, counted, against, _unproven(results, setting, dtype, purpose))
+    return Assessment(setting, counted, against, _unproven(results, setting, dtype, purpose))
 
 
 def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[Outcome, ...]:
@@ -105,10 +105,10 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """The failures that ``setting`` may share, of checks that are asked under few settings and not under
+    """The failures that ``setting`` may share, of checks that run under few settings and not under
     it, and the convolutions that it does not apply to."""
     own = {outcome.check for outcome in results.outcomes if outcome.setting == setting.name}
-    answering = _counted(results, stands_for(setting), dtype, purpose)
+    answering = _counted(results, representative(setting), dtype, purpose)
     shared = failed(each for each in answering if each.check in _UNDER_FEW_SETTINGS and each.check not in own)
     questions = {question(each) for each in answering if each.check in CONVOLUTIONS}
     return shared + tuple(
@@ -119,13 +119,13 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
 
 
 def question(outcome: Outcome) -> tuple[Optional[str], ...]:
-    """What was asked, whatever the setting."""
+    """The case without its setting."""
     return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
 
-def stands_for(setting: Setting) -> str:
-    """The setting that answers for ``setting`` where few were asked: ``default`` for those that go through
-    the vendor library, ``bypass`` for those with it."""
+def representative(setting: Setting) -> str:
+    """The setting whose outcomes count for ``setting`` where few were tested: ``default`` for those that
+    use the vendor library, ``bypass`` for those with it."""
     return "default" if setting.verdict in NATIVE else setting.verdict
 
 
@@ -134,7 +134,7 @@ def _under_autocast(outcome: Outcome) -> bool:
 
 
 def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
-    """Whether a run that was cut off asked other settings whether they train, and not this one."""
+    """Whether a run that was cut off tested whether other settings train, and not this one."""
     return (
         results.partial
         and any(outcome.check in _TRAINS for outcome in results.outcomes)
@@ -145,7 +145,7 @@ def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
 def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if purpose == "inference":
         return outcome.check in CONVOLUTIONS and (outcome.dtype, outcome.direction) == (dtype, "fwd")
-    if not tells_of_convolution(outcome):
+    if not concerns_convolution(outcome):
         return False
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
@@ -157,7 +157,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     )
 
 
-def tells_of_convolution(outcome: Outcome) -> bool:
+def concerns_convolution(outcome: Outcome) -> bool:
     """False for what says nothing of a process that has memory left: one that died when a search had taken
     it to the last, and a prediction of memory that was exceeded."""
     return (outcome.check, outcome.state) not in (("memory-sweep", "crash"), ("memory", "wrong"))
@@ -168,16 +168,16 @@ def in_matrix(outcome: Outcome) -> bool:
 
 
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Those that ran a convolution alone and were asked under all settings alike, measurements included: not
+    """Those that ran a convolution alone and ran under all settings alike, measurements included: not
     those of the problem matrix."""
     return tuple(
         outcome
         for outcome in outcomes
-        if outcome.check in ("convolution", *MEASUREMENTS) and tells_of_convolution(outcome)
+        if outcome.check in ("convolution", *MEASUREMENTS) and concerns_convolution(outcome)
     )
 
 
-def owed_to_the_user(each: Standing, found: Iterable[Standing]) -> bool:
+def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
     """Whether a setting is right with the user's own environment and databases, and nothing unchanged is
     right without them: it is no answer for another machine, nor for this one once they are gone."""
     return (
@@ -190,33 +190,33 @@ def owed_to_the_user(each: Standing, found: Iterable[Standing]) -> bool:
     )
 
 
-def sound(each: Standing) -> bool:
-    """Every convolution asked came out right; one that was blocked proves nothing."""
+def sound(each: Assessment) -> bool:
+    """Every convolution tested came out right; one that was blocked proves nothing."""
     asked = convolutions(each.counted)
     return bool(asked) and all(outcome.state in WORKING_STATES for outcome in asked)
 
 
-def broken(each: Standing) -> tuple[Outcome, ...]:
-    """The convolutions that were asked and failed."""
+def broken(each: Assessment) -> tuple[Outcome, ...]:
+    """The convolutions that ran and failed."""
     return failed(convolutions(each.against))
 
 
-def native(results: Results, dtype: str) -> list[Standing]:
-    """How the settings did that go through the vendor library; those asked about ``dtype``. ``by-layer``
+def native(results: Results, dtype: str) -> list[Assessment]:
+    """How the settings did that go through the vendor library; those tested with ``dtype``. ``by-layer``
     repeats another."""
     own = [setting for setting in results.settings if setting.verdict in NATIVE and not setting.by_layer]
-    found = [standing(results, setting, dtype, "training") for setting in own]
+    found = [assess(results, setting, dtype, "training") for setting in own]
     return [each for each in found if convolutions(each.counted)]
 
 
-def without_library(results: Results, dtype: str) -> list[Standing]:
+def without_library(results: Results, dtype: str) -> list[Assessment]:
     """How those did that keep convolution out of the vendor library, on the device itself."""
-    found = [standing(results, setting, dtype, "training") for setting in results.settings]
+    found = [assess(results, setting, dtype, "training") for setting in results.settings]
     return [each for each in found if each.setting.verdict in ("vendor-off", "bypass") and each.counted]
 
 
 def dtypes(results: Results) -> tuple[str, ...]:
-    """The dtypes whose convolutions were asked about under all settings alike, float32 first; not that of a
+    """The dtypes whose convolutions ran under all settings alike, float32 first; not that of a
     control alone."""
     controls = {setting.name for setting in results.settings if setting.dtype}
     seen = {
@@ -233,7 +233,7 @@ def times(
     """Seconds by setting over the throughput problems of ``dtype`` that every named setting was timed on:
     speed in one dtype says nothing of another.
 
-    Where a run asks about the convolutions of a program, what all of them take together, each as often as it
+    Where a run tests the convolutions of a program, what all of them take together, each as often as it
     was computed; for inference the forward ones alone. Else the geometric mean of forward with backward, for
     inference of forward. ``quantile`` "" takes the medians, and of what is added up the means, since a sum of
     medians is no median of sums; "_p10" and "_p90" the deciles. Settings without timings are left out; empty
@@ -276,8 +276,8 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
     """Each outcome that is about a problem, with the problem as the run was given it. A setting that changes
-    the memory format asks about packed and channels-last operands at once: of a program that has both, its
-    outcome stands for two problems."""
+    the memory format tests packed and channels-last operands at once: of a program that has both, its
+    outcome counts for two problems."""
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
     recorded = {row["problem"] for row in _recorded(results)}
@@ -323,7 +323,7 @@ def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Those that were asked and failed; blocked ones only repeat another's failure, and one that was in
+    """Those that ran and failed; blocked ones only repeat another's failure, and one that was in
     flight when somebody ended the run says nothing."""
     return tuple(
         outcome for outcome in outcomes if outcome.state in FAILING_STATES and outcome.cause != "run-died"

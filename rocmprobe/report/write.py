@@ -1,4 +1,4 @@
-"""From the journal of a run to everything that a reader gets: judged results, report, junit."""
+"""Writes what a run ends in: judged results, report, junit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe.judge.judged import judged
+from rocmprobe.judge.judgement import judge
 from rocmprobe.model.results import (
     Results,
     as_stored,
@@ -32,22 +32,22 @@ _FORMS: Mapping[str, Callable[[Results], bytes]] = {
     "json": results_document,
     "junit": lambda results: junit.document(reported(results), results).encode(),
 }
-#: Forms that are a text to paste; they go to the terminal unless a file is named.
+#: Text formats to paste; printed to the terminal unless a file is named.
 TEXTS = ("md", "issue")
 
 
-def finish(folder: Path) -> Results:
+def write_report(folder: Path) -> Results:
     """Write results.json, report.html and junit.xml for the run in ``folder``; returns the results.
 
-    Works on a run that died, too: what its journal holds is judged and marked partial.
+    Works for a run that died, too: its journal is judged and marked partial.
     """
-    results = gathered(folder)
+    results = judged_results(folder)
     write_results(results, folder / "results.json")
     html.write(results, folder / "report.html", folder / "junit.xml")
     return results
 
 
-def paper(source: Path, form: str, output: Optional[Path]) -> Path:
+def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
     """Write one form ("html", "json", "junit") of ``source``, a results.json or the folder of a run,
     to ``output`` (default: beside the results). Returns where it is.
 
@@ -60,7 +60,7 @@ def paper(source: Path, form: str, output: Optional[Path]) -> Path:
     return target
 
 
-def told(source: Path, form: str, tracker: str) -> str:
+def as_text(source: Path, form: str, tracker: str) -> str:
     """One form of ``TEXTS`` of ``source``, a results.json or the folder of a run; of "issue", that for
     ``tracker``.
 
@@ -86,12 +86,12 @@ def recorded(folder: Path) -> Results:
     return _judged(found, folder)
 
 
-def gathered(folder: Path) -> Results:
+def judged_results(folder: Path) -> Results:
     """The judged results of the run in ``folder``, with a count of what was redacted in them, as results.json
     holds them."""
     return _judged(run.results(folder), folder)
 
 
 def _judged(found: Results, folder: Path) -> Results:
-    results = as_stored(judged(found, run.baseline(folder)))
+    results = as_stored(judge(found, run.baseline(folder)))
     return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results

@@ -1,12 +1,12 @@
-"""All that is judged of a run, in the order in which each step stands on the one before."""
+"""All that is judged of a run, in the order in which each step depends on the one before."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Optional
 
+from rocmprobe.judge.assessment import by_severity
 from rocmprobe.judge.comparison.changes import changes_since, expectation_findings
-from rocmprobe.judge.evidence import by_severity
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.estimate import estimate
 from rocmprobe.judge.recommendation.recommend import recommend
@@ -16,9 +16,9 @@ from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.results import Results
 
 
-def judged(results: Results, baseline: Optional[Baseline] = None) -> Results:
+def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
     """``results`` with their findings and recommendation, what the user's program takes, the estimate where
-    one was asked for, and what was expected of each outcome, by the table of known failures and ``baseline``.
+    one was requested, and what was expected of each outcome, by the table of known failures and ``baseline``.
 
     Findings and recommendation rest on the outcomes as they came: a known failure is a failure.
     """

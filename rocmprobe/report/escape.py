@@ -1,7 +1,7 @@
-"""Foreign text as Markdown that does nothing: no HTML, link, image, mention or reference comes of it.
+"""Escapes foreign text in Markdown, so that it makes no HTML, link, image, mention or reference.
 
-Escapes alone will not do: GitHub finds ``@name``, ``#123`` and addresses in the text after Markdown is read.
-In code it does not, so whatever is more than plain words stands in a code span or a fence.
+Backslashes are not enough: GitHub finds ``@name``, ``#123`` and addresses in the text after Markdown is read.
+In code it does not, so everything but plain words goes into a code span or a fence.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from collections.abc import Iterable, Sequence
 
 from rocmprobe.report import text
 
-#: What may stand outside of code: letters and numbers with the punctuation of prose.
+#: What may be outside of code: letters and numbers with the punctuation of prose.
 _PROSE = re.compile(
     r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*(?:%|\((?:R|TM|C)\))?|[-\u2013\u2014+\xd7\xb7=\u2026]"
 )
 #: Of these, what GitHub links: addresses, commits, issues.
 _LINKED = re.compile(r"(?i)\b(?:www\b|gh-[0-9]|[0-9a-f]{7,40}\b)")
 _AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
-#: What begins a list where it begins a line.
+#: Markers that start a list at the beginning of a line.
 _MARKER = re.compile(r"[-+=]+|[0-9]+[.)]")
-#: Code as our own sentences have it.
+#: Code in our own sentences.
 _QUOTED = re.compile(r"`([^`]+)`")
 _FIRST = 0.25
 #: Characters that the mark of a cut may need.
 _MARK = 60
-#: The longer a run of backticks, the longer what has to stand around it; such a run says nothing.
+#: A code span needs more backticks than any run in its text; long runs carry no information.
 _TICKS = re.compile("`{10,}")
 
 
 def words(foreign: str, limit: int = 400) -> str:
-    """A sentence in one line: plain words stay, all others become code. ``limit`` in characters of it."""
+    """A sentence in one line of at most ``limit`` characters: plain words stay, all others become code."""
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
         shown = code(piece) if position % 2 else _prose(piece)
@@ -57,7 +57,7 @@ def _word(word: str, first: bool) -> str:
 
 
 def code(foreign: str, limit: int = 400) -> str:
-    """A code span of one line, also in a table's cell: there no parser leaves a bar alone, so bars stand
+    """A code span of one line, also in a table's cell: every parser splits cells at a bar, so bars stay
     outside of it."""
     return "&#124;".join(_span(piece) for piece in _line(foreign, limit).split("|"))
 
@@ -109,7 +109,7 @@ def cut(body: str, limit: int) -> str:
 
 
 def folded(summary: str, inner: str) -> str:
-    """Markdown that a click unfolds; ``summary`` is our own words."""
+    """A collapsed section of Markdown; ``summary`` is not escaped."""
     return f"<details><summary>{summary}</summary>\n\n{inner}\n\n</details>"
 
 
