@@ -96,7 +96,7 @@ def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: 
     with _ended_by_signals():
         watched = [Watched(tree, device, interval) for device in devices]
         for each in watched:
-            each.wait(interval)
+            each.wait(_PATIENCE)
         if not console.is_terminal:
             for _ in _ticks(interval, times):
                 _append(csv_file, watched) if csv_file else _print_readings(watched, console)
