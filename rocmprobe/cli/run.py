@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
@@ -13,6 +13,9 @@ from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, Results, read_results
 from rocmprobe.process.signals import ending_in_order, held
 from rocmprobe.text.printing import print_stderr
+
+if TYPE_CHECKING:
+    from rocmprobe.run.options import RunOptions
 
 
 @main.command("run")
@@ -116,7 +119,7 @@ def run_command(
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
     from rocmprobe.cli.github_job import annotate, no_commands
-    from rocmprobe.cli.verify import derived, options_of, refuse, verified
+    from rocmprobe.cli.verify import derived, refuse, verified, verifying
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.report.terminal.ending import render_run
     from rocmprobe.report.write import write_report
@@ -138,7 +141,10 @@ def run_command(
         folder = Path(resume or "reports/latest").resolve()
         run.resume(folder, retry_aborted, options["libraries"])
     else:
-        folder = run.begin(options_of(expected, options), out, derived(expected), baseline).resolve()
+        requested = run_options(options)
+        if expected:
+            requested = verifying(requested, expected)
+        folder = run.begin(requested, out, derived(expected), baseline).resolve()
     with no_commands(os.environ):
         code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
         if code == INTERNAL:
@@ -156,6 +162,30 @@ def run_command(
     if code == INTERRUPTED:
         return code
     return _exit_code(results, fail_on, holds if expected else None)
+
+
+def run_options(given: dict[str, Any]) -> RunOptions:
+    """The options of the command line as those of a run. Raises BadInput where they exclude each other."""
+    from rocmprobe.model.checks import CHECKS
+    from rocmprobe.model.shapes import read_shapes
+    from rocmprobe.run.options import RunOptions
+
+    given = dict(given)
+    redact, file = not given.pop("no_redact"), given.pop("shapes")
+    shapes = read_shapes(file) if file else None
+    if shapes and given["problems"]:
+        raise BadInput("--shapes and --problem both select what to test; leave one of them out")
+    problems = shapes.texts if shapes else given["problems"]
+    options = RunOptions(**{**given, "problems": problems}, shapes=shapes, redact=redact)
+    for option, words in (("--only", options.only), ("--skip", options.skip)):
+        for word in words:
+            if word not in CHECKS and not set(word) & set("/*?["):
+                raise BadInput(
+                    f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
+                )
+    if options.estimate and options.driver == "capi":
+        raise BadInput("--estimate: needs PyTorch to train networks; leave out --driver capi")
+    return options
 
 
 def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:

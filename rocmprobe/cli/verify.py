@@ -1,4 +1,4 @@
-"""What a run tests: what its user wants, or the configuration that other results recommend, to verify it."""
+"""``run --verify``: only the configuration that other results recommend, and whether it still holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from rocmprobe.knowledge.layers import refuse_foreign
 from rocmprobe.knowledge.solvers import are_switches
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.results import NATIVE, BadInput, Results, Setting, from_json
-from rocmprobe.model.shapes import read_shapes
 from rocmprobe.run.options import RunOptions
 
 #: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
@@ -43,30 +42,15 @@ def refuse(given: Iterable[str]) -> None:
         )
 
 
-def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptions:
-    """What to run: what the user requested, or only the configuration that ``expected`` recommends."""
-    redact, file = not options.pop("no_redact"), options.pop("shapes")
-    shapes = read_shapes(file) if file else None
-    if shapes and options["problems"]:
-        raise BadInput("--shapes and --problem both select what to test; leave one of them out")
-    texts = shapes.texts if shapes else options["problems"]
-    asked = RunOptions(**{**options, "problems": texts}, shapes=shapes, redact=redact)
-    for option, words in (("--only", asked.only), ("--skip", asked.skip)):
-        for word in words:
-            if word not in CHECKS and not set(word) & set("/*?["):
-                raise BadInput(
-                    f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
-                )
-    if asked.estimate and asked.driver == "capi":
-        raise BadInput("--estimate: needs PyTorch to train networks; leave out --driver capi")
-    if expected is None:
-        return asked
+def verifying(requested: RunOptions, expected: Results) -> RunOptions:
+    """The options of a run that tests only the configuration that ``expected`` recommends. Of what the user
+    ``requested`` the redaction, the libraries and the note stay."""
     recommended = expected.recommendation
     setting = recommended.configuration.setting if recommended else None
     if recommended is None or setting is None:
         raise BadInput("--verify: these results recommend no configuration; there is nothing to verify")
     outside = () if recommended.verdict in NATIVE else _OF_THE_LIBRARY
-    ran: RunOptions = from_json(RunOptions, expected.options)
+    ran = from_json(RunOptions, expected.options)
     if recommended.verdict != "cpu" and not ran.simulate:
         _same_override(isa_override(expected), os.environ)
     return replace(
@@ -75,10 +59,10 @@ def options_of(expected: Optional[Results], options: dict[str, Any]) -> RunOptio
         settings=f"{setting},",
         skip=(*_NOT_VERIFIED, *outside, *ran.skip),
         simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),
-        redact=redact,
+        redact=requested.redact,
         driver=driver_of(expected),
-        libraries=options["libraries"],
-        note=options["note"],
+        libraries=requested.libraries,
+        note=requested.note,
     )
 
 

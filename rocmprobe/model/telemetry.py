@@ -31,14 +31,13 @@ PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a sensor tells. A new one takes this row, its reader (``detect.gpus.amdgpu.SENSORS``), and a
+    """What a sensor measures. A new one needs this row, a reader (``detect.gpus.amdgpu.SENSORS``), and a
     field of ``Gpu`` if it is to be a fact of the machine.
 
-    ``words`` name it in a table, ``short`` in a list or an alarm; what has none is told by alarms alone. It
-    belongs to ``plot`` and is drawn there as ``line``, if it has one; ``first`` goes before the others of its
-    plot. ``glance`` is its place among the facts of a GPU of this moment, and its words there. ``condition``:
-    whether it is a condition of a measurement. ``telling`` ranks temperatures of a GPU that have a limit,
-    from 1 on.
+    ``words`` name it in a table, ``short`` in a list or an alarm; without them it appears in alarms only. It
+    is drawn in ``plot`` as ``line``, if it has one; ``first`` puts it before the others there. ``glance`` is
+    its place and its words among the present readings of a GPU. ``condition``: it is a condition of a
+    measurement. ``limit_rank`` orders the temperatures of a GPU that have a limit, from 1 on.
     """
 
     name: str
@@ -50,18 +49,18 @@ class Quantity:
     first: bool = False
     glance: Optional[tuple[int, str]] = None
     condition: bool = False
-    telling: int = 0
+    limit_rank: int = 0
 
 
 #: What is read, by name. ``temperature_c`` is that of a processor; the last two are 1 where the driver says
 #: that it holds the clocks down for heat, or for power and current, else 0.
 QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
     Quantity("temperature_edge_c", "°C", "temperature, edge", "edge", _HEAT, "edge",
-             glance=(1, "edge {} °C"), condition=True, telling=3),
+             glance=(1, "edge {} °C"), condition=True, limit_rank=3),
     Quantity("temperature_junction_c", "°C", "temperature, junction", "junction", _HEAT, "junction",
-             first=True, glance=(2, "junction {} °C"), condition=True, telling=1),
+             first=True, glance=(2, "junction {} °C"), condition=True, limit_rank=1),
     Quantity("temperature_memory_c", "°C", "temperature, memory", "memory", _HEAT, "memory",
-             glance=(3, "memory {} °C"), condition=True, telling=2),
+             glance=(3, "memory {} °C"), condition=True, limit_rank=2),
     Quantity("temperature_c", "°C", "temperature", "temperature", _HEAT, "processor", condition=True),
     Quantity("fan_rpm", "rpm", "fan", "fan turns", _FAN, glance=(5, "fan {} rpm")),
     Quantity("fan_percent", "%", "fan, driven at", "fan", _FAN, "fan", first=True),
@@ -86,7 +85,7 @@ WATCHED = tuple(
 #: Conditions of a measurement, clocks first.
 CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
 #: Temperatures of a GPU that have a limit, the most telling first.
-TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.telling) if row.telling)
+TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.limit_rank) if row.limit_rank)
 #: Least number of consecutive samples, and of seconds, that a finding needs; a peak is none.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 #: No reading is as large; what is, or is not a number, is not one.

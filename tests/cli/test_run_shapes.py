@@ -9,9 +9,10 @@ from pathlib import Path
 
 from runs import rocmprobe, run
 
-from rocmprobe.cli.verify import options_of
+from rocmprobe.cli.verify import verifying
 from rocmprobe.model.results import Configuration, Recommendation, from_json
 from rocmprobe.model.shapes import Shapes
+from rocmprobe.run.options import RunOptions
 
 MODEL = """
 import multiprocessing, torch
@@ -67,14 +68,5 @@ def test_a_model_from_its_recording_to_the_time_of_its_step(tmp_path: Path) -> N
     assert "Your model" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
     expected = replace(results, recommendation=Recommendation("native", "", Configuration("default")))
-    given = {
-        "no_redact": False,
-        "shapes": None,
-        "problems": (),
-        "only": (),
-        "skip": (),
-        "libraries": "",
-        "note": "",
-    }
-    again = options_of(expected, given)
+    again = verifying(RunOptions(), expected)
     assert (again.problems, again.shapes) == (tuple(asked), from_json(Shapes, shapes))
