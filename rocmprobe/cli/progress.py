@@ -32,6 +32,8 @@ _QUIET = ("blocked", "n/a", "skipped")
 _WIDEST_CHECK = max(map(len, CHECKS))
 #: Seconds that a run takes before more is said of how long it will be, and by what factor it must be longer.
 _WORTH_SAYING, _MUCH_LONGER = 60.0, 2.0
+#: Seconds of answers before more is concluded from them: the first ones pay for the start of the processes.
+_ENOUGH = 20.0
 
 
 class Progress:
@@ -146,6 +148,8 @@ class Progress:
 
     def _announce_delay(self) -> None:
         """Say so where it takes much longer than was said: first calls compile, and machines differ."""
+        if self._time_left.spent < _ENOUGH:
+            return
         now, seconds = time.monotonic(), self._seconds_left()
         if seconds > _WORTH_SAYING and seconds > _MUCH_LONGER * (self._promised - now):
             self._promised = now + seconds

@@ -30,6 +30,11 @@ class TimeLeft:
         self._answered[check] += 1
         self._taken[check] = self._taken.get(check, 0.0) + seconds
 
+    @property
+    def spent(self) -> float:
+        """Seconds that the answered cases took together."""
+        return sum(self._taken.values())
+
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
         """Seconds that these cases take where each answers. Several ``workers`` share what does not need the
         device alone."""
@@ -58,7 +63,7 @@ class TimeLeft:
     def _slower(self) -> float:
         """How many times slower than guessed the answered questions were; never less than once."""
         guessed = sum(self._guess(check) * count for check, count in self._answered.items())
-        return max(1.0, sum(self._taken.values()) / guessed) if guessed else 1.0
+        return max(1.0, self.spent / guessed) if guessed else 1.0
 
 
 def _check(case_id: str) -> str:
