@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -19,7 +19,7 @@ from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
 from rocmprobe.knowledge.variables import find
-from rocmprobe.report.terminal.settings_table import BEGIN, END, generated
+from rocmprobe.report.terminal.settings_table import generated, markdown_table
 from rocmprobe.simulate.machines import load_machine, machine_names
 
 HERE = Path(__file__).parent
@@ -27,7 +27,8 @@ PAGES = (HERE / "catalogue.md", HERE / "command-line.md")
 #: Those that a solver has unless its row names some.
 _DTYPES = ("float32", "float16", "bfloat16")
 _COSTS = HERE.parent / "benchmarks" / "results" / "settings_cost.json"
-_PART = re.compile(r"<!-- generated: (\w+) -->\n.*?<!-- end of generated -->", re.DOTALL)
+_BEGIN, _END = "<!-- generated: {} -->", "<!-- end of generated -->"
+_PART = re.compile(_BEGIN.format(r"(\w+)") + r"\n.*?" + _END, re.DOTALL)
 #: What helps on each simulated machine, in the order of the table.
 _HELPS = {
     "healthy-gfx1100": "nothing is needed",
@@ -56,15 +57,19 @@ _HELPS = {
 
 def document(page: Path) -> str:
     """The whole page, with its parts made anew."""
-    return _PART.sub(lambda part: PARTS[part[1]](), page.read_text("utf-8"))
+    return _PART.sub(_made, page.read_text("utf-8"))
 
 
-def _settings() -> str:
-    return generated(json.loads(_COSTS.read_text("utf-8")))
+def _made(part: re.Match[str]) -> str:
+    return "\n".join([_BEGIN.format(part[1]), *PARTS[part[1]](), _END])
+
+
+def _settings() -> Iterator[str]:
+    yield generated(json.loads(_COSTS.read_text("utf-8")))
 
 
 def _solvers() -> Iterator[str]:
-    yield from _table(
+    yield from markdown_table(
         ("solver", "family", "directions", "dtypes", "switched off by"),
         (
             (
@@ -82,19 +87,19 @@ def _solvers() -> Iterator[str]:
 def _variables() -> Iterator[str]:
     """The variables that settings set."""
     rows = {name: find(name) for setting, _, _ in all_settings() for name in setting.env}
-    yield from _table(
+    yield from markdown_table(
         ("variable", "read by", "what it does"),
         ((f"`{name}`", row.of, _cell(row.effect)) for name, row in rows.items() if row),
     )
 
 
 def _machines() -> Iterator[str]:
-    made = ("faults-", "planted-")
-    rest = (name for name in machine_names() if name not in _HELPS and not name.startswith(made))
-    names = [*_HELPS, *rest]
-    yield from _table(
+    names = {name for name in machine_names() if not name.startswith(("faults-", "planted-"))}
+    if names != set(_HELPS):
+        raise SystemExit(f"_HELPS: not the machines that ship: {', '.join(sorted(names ^ set(_HELPS)))}")
+    yield from markdown_table(
         ("machine", "what it is", "what helps"),
-        ((f"`{name}`", _cell(load_machine(name).summary), _HELPS[name]) for name in names),
+        ((f"`{name}`", _cell(load_machine(name).summary), helps) for name, helps in _HELPS.items()),
     )
 
 
@@ -140,7 +145,7 @@ def _condition(advice: Advice) -> str:
 
 
 def _rivals(name: str, asked: set[frozenset[str]]) -> Iterator[str]:
-    """What tells look-alikes apart, once for each pair; where it was said already, a link."""
+    """What decides between look-alikes, once for each pair; where it was said already, a link."""
     said = []
     for pair, ask in decisions().items():
         if name in pair:
@@ -179,7 +184,7 @@ def _command(name: str, command: click.Command) -> Iterator[str]:
     rows = [_option(each) for each in options if "--help" not in each.opts and not each.hidden]
     if rows:
         yield ""
-        yield from _table(("option", "values", "meaning", "default"), rows)
+        yield from markdown_table(("option", "values", "meaning", "default"), rows)
 
 
 def _argument(argument: click.Argument) -> str:
@@ -215,11 +220,6 @@ def _linked(text: str) -> str:
     return re.sub(r"\(docs/([\w-]+\.md)\)", link, text)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    for line in (header, ["---"] * len(header), *rows):
-        yield "| " + " | ".join(line) + " |"
-
-
 def _cell(text: str) -> str:
     return _text(text).replace("|", "\\|")
 
@@ -230,26 +230,14 @@ def _text(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([<>*])", r"\\\1", part) for part in parts)
 
 
-def _part(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[], str]:
-    def made() -> str:
-        return "\n".join([BEGIN.replace("settings", name), *lines(), END])
-
-    return made
-
-
-#: What makes each generated part, with the marks around it.
-PARTS: dict[str, Callable[[], str]] = {
+#: The lines of each generated part.
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "settings": _settings,
-    **{
-        name: _part(name, lines)
-        for name, lines in {
-            "solvers": _solvers,
-            "variables": _variables,
-            "machines": _machines,
-            "causes": _causes,
-            "commands": _commands,
-        }.items()
-    },
+    "solvers": _solvers,
+    "variables": _variables,
+    "machines": _machines,
+    "causes": _causes,
+    "commands": _commands,
 }
 
 

@@ -10,7 +10,6 @@ from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
 from rocmprobe.model.results import Setting
 
 #: Markers around the generated part of the document.
-BEGIN, END = "<!-- generated: settings -->", "<!-- end of generated -->"
 HEADER = ("setting", "library", "set", "what it sets", "where it means something", "why", "cost")
 #: Ways in which a solver is requested from MIOpen.
 _WAYS = {
@@ -88,8 +87,7 @@ def _range(product: str, since: str, until: str) -> str:
 
 
 def generated(costs: Mapping[str, Any]) -> str:
-    """The tables of the document, with the marks around them; ``costs`` is
-    ``benchmarks/results/settings_cost.json``."""
+    """The tables of the document; ``costs`` is ``benchmarks/results/settings_cost.json``."""
     settings = [
         (
             *(row.name, row.libraries, row.chosen, "<br>".join(map(_code, row.sets))),
@@ -103,20 +101,18 @@ def generated(costs: Mapping[str, Any]) -> str:
     load = " to ".join(map(str, costs["load_average"]))
     return "\n".join(
         [
-            BEGIN,
-            *_markdown(HEADER, settings),
+            *markdown_table(HEADER, settings),
             "",
             "What makes PyTorch ask in this or that way, by its own version:",
             "",
-            *_markdown(("way", "versions", "flags"), [(*row[:2], _code(row[2])) for row in way_rows()]),
+            *markdown_table(("way", "versions", "flags"), [(*row[:2], _code(row[2])) for row in way_rows()]),
             "",
             f"Measured with one thread of {costs['cpu']} and torch {costs['torch']}: the best time over that",
             f"of `default`, over {len(costs['problems'])} problems and {costs['rounds']} rounds in which the",
             "settings took turns; in brackets what comes of either half of the rounds. Other programs ran",
             f"beside it: {costs['cpus']} processors, load average {load}.",
             "",
-            *_markdown(("setting", *(words for _, words in _COSTS)), measured),
-            END,
+            *markdown_table(("setting", *(words for _, words in _COSTS)), measured),
         ]
     )
 
@@ -141,6 +137,7 @@ def _ratio(cost: Mapping[str, Any]) -> str:
     return f"{cost['ratio']} ({' and '.join(map(str, cost['halves']))})"
 
 
-def _markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose cells are Markdown already."""
     lines = [header, ["---"] * len(header), *body]
     return ["| " + " | ".join(line) + " |" for line in lines]
