@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Union
 
 from rocmprobe.knowledge.solvers import Cure
 from rocmprobe.model.cases import Case
@@ -96,23 +96,15 @@ class Journal:
         self._refresh()
         return case_id in self._intents and case_id not in self._outcomes
 
-    def count(self, state: str, case: Case) -> int:
-        """How many cases of the same device, driver and setting ended in ``state``."""
+    def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
+        """How many cases of the same device, driver and setting, or check, ended in ``state``."""
         self._refresh()
-        same = (case.device, case.driver, case.setting)
-        return sum(
-            outcome.state == state and (outcome.device, outcome.driver, outcome.setting) == same
-            for outcome in self._outcomes.values()
-        )
 
-    def count_check(self, state: str, case: Case) -> int:
-        """How many cases of the same device, driver and check ended in ``state``."""
-        self._refresh()
-        same = (case.device, case.driver, case.check)
-        return sum(
-            outcome.state == state and (outcome.device, outcome.driver, outcome.check) == same
-            for outcome in self._outcomes.values()
-        )
+        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str]:
+            return each.device, each.driver, getattr(each, of)
+
+        wanted = kind(case)
+        return sum(outcome.state == state and kind(outcome) == wanted for outcome in self._outcomes.values())
 
     def derive(self, case: Case, cure: Cure) -> None:
         """Write down what the derived setting of a case is."""

@@ -137,7 +137,7 @@ class Session:
 
     def _hanging_solvers(self, case: Case) -> bool:
         """Whether enough solvers hung: this one, which needs no second proof, or any."""
-        own, all_of_them = self.journal.count("hang", case), self.journal.count_check("hang", case)
+        own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _needless(self, case: Case) -> Optional[Outcome]:

@@ -185,8 +185,8 @@ class Trials:
     def _tries(self, state: str, case: Case) -> int:
         """One hang under a setting, or in the sweep over solvers, is proven by a second; the next ones are
         believed."""
-        count = self._journal.count_check if case.check == "solver" else self._journal.count
-        return 1 if state == "hang" and count(state, case) else TRIES.get(state, 1)
+        proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
+        return 1 if state == "hang" and proven else TRIES.get(state, 1)
 
     def _reply(self, case: Case) -> _Reply:
         if self._live is None or self._live.key != case.trial_key or self._fresh:
