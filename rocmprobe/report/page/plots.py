@@ -1,5 +1,5 @@
 """Bars, points, lines over time and rooflines as inline SVG: no script, no font, no colour of their own; the
-page's style sheet paints them. Lines are told apart by dashes and by the names at their ends."""
+page's style sheet paints them. Lines differ by dashes and by the names at their ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log10
-from typing import Optional
+from typing import Any, Optional
 
 import pygal
 from markupsafe import Markup
@@ -37,6 +37,10 @@ _DIGITS = re.compile(r"(\.\d)\d+")
 _MOST_SETTINGS = 3
 
 Place = tuple[float, float]
+#: Options of every chart: no script, no size and no legend of its own.
+_INLINE: Mapping[str, Any] = {
+    "js": [], "disable_xml_declaration": True, "explicit_size": False, "show_legend": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,9 @@ class Bar:
 def bars(rows: Sequence[Bar], name: str) -> Markup:
     """A horizontal bar for each row, first on top, each with its name and value printed."""
     chart = pygal.HorizontalBar(
-        js=[],
-        disable_xml_declaration=True,
-        explicit_size=False,
+        **_INLINE,
         print_values=True,
         print_values_position="top",
-        show_legend=False,
         show_x_labels=False,
         width=_WIDTH,
         height=_BAR_HEIGHT * len(rows) + 2 * _MARGIN,
@@ -120,10 +121,7 @@ def _scatter(
     """Points of each series, distinguished by their fill, and a line above them. ``label`` says all of it in
     words, ``axes`` names x and y, and ``formatters`` write their values."""
     chart = pygal.XY(
-        js=[],
-        disable_xml_declaration=True,
-        explicit_size=False,
-        show_legend=False,
+        **_INLINE,
         width=_WIDTH,
         height=_SCATTER_HEIGHT,
         margin=_MARGIN,
@@ -172,11 +170,8 @@ def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequen
     marks = _marks(min(known), max(known))
     ends = max(1.0, *(second for row in rows for second, _ in row.points))
     chart = pygal.XY(
-        js=[],
-        disable_xml_declaration=True,
-        explicit_size=False,
+        **_INLINE,
         show_dots=False,
-        show_legend=False,
         allow_interruptions=True,
         width=_LINES_WIDTH,
         height=_LINES_HEIGHT,
@@ -241,14 +236,6 @@ def _moment(seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
-    """Operations for each byte that has to move, and operations a second, of one problem."""
-
-    intensity: float
-    rate: float
-
-
-@dataclass(frozen=True)
 class Roofline:
     """One dtype on one device: ``roof`` are the best rates that were measured; points by setting."""
 
@@ -259,7 +246,7 @@ class Roofline:
 
 def rooflines(results: Results) -> tuple[Roofline, ...]:
     """A drawing for each device and dtype of which both yardsticks and at least one problem were timed."""
-    points: dict[tuple[str, str], dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    points: dict[tuple[str, str], dict[str, list[Place]]] = defaultdict(lambda: defaultdict(list))
     roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
     for outcome in results.outcomes:
         ceiling, point = roof(outcome.timings), _roofline_point(outcome)
@@ -271,7 +258,7 @@ def rooflines(results: Results) -> tuple[Roofline, ...]:
         names = _shown_settings(results, list(by_setting))
         best = Roof(max(each.flops for each in roofs[place]), max(each.bytes for each in roofs[place]))
         label = f"Roofline, {place[1]} on {place[0]}"
-        series = {name: [(each.intensity, each.rate) for each in by_setting[name]] for name in names}
+        series = {name: by_setting[name] for name in names}
         found.append(Roofline(label, tuple(names), _roofline(best, series, f"roofline-{number}", label)))
     return tuple(found)
 
@@ -283,7 +270,8 @@ def _shown_settings(results: Results, names: list[str]) -> list[str]:
     return [name for name in wanted if name in names][:_MOST_SETTINGS]
 
 
-def _roofline_point(outcome: Outcome) -> Optional[Point]:
+def _roofline_point(outcome: Outcome) -> Optional[Place]:
+    """Operations for each byte that has to move, and operations a second, of one problem."""
     took = text.numeric(outcome.timings.get("fwd"))
     if not took or took < 0 or not outcome.problem:
         return None
@@ -292,10 +280,10 @@ def _roofline_point(outcome: Outcome) -> Optional[Point]:
     except BadInput:
         return None
     rate = todo.flops / took
-    return Point(todo.intensity, rate) if 0 < rate < 1e18 else None
+    return (todo.intensity, rate) if 0 < rate < 1e18 else None
 
 
-def _roofline(best: Roof, series: dict[str, list[tuple[float, float]]], name: str, label: str) -> Markup:
+def _roofline(best: Roof, series: Mapping[str, Sequence[Place]], name: str, label: str) -> Markup:
     """Both axes are logarithmic; the roof bends where bandwidth stops being the limit."""
     placed = [place for places in series.values() for place in places]
     bend = best.flops / best.bytes
