@@ -52,6 +52,7 @@ class Progress:
         self._time_left = TimeLeft(BUDGETS[run["options"]["level"]].measure)
         self._planned: set[str] = set()
         self._promised = float("inf")
+        self._summed_up = float("-inf")
         settings = [setting for rows in run["settings"].values() for setting in rows]
         # Names of solvers are long, and most runs ask none.
         names = [setting["name"] for setting in settings if not setting.get("solver")]
@@ -148,9 +149,11 @@ class Progress:
 
     def _announce_delay(self) -> None:
         """Say so where it takes much longer than was said: first calls compile, and machines differ."""
-        if self._time_left.spent < _ENOUGH:
+        now = time.monotonic()
+        # Not at each outcome: what is left is summed up, which takes long where it is thousands.
+        if self._time_left.spent < _ENOUGH or now - self._summed_up < 1:
             return
-        now, seconds = time.monotonic(), self._seconds_left()
+        seconds, self._summed_up = self._seconds_left(), now
         if seconds > _WORTH_SAYING and seconds > _MUCH_LONGER * (self._promised - now):
             self._promised = now + seconds
             answered = len(self._planned & self._settled)
