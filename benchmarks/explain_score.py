@@ -133,7 +133,7 @@ def _confusions(records: Sequence[Record], by: Calibration) -> Iterable[str]:
             wrong[record.tier, record.cause, name].append(f"{record.name} {score:.2f}")
     for key in sorted(wrong, key=lambda key: (TIERS.index(key[0]), key)):
         tier, label, predicted = key
-        yield f"{tier:<12} {label} told as {predicted}: {len(wrong[key])} ({', '.join(wrong[key])})"
+        yield f"{tier:<12} {label} answered as {predicted}: {len(wrong[key])} ({', '.join(wrong[key])})"
 
 
 def report(records: Sequence[Record]) -> Iterable[str]:

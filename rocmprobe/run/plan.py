@@ -177,8 +177,8 @@ def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]
 def _needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """The ids of the cases that ``case`` stands on: where one of these fails, it is blocked. The ``cpu``
-    setting stands on nothing of the GPU.
+    """The ids of the cases that ``case`` depends on: where one of these fails, it is blocked. The ``cpu``
+    setting depends on nothing of the GPU.
 
     ``native`` are the problems and ``directions`` the directions that the run asks ``setting`` about.
     """

@@ -310,7 +310,7 @@ def was_cut(line: str) -> bool:
 
 
 def levelled(text: str) -> str:
-    """The text without its numbers and addresses, by which lines are told apart."""
+    """The text without its numbers and addresses, by which lines are distinguished."""
     if "gfx" in text:
         text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
     if "0x" in text:

@@ -24,7 +24,7 @@ class Sensor:
     """Where amdgpu shows a quantity: the first of ``files`` that there is below the folder of the device, and
     what its number is divided by.
 
-    "hwmon/" stands for the folder of hwmon, "*" for the number of the sensor that has ``label``; the first
+    "hwmon/" is the folder of hwmon, "*" the number of the sensor that has ``label``; the first
     label of a kind is that of a sensor without one, as radeon has them. ``levels`` is the table of a clock's
     levels. What is ``kept`` in the driver's memory does not wake a GPU that sleeps; what is ``of_the_card``
     is counted for the card as a whole only.
@@ -59,7 +59,7 @@ _LABELS = {
     for files in {each.files for each in SENSORS.values() if each.label}
 }
 _FACTS = {each.name: SENSORS[each.name] for each in fields(Gpu) if each.name in SENSORS}
-#: What can be told of a GPU only by asking it; all of it is left alone while the GPU sleeps.
+#: Facts whose reading wakes the GPU; none is read while the GPU sleeps.
 ASKED = ("pcie_link", *(name for name, sensor in _FACTS.items() if not sensor.kept))
 #: What the driver keeps in memory.
 KEPT = ("partition", "vbios", "vram_vendor", *(name for name, sensor in _FACTS.items() if sensor.kept))
