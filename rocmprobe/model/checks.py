@@ -167,7 +167,7 @@ _ROWS = (
     Check(
         "gradient-flow", "conv",
         "Are gradients right: accumulated, channels-last, checkpointed, autocast?",
-        "gradient_flow.gradient_flow", _EVERY_DIRECTION, seconds=0.5,
+        "gradients.gradient_flow", _EVERY_DIRECTION, seconds=0.5,
     ),
     Check(
         "memory", "conv", "How much memory does convolution take and keep for backward?", "memory.memory",

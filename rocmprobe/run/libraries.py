@@ -105,7 +105,7 @@ def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
     Raises NothingToTest where the child crashes or hangs, or HIP does not come up: with what, and where.
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
-    command = [sys.executable, "-m", "rocmprobe.worker.ask_hip", *files]
+    command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]
     ended = children.run(command, with_folder(place, kept(os.environ)), seconds)
     answers: dict[str, tuple[Any, str]] = {}
     call = "while it was loaded"

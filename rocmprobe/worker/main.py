@@ -23,9 +23,9 @@ from typing import Any, Optional, TextIO
 from rocmprobe.backends.capi import mapped
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import from_json
-from rocmprobe.worker.ask import Answer
-from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.worker.context import CheckResult
 from rocmprobe.worker.protocol import POISONED, Driver, Emit, Spec
+from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 #: A failure that Python survives is tried again in place, twice.
 ATTEMPTS = 3
@@ -57,7 +57,7 @@ class Alone:
 def answer(driver: Driver, case: Case, alone: Alone) -> dict[str, Any]:
     """The case's answer, with every attempt; a failure is tried again, unless it poisons. The seconds of an
     attempt are without those that it waited to be ``alone``."""
-    attempts: list[Answer] = []
+    attempts: list[CheckResult] = []
     poisoned = False
     while len(attempts) < ATTEMPTS and not poisoned:
         started = time.perf_counter() - alone.waited

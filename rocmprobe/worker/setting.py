@@ -9,7 +9,7 @@ from typing import Any
 from rocmprobe.backends import Backend
 from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
 from rocmprobe.model.results import Setting
-from rocmprobe.worker.ask import NotApplicable
+from rocmprobe.worker.context import NotApplicable
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.knowledge.settings import Versions
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.protocol import POISONED, Emit, Spec
+from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 
 class TorchDriver:
@@ -40,7 +40,7 @@ class TorchDriver:
         self.below: Callable[[], AbstractContextManager[None]] = nullcontext
         self.breaking = breaking
         if spec.simulated and breaking:
-            from rocmprobe.worker.simulated import SimulatedMiopen, faults
+            from rocmprobe.worker.simulation.machine import SimulatedMiopen, faults
 
             self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
             self.below = faults(spec.simulated, spec.setting.name, breaking, spec.device)
@@ -64,13 +64,13 @@ class TorchDriver:
         rocm = next((machine.value(name) for name in names if machine.value(name)), None)
         return Versions(self.backend.library, library, machine.value("torch.version"), rocm)
 
-    def ask(self, case: Case) -> Ask:
+    def context(self, case: Case) -> CheckContext:
         import torch
 
         from rocmprobe.worker.setting import holding
 
         setting = self.spec.setting
-        return Ask(
+        return CheckContext(
             dtype=getattr(torch, case.dtype),
             device=self.device,
             backend=self.backend,
@@ -107,23 +107,23 @@ class TorchDriver:
         except Exception:
             return False
 
-    def attempt(self, case: Case) -> Answer:
+    def attempt(self, case: Case) -> CheckResult:
         from rocmprobe.worker.checks import CHECK_FUNCTIONS
 
         try:
             if self.breaking:
                 self.breaking.enter("prepare", case)
-            return CHECK_FUNCTIONS[case.check](self.ask(case))
+            return CHECK_FUNCTIONS[case.check](self.context(case))
         except NotApplicable as reason:
-            return Answer("n/a", str(reason))
+            return CheckResult("n/a", str(reason))
         except DeviceFailure as failure:
             return _error(failure.__cause__ or failure)
         except Exception:
             lines = traceback.format_exc().splitlines()
-            return Answer("probe-error", lines[-1], evidence=lines[-12:])
+            return CheckResult("probe-error", lines[-1], evidence=lines[-12:])
 
 
-def _error(error: BaseException) -> Answer:
+def _error(error: BaseException) -> CheckResult:
     """An exception of the device or its libraries as an answer, with a cause that the text decides."""
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
@@ -135,4 +135,4 @@ def _error(error: BaseException) -> Answer:
     elif any(mark in text for mark in POISONED):
         cause = "device-error"
     frames = [line for frame in traceback.format_tb(error.__traceback__)[-3:] for line in frame.splitlines()]
-    return Answer("error", lines[0], cause, evidence=lines[1:6] + frames)
+    return CheckResult("error", lines[0], cause, evidence=lines[1:6] + frames)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
+from rocmprobe.worker.context import CheckContext, CheckResult
 
 _STEPS, _BATCH, _INPUT, _HIDDEN, _LAYERS = 6, 3, 8, 10, (1, 2)
 _FRAMES, _CLASSES = 12, 5
 
 
-def rnn(ask: Ask) -> Answer:
+def rnn(context: CheckContext) -> CheckResult:
     """Elman's, with tanh."""
-    return _recurrent(ask, "RNN")
+    return _recurrent(context, "RNN")
 
 
-def lstm(ask: Ask) -> Answer:
-    return _recurrent(ask, "LSTM")
+def lstm(context: CheckContext) -> CheckResult:
+    return _recurrent(context, "LSTM")
 
 
-def gru(ask: Ask) -> Answer:
-    return _recurrent(ask, "GRU")
+def gru(context: CheckContext) -> CheckResult:
+    return _recurrent(context, "GRU")
 
 
-def _recurrent(ask: Ask, kind: str) -> Answer:
+def _recurrent(context: CheckContext, kind: str) -> CheckResult:
     """Output over a short sequence and the gradients of the input and of all weights."""
     import torch
 
@@ -42,10 +42,10 @@ def _recurrent(ask: Ask, kind: str) -> Answer:
 
     weights = sum(each.numel() for each in getattr(torch.nn, kind)(_INPUT, _HIDDEN, _LAYERS[-1]).parameters())
     shapes = ((_STEPS, _BATCH, _INPUT), (weights,), (_STEPS, _BATCH, _HIDDEN))
-    return compare(ask, uniform(ask, shapes), call, UNIT)
+    return compare(context, uniform(context, shapes), call, UNIT)
 
 
-def ctc_loss(ask: Ask) -> Answer:
+def ctc_loss(context: CheckContext) -> CheckResult:
     """Of two sequences, with the gradient. Targets, lengths and blank are such as the libraries take: one
     row of int32 on the CPU, all frames used, blank 0."""
     import torch
@@ -62,4 +62,6 @@ def ctc_loss(ask: Ask) -> Answer:
         loss = F.ctc_loss(scores, targets, frames_used, lengths, reduction="none")
         return with_gradients(loss, leaves, grad)
 
-    return compare(ask, uniform(ask, ((_FRAMES, len(lengths), _CLASSES), (len(lengths),))), call, UNIT)
+    return compare(
+        context, uniform(context, ((_FRAMES, len(lengths), _CLASSES), (len(lengths),))), call, UNIT
+    )

@@ -18,9 +18,9 @@ from rocmprobe.backends import BACKENDS, Meter, Miopen
 from rocmprobe.bypass import dispatch, other_layers, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.simulate.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
-from rocmprobe.worker import fp32_accumulation
-from rocmprobe.worker.faulty_kernels import Planted, problem_of
-from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.worker.simulation import accumulation
+from rocmprobe.worker.simulation.faulty_kernels import Planted, problem_of
+from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 _CPU = BACKENDS["onednn"]
 #: By direction: who names the choice and how, and where and how it says that there is none (MIOpen 2.17).
@@ -123,7 +123,7 @@ class _Faults(dispatch.Interceptor):
 
         def right(each: ConvolutionCall) -> Any:
             with self._library(call):
-                return fp32_accumulation.output(each, proceed)
+                return accumulation.fp32_output(each, proceed)
 
         return self._bugs[fault.bug].output(call, right) if fault else right(call)
 
@@ -137,7 +137,7 @@ class _Faults(dispatch.Interceptor):
 
         def right(each: BackwardCall) -> Gradients:
             with self._library(call):
-                return fp32_accumulation.gradients(each, proceed)
+                return accumulation.fp32_gradients(each, proceed)
 
         return self._bugs[fault.bug].gradients(call, affected, right) if fault else right(call)
 
