@@ -13,7 +13,7 @@ from rocmprobe.bypass import dispatch, registration
 from rocmprobe.knowledge.settings import Versions, settings_for
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.context import CheckContext
-from rocmprobe.worker.setting import holding
+from rocmprobe.worker.torch_driver import holding
 
 BACKEND = BACKENDS["onednn"]
 
