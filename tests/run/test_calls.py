@@ -13,9 +13,9 @@ from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import NothingToTest
 from rocmprobe.run import libraries
-from rocmprobe.run.budgets import Budgets
-from rocmprobe.run.calls import Calls
+from rocmprobe.run.evidence import Calls
 from rocmprobe.run.journal import Journal
+from rocmprobe.run.options import Budgets
 from rocmprobe.run.targets import Target
 from rocmprobe.run.trial import Trials
 

@@ -9,7 +9,7 @@ import pytest
 from runs import CHECKOUT
 
 from rocmprobe.model.results import CAUSES, CRASH_CAUSES
-from rocmprobe.run import ending
+from rocmprobe.run import evidence
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from rocmprobe.run import ending
     ],
 )
 def test_every_status_has_a_cause(status: str, oom_killed: bool | None, cause: str) -> None:
-    assert ending.cause(status, oom_killed) == cause
+    assert evidence.crash_cause(status, oom_killed) == cause
     assert cause in CRASH_CAUSES
 
 
@@ -42,7 +42,7 @@ def counters(root: Path, vmstat: str | None, cgroup: str | None, events: str | N
         path.parent.mkdir(parents=True, exist_ok=True)
         if text is not None:
             path.write_text(text)
-    return ending.oom_kills(root)
+    return evidence.oom_kills(root)
 
 
 def test_the_kernel_s_counters_are_read_each_for_itself(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_the_kernel_s_counters_are_read_each_for_itself(tmp_path: Path) -> None:
 
 
 def test_the_cgroup_s_counter_is_believed_before_the_machine_s() -> None:
-    assert ending.oom_killed({"machine": 1}, {"machine": 2}) is True
-    assert ending.oom_killed({"machine": 1, "cgroup": 0}, {"machine": 2, "cgroup": 0}) is False
-    assert ending.oom_killed({"machine": 1, "cgroup": 0}, {"machine": 2, "cgroup": 1}) is True
-    assert ending.oom_killed({"machine": 1}, {"machine": 1, "cgroup": 1}) is False
-    assert ending.oom_killed({}, {"cgroup": 1}) is None
+    assert evidence.killed_for_memory({"machine": 1}, {"machine": 2}) is True
+    assert evidence.killed_for_memory({"machine": 1, "cgroup": 0}, {"machine": 2, "cgroup": 0}) is False
+    assert evidence.killed_for_memory({"machine": 1, "cgroup": 0}, {"machine": 2, "cgroup": 1}) is True
+    assert evidence.killed_for_memory({"machine": 1}, {"machine": 1, "cgroup": 1}) is False
+    assert evidence.killed_for_memory({}, {"cgroup": 1}) is None
 
 
 def test_the_document_names_every_cause() -> None:
