@@ -50,7 +50,7 @@ def requests() -> Iterator[Request]:
     for path in sorted(SUITES.glob("test_*.py")):
         for found in runpy.run_path(str(path)).values():
             for mark in getattr(found, "pytestmark", ()):
-                if mark.name == "asks":
+                if mark.name == "check":
                     yield Request(*mark.args, **mark.kwargs)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
-from rocmprobe.cli.base import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED, answering, main
+from rocmprobe.cli.base import answering, main
+from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, Results, read_results
 from rocmprobe.process.signals import ending_in_order, held
