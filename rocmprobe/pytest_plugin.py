@@ -31,6 +31,7 @@ from rocmprobe.model.results import (
     Machine,
     NothingToTest,
     Outcome,
+    Results,
     from_json,
     to_json,
 )  # fmt: skip
@@ -53,6 +54,8 @@ _EXPECTATIONS = pytest.StashKey[Expectations]()
 _OUTCOME = pytest.StashKey[Outcome]()
 #: Why the journal takes nothing more; which ends the run.
 _FULL = pytest.StashKey[str]()
+#: What was written at the end of the run, for whoever started pytest in its own process.
+RESULTS = pytest.StashKey[Results]()
 #: Of a case's id, the first part names its device, the first three its trial: device, driver, setting.
 _DEVICE_PARTS, _TRIAL_PARTS = 1, 3
 
@@ -454,7 +457,7 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     from rocmprobe.report.write import write_report
 
     try:
-        write_report(folder)
+        config.stash[RESULTS] = write_report(folder)
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:
