@@ -1,4 +1,4 @@
-"""The pytest face: suites ask, the session answers, one item is one outcome.
+"""The pytest plugin: each case of a suite is an item, and the outcome of the case is the item's result.
 
 Active for suites only; beside other tests it adds its options and nothing else. On the controller it
 begins the run and writes results and report at the end; with xdist, the items of a trial go to one

@@ -1,4 +1,4 @@
-"""One question as a check sees it, and the answer it gives back."""
+"""What the function of a check is given, and what it returns."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ class Spec:
     batch: Optional[int] = None
     threads: int = 0
 
-    def breaking(self, events: int) -> Optional[ProcessFaults]:
-        """What is to break in this process; the CPU of its own setting never does."""
+    def process_faults(self, events: int) -> Optional[ProcessFaults]:
+        """The faults of this process; under the setting that computes on the CPU there are none."""
         if self.simulated is None or self.setting.device:
             return None
         return ProcessFaults(self.simulated, self.setting.name, events)

@@ -27,7 +27,7 @@ class TorchDriver:
         self,
         spec: Spec,
         emit: Emit,
-        breaking: Optional[ProcessFaults] = None,
+        process_faults: Optional[ProcessFaults] = None,
         alone: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         import torch
@@ -40,12 +40,12 @@ class TorchDriver:
         self.device = spec.setting.device or spec.device
         self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
         self.below: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.breaking = breaking
-        if spec.simulated and breaking:
+        self.process_faults = process_faults
+        if spec.simulated and process_faults:
             from rocmprobe.worker.simulation.machine import SimulatedMiopen, faults
 
             self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
-            self.below = faults(spec.simulated, spec.setting.name, breaking, spec.device)
+            self.below = faults(spec.simulated, spec.setting.name, process_faults, spec.device)
 
     def library_version(self) -> Optional[str]:
         """What torch says of the vendor library; asking a broken one may raise anything."""
@@ -91,18 +91,18 @@ class TorchDriver:
 
     def _report_phase(self, case: Case, phase: str) -> None:
         self.emit({"event": "phase", "phase": phase})
-        if self.breaking and phase == "yardstick":
-            self.breaking.enter(phase, case)
-        elif self.breaking:
-            self.breaking.phase = phase
+        if self.process_faults and phase == "yardstick":
+            self.process_faults.enter(phase, case)
+        elif self.process_faults:
+            self.process_faults.phase = phase
 
     def device_answers(self) -> bool:
         """Whether a small exact sum still comes out right."""
         import torch
 
         try:
-            if self.breaking:
-                self.breaking.refuse_if_poisoned()
+            if self.process_faults:
+                self.process_faults.refuse_if_poisoned()
             return float(torch.ones(4, device=self.device).add_(1).sum()) == 8.0
         except Exception:
             return False
@@ -111,8 +111,8 @@ class TorchDriver:
         from rocmprobe.worker.checks import CHECK_FUNCTIONS
 
         try:
-            if self.breaking:
-                self.breaking.enter("prepare", case)
+            if self.process_faults:
+                self.process_faults.enter("prepare", case)
             return CHECK_FUNCTIONS[case.check](self.context(case))
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))

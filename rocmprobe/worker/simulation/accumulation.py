@@ -23,7 +23,7 @@ from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 class Fp32Accumulation(dispatch.Interceptor):
     """A GPU's convolutions on a CPU."""
 
-    name = "wide"
+    name = "fp32-accumulation"
     rank = dispatch.RANK_FAULTS
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:

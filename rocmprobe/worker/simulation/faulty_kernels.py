@@ -29,7 +29,7 @@ _TILE = 16
 _BACKWARD = ("bwd-data", "bwd-weights")
 
 
-class Planted:
+class KernelBug:
     """The bug called ``name`` in one library of one process. It remembers what its former calls left."""
 
     def __init__(self, name: str) -> None:
@@ -113,17 +113,15 @@ class FaultyKernel(accumulation.Fp32Accumulation):
     """Convolutions as a GPU computes them, with the bug called ``name``."""
 
     def __init__(self, name: str) -> None:
-        self._planted = Planted(name)
+        self._bug = KernelBug(name)
 
     def convolution(self, call: ConvolutionCall, proceed: Compute) -> torch.Tensor:
-        return self._planted.output(call, lambda each: accumulation.fp32_output(each, proceed))
+        return self._bug.output(call, lambda each: accumulation.fp32_output(each, proceed))
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        return self._planted.gradients(
-            call, DIRECTIONS, lambda each: accumulation.fp32_gradients(each, proceed)
-        )
+        return self._bug.gradients(call, DIRECTIONS, lambda each: accumulation.fp32_gradients(each, proceed))
 
 
 def problem_of(call: Call) -> Problem:
