@@ -36,8 +36,8 @@ from rocmprobe.model.results import Setting
 from rocmprobe.run.options import RunOptions
 from rocmprobe.run.plan import Request, cases
 from rocmprobe.run.targets import find_targets
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable
 from rocmprobe.worker.checks import CHECK_FUNCTIONS
+from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable
 from rocmprobe.worker.main import Spec
 from rocmprobe.worker.torch_driver import TorchDriver
 
@@ -50,7 +50,7 @@ def requests() -> Iterator[Request]:
     for path in sorted(SUITES.glob("test_*.py")):
         for found in runpy.run_path(str(path)).values():
             for mark in getattr(found, "pytestmark", ()):
-                if mark.name == "asks":
+                if mark.name == "check":
                     yield Request(*mark.args, **mark.kwargs)
 
 
@@ -94,8 +94,8 @@ def able(problem: str, direction: str) -> tuple[str, ...]:
 
 
 @dataclass
-class Seeded(Ask):
-    """An Ask whose operands are other ones for each number; 0 has those of a run."""
+class Seeded(CheckContext):
+    """A CheckContext whose operands are other ones for each number; 0 has those of a run."""
 
     number: int = 0
 
@@ -103,20 +103,20 @@ class Seeded(Ask):
         return super().seed() + self.number
 
 
-def answered(case: Case, number: int) -> Answer:
+def answered(case: Case, number: int) -> CheckResult:
     setting = settings()[case.setting]
     algorithm = setting.env.get("ROCMPROBE_BYPASS_ALGORITHM")
     driver = TorchDriver(Spec("cpu", "onednn", setting, seconds=0.0), emit=lambda event: None)
-    ask = Seeded(**vars(driver.ask(case)), number=number)
+    context = Seeded(**vars(driver.context(case)), number=number)
     if algorithm:
         os.environ["ROCMPROBE_BYPASS_ALGORITHM"] = algorithm
-        ask = replace(ask, exact=ALGORITHMS[algorithm].exact)
+        context = replace(context, exact=ALGORITHMS[algorithm].exact)
     try:
-        return CHECK_FUNCTIONS[case.check](ask)
+        return CHECK_FUNCTIONS[case.check](context)
     except NotApplicable as reason:
-        return Answer("n/a", str(reason))
+        return CheckResult("n/a", str(reason))
     except DeviceFailure as failure:
-        return Answer("error", str(failure.__cause__))
+        return CheckResult("error", str(failure.__cause__))
     finally:
         os.environ.pop("ROCMPROBE_BYPASS_ALGORITHM", None)
 

@@ -23,10 +23,10 @@ from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
-from rocmprobe.worker.ask import Ask, NotApplicable
 from rocmprobe.worker.checks import CHECK_FUNCTIONS
-from rocmprobe.worker.checks.gradient_flow import GRADIENT_LIMITS
+from rocmprobe.worker.checks.gradients import GRADIENT_LIMITS
 from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
+from rocmprobe.worker.context import CheckContext, NotApplicable
 
 LAYERS = (
     "pooling", "activation", "softmax", "instance-norm", "local-response-norm", "batch-norm",
@@ -42,8 +42,8 @@ LIMITS = {
 
 
 @dataclass
-class Seeded(Ask):
-    """An Ask whose inputs are drawn from a given seed."""
+class Seeded(CheckContext):
+    """A CheckContext whose inputs are drawn from a given seed."""
 
     number: int = 0
 
@@ -51,7 +51,7 @@ class Seeded(Ask):
         return self.number
 
 
-def ask(dtype: str, number: int, problem: Problem | None = None) -> Seeded:
+def context(dtype: str, number: int, problem: Problem | None = None) -> Seeded:
     return Seeded(
         dtype=getattr(torch, dtype), device="cpu", backend=BACKENDS["onednn"], problem=problem,
         direction=None, under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True,
@@ -68,9 +68,9 @@ def largest(check: str, dtype: str, seeds: int) -> dict[str, Any]:
     if check in PURPOSES:
         contexts.append(bypass.enabled)
         of_check = [each for each in problems("long", check) if each.dtype == dtype]
-    for number, context, problem in product(range(seeds), contexts, of_check):
-        with context():
-            answer = CHECK_FUNCTIONS[check](ask(dtype, number, problem))
+    for number, under, problem in product(range(seeds), contexts, of_check):
+        with under():
+            answer = CHECK_FUNCTIONS[check](context(dtype, number, problem))
         if answer.state != "pass":
             raise SystemExit(f"{check} in {dtype} fails for the seed {number}: {answer.message}")
         errors.append(float(answer.numerics["max_error"]))

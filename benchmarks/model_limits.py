@@ -27,7 +27,7 @@ from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch, registration
 from rocmprobe.worker.models import training
 from rocmprobe.worker.models.catalogue import NETWORKS
-from rocmprobe.worker.precision import Precision, autocast, plain
+from rocmprobe.worker.models.precision import Precision, autocast, plain
 
 MEASURES = ("losses", "gradients", "ways")
 WAYS: dict[str, Callable[[], AbstractContextManager[Any]]] = {

@@ -33,11 +33,11 @@ from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import SHORT_DTYPES
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.simulate.planted_bugs import BUGS, TERMS, Combination, combinations
-from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.convolution import convolution
-from rocmprobe.worker.faulty_kernels import FaultyKernel
-from rocmprobe.worker.fp32_accumulation import Fp32Accumulation, in_place
-from rocmprobe.worker.simulated import SimulatedMiopen
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.simulation.accumulation import Fp32Accumulation, in_place
+from rocmprobe.worker.simulation.faulty_kernels import FaultyKernel
+from rocmprobe.worker.simulation.machine import SimulatedMiopen
 
 #: Right kernels, which no tier may find fault with.
 RIGHT = ("right", "right-here")
@@ -53,11 +53,13 @@ _EXACT = {"exact": "plain integers", "cancelling": "cancelling integers"}
 _GUARDS = ("not finite", "all zero", "are equal")
 
 
-def judged(owed: str, combination: Combination, under: Callable[[], AbstractContextManager[None]]) -> Answer:
+def judged(
+    owed: str, combination: Combination, under: Callable[[], AbstractContextManager[None]]
+) -> CheckResult:
     """What the check says, asked as the driver torch asks."""
     backend, exact = RULES[owed]
     return convolution(
-        Ask(
+        CheckContext(
             dtype=getattr(torch, combination.problem.dtype), device="cpu", backend=backend,
             problem=combination.problem, direction=combination.direction, under=under,
             report_phase=lambda phase: None, seconds=0.0, exact=exact, bypass=False,
@@ -90,7 +92,7 @@ def signals(numerics: Mapping[str, Any]) -> dict[str, float]:
     return {name: share if math.isfinite(share) else 1e99 for name, share in shares.items()}
 
 
-def tiers(answer: Answer) -> list[str]:
+def tiers(answer: CheckResult) -> list[str]:
     """What in the answer speaks against the result, whether or not it was made the reason."""
     numerics = answer.numerics
     found = [tier for name, tier in _EXACT.items() if not numerics.get(name, True)]

@@ -1,4 +1,4 @@
-"""The pytest face: suites ask, the session answers, one item is one outcome.
+"""The pytest plugin: each case of a suite is an item, and the outcome of the case is the item's result.
 
 Active for suites only; beside other tests it adds its options and nothing else. On the controller it
 begins the run and writes results and report at the end; with xdist, the items of a trial go to one
@@ -22,6 +22,7 @@ from rocmprobe.knowledge.expectations import Expectations
 from rocmprobe.knowledge.layers import NAME as BY_LAYER
 from rocmprobe.model.cases import Case
 from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.exit_codes import NOTHING, USAGE
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import (
     FAILING_STATES,
@@ -30,6 +31,7 @@ from rocmprobe.model.results import (
     Machine,
     NothingToTest,
     Outcome,
+    Results,
     from_json,
     to_json,
 )  # fmt: skip
@@ -52,6 +54,8 @@ _EXPECTATIONS = pytest.StashKey[Expectations]()
 _OUTCOME = pytest.StashKey[Outcome]()
 #: Why the journal takes nothing more; which ends the run.
 _FULL = pytest.StashKey[str]()
+#: What was written at the end of the run, for whoever started pytest in its own process.
+RESULTS = pytest.StashKey[Results]()
 #: Of a case's id, the first part names its device, the first three its trial: device, driver, setting.
 _DEVICE_PARTS, _TRIAL_PARTS = 1, 3
 
@@ -118,7 +122,7 @@ def _on_worker(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "asks(check, settings, dtypes, problems, directions, level): a question"
+        "markers", "check(check, settings, dtypes, problems, directions, level): a question"
     )
     if not _about_suites(config):
         return
@@ -136,7 +140,7 @@ def pytest_configure(config: pytest.Config) -> None:
                 _options(config), option.rocmprobe_out, former=option.rocmprobe_baseline
             )
         except (BadInput, NothingToTest) as error:
-            pytest.exit(str(error), 2 if isinstance(error, BadInput) else 3)
+            pytest.exit(str(error), USAGE if isinstance(error, BadInput) else NOTHING)
     config.stash[_RUN] = option.rocmprobe_run
     config.pluginmanager.register(_XdistWorkers(option.rocmprobe_run))
     sampler = run.sampler(option.rocmprobe_run)
@@ -248,7 +252,7 @@ def _expectations(config: pytest.Config) -> Expectations:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    marker = metafunc.definition.get_closest_marker("asks")
+    marker = metafunc.definition.get_closest_marker("check")
     if marker is None or _RUN not in metafunc.config.stash:
         return
     request = Request(*marker.args, **marker.kwargs)
@@ -275,7 +279,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         case = _case(item)
         # Two suites may ask the same; and a question without a case in this run is no item at all.
-        empty = case is None and item.get_closest_marker("asks") is not None
+        empty = case is None and item.get_closest_marker("check") is not None
         if empty or (case and case.id in asked):
             continue
         kept.append(item)
@@ -360,7 +364,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def hold(outcome: Outcome) -> None:
+def assert_outcome(outcome: Outcome) -> None:
     """Let the item end as its outcome did: pass, fail with the evidence, or skip with the reason."""
     __tracebackhide__ = True
     known = [f"expected: {outcome.expected.reason}"] if outcome.expected else []
@@ -453,7 +457,7 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     from rocmprobe.report.write import write_report
 
     try:
-        write_report(folder)
+        config.stash[RESULTS] = write_report(folder)
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:

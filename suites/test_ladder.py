@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocmprobe.pytest_plugin import hold
+from rocmprobe.pytest_plugin import assert_outcome
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 #: With the vendor library and without it: which of the two is at fault?
@@ -11,81 +11,81 @@ BOTH = ("default", "vendor-off")
 LAYERS = (*BOTH, "by-layer")
 
 
-@pytest.mark.asks("copy", dtypes=DTYPES)
+@pytest.mark.check("copy", dtypes=DTYPES)
 def test_copy(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("elementwise", dtypes=DTYPES)
+@pytest.mark.check("elementwise", dtypes=DTYPES)
 def test_elementwise(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("gemm", dtypes=DTYPES)
+@pytest.mark.check("gemm", dtypes=DTYPES)
 def test_gemm(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("im2col", dtypes=DTYPES)
+@pytest.mark.check("im2col", dtypes=DTYPES)
 def test_im2col(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("pooling", dtypes=("float32", "float16"))
+@pytest.mark.check("pooling", dtypes=("float32", "float16"))
 def test_pooling(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("activation", dtypes=("float32", "float16"))
+@pytest.mark.check("activation", dtypes=("float32", "float16"))
 def test_activation(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("softmax", dtypes=("float32", "float16"))
+@pytest.mark.check("softmax", dtypes=("float32", "float16"))
 def test_softmax(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("instance-norm", dtypes=("float32", "float16"))
+@pytest.mark.check("instance-norm", dtypes=("float32", "float16"))
 def test_instance_norm(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("local-response-norm", dtypes=("float32", "float16"))
+@pytest.mark.check("local-response-norm", dtypes=("float32", "float16"))
 def test_local_response_norm(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("batch-norm", settings=LAYERS, dtypes=DTYPES)
+@pytest.mark.check("batch-norm", settings=LAYERS, dtypes=DTYPES)
 def test_batch_norm(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("batch-norm-eval", settings=LAYERS, dtypes=DTYPES)
+@pytest.mark.check("batch-norm-eval", settings=LAYERS, dtypes=DTYPES)
 def test_batch_norm_eval(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("training-step", settings=("every",))
+@pytest.mark.check("training-step", settings=("every",))
 def test_training_step(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("autocast-step", settings=("every",), dtypes=("float16",))
+@pytest.mark.check("autocast-step", settings=("every",), dtypes=("float16",))
 def test_autocast_step(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("autocast-step", settings=BOTH, dtypes=("bfloat16",))
+@pytest.mark.check("autocast-step", settings=BOTH, dtypes=("bfloat16",))
 def test_bfloat16_autocast_step(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("all-reduce")
+@pytest.mark.check("all-reduce")
 def test_all_reduce(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("data-parallel")
+@pytest.mark.check("data-parallel")
 def test_data_parallel(outcome):
-    hold(outcome)
+    assert_outcome(outcome)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocmprobe.pytest_plugin import hold
+from rocmprobe.pytest_plugin import assert_outcome
 
 #: Those that a recommendation may come down to; a setting that a machine lacks is not asked.
 CANDIDATES = ("default", "no-faulty-solvers", "by-layer", "vendor-off", "bypass", "bypass+vendor-off", "cpu")
@@ -10,51 +10,51 @@ FEW = ("default", "bypass")
 DTYPES = ("float32", "float16")
 
 
-@pytest.mark.asks("train-resnet", settings=CANDIDATES, dtypes=DTYPES, level="standard")
+@pytest.mark.check("train-resnet", settings=CANDIDATES, dtypes=DTYPES, level="standard")
 def test_resnet(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-resnet", settings=FEW, dtypes=("bfloat16",), level="standard")
+@pytest.mark.check("train-resnet", settings=FEW, dtypes=("bfloat16",), level="standard")
 def test_bfloat16_resnet(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-detector", settings=CANDIDATES, dtypes=DTYPES, level="standard")
+@pytest.mark.check("train-detector", settings=CANDIDATES, dtypes=DTYPES, level="standard")
 def test_detector(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-detector", settings=FEW, dtypes=("bfloat16",), level="standard")
+@pytest.mark.check("train-detector", settings=FEW, dtypes=("bfloat16",), level="standard")
 def test_bfloat16_detector(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-unet", settings=CANDIDATES, dtypes=DTYPES, level="standard")
+@pytest.mark.check("train-unet", settings=CANDIDATES, dtypes=DTYPES, level="standard")
 def test_unet(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-unet", settings=FEW, dtypes=("bfloat16",), level="standard")
+@pytest.mark.check("train-unet", settings=FEW, dtypes=("bfloat16",), level="standard")
 def test_bfloat16_unet(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-lstm", settings=CANDIDATES, dtypes=DTYPES, level="standard")
+@pytest.mark.check("train-lstm", settings=CANDIDATES, dtypes=DTYPES, level="standard")
 def test_lstm(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-lstm", settings=FEW, dtypes=("bfloat16",), level="standard")
+@pytest.mark.check("train-lstm", settings=FEW, dtypes=("bfloat16",), level="standard")
 def test_bfloat16_lstm(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-depthwise", settings=CANDIDATES, dtypes=DTYPES, level="standard")
+@pytest.mark.check("train-depthwise", settings=CANDIDATES, dtypes=DTYPES, level="standard")
 def test_depthwise(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("train-depthwise", settings=FEW, dtypes=("bfloat16",), level="standard")
+@pytest.mark.check("train-depthwise", settings=FEW, dtypes=("bfloat16",), level="standard")
 def test_bfloat16_depthwise(outcome):
-    hold(outcome)
+    assert_outcome(outcome)

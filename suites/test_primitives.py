@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocmprobe.pytest_plugin import hold
+from rocmprobe.pytest_plugin import assert_outcome
 
 BOTH = ("default", "vendor-off")
 #: What by-layer sends to PyTorch is asked once more under it.
@@ -11,36 +11,36 @@ LAYERS = (*BOTH, "by-layer")
 DTYPES = ("float32", "float16", "float64")
 
 
-@pytest.mark.asks("convolution-kinds", settings=BOTH, problems="kinds", directions=True)
+@pytest.mark.check("convolution-kinds", settings=BOTH, problems="kinds", directions=True)
 def test_convolution_kinds(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("rnn", settings=LAYERS, dtypes=DTYPES)
+@pytest.mark.check("rnn", settings=LAYERS, dtypes=DTYPES)
 def test_rnn(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("lstm", settings=LAYERS, dtypes=DTYPES)
+@pytest.mark.check("lstm", settings=LAYERS, dtypes=DTYPES)
 def test_lstm(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("gru", settings=LAYERS, dtypes=DTYPES)
+@pytest.mark.check("gru", settings=LAYERS, dtypes=DTYPES)
 def test_gru(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("ctc-loss", settings=LAYERS, dtypes=("float32", "float64"))
+@pytest.mark.check("ctc-loss", settings=LAYERS, dtypes=("float32", "float64"))
 def test_ctc_loss(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("convolution-relu", settings=LAYERS, dtypes=("float32", "float16"))
+@pytest.mark.check("convolution-relu", settings=LAYERS, dtypes=("float32", "float16"))
 def test_convolution_relu(outcome):
-    hold(outcome)
+    assert_outcome(outcome)
 
 
-@pytest.mark.asks("convolution-add-relu", settings=LAYERS, dtypes=("float32", "float16"))
+@pytest.mark.check("convolution-add-relu", settings=LAYERS, dtypes=("float32", "float16"))
 def test_convolution_add_relu(outcome):
-    hold(outcome)
+    assert_outcome(outcome)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from rocmprobe.pytest_plugin import hold
+from rocmprobe.pytest_plugin import assert_outcome
 
 #: What is recommended most, but for what is found out by the native problems alone.
 SETTINGS = ("default", "no-faulty-solvers", "vendor-off", "bypass")
 
 
-@pytest.mark.asks("problem-matrix", settings=SETTINGS, problems="matrix", directions=True)
+@pytest.mark.check("problem-matrix", settings=SETTINGS, problems="matrix", directions=True)
 def test_problem_matrix(outcome):
-    hold(outcome)
+    assert_outcome(outcome)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rocmprobe.pytest_plugin import hold
+from rocmprobe.pytest_plugin import assert_outcome
 
 
-@pytest.mark.asks("start-up", settings=("every",), problems="start-up")
+@pytest.mark.check("start-up", settings=("every",), problems="start-up")
 def test_start_up(outcome):
-    hold(outcome)
+    assert_outcome(outcome)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rocmprobe.pytest_plugin import hold
+from rocmprobe.pytest_plugin import assert_outcome
 
 
-@pytest.mark.asks("throughput", settings=("every",), problems="throughput")
+@pytest.mark.check("throughput", settings=("every",), problems="throughput")
 def test_throughput(outcome):
-    hold(outcome)
+    assert_outcome(outcome)

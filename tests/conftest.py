@@ -29,7 +29,7 @@ settings.register_profile("tiers", deadline=None, max_examples=examples(100))
 settings.load_profile("tiers")
 
 #: Rooms whose tests run whole programs, which take tens of seconds for a file.
-_LONG = {"runner", "cli", "worker", "report", "launch", "test_simulated_machines.py"}
+_LONG = {"run", "cli", "worker", "report", "launch", "test_simulated_machines.py"}
 _HERE = os.path.dirname(__file__)
 
 

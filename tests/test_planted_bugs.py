@@ -26,11 +26,11 @@ from rocmprobe.simulate.planted_bugs import (
 
 torch = pytest.importorskip("torch")
 
-from rocmprobe.worker.ask import Ask  # noqa: E402
 from rocmprobe.worker.checks.convolution import convolution  # noqa: E402
-from rocmprobe.worker.faulty_kernels import FaultyKernel  # noqa: E402
-from rocmprobe.worker.fp32_accumulation import Fp32Accumulation, in_place  # noqa: E402
-from rocmprobe.worker.simulated import SimulatedMiopen  # noqa: E402
+from rocmprobe.worker.context import CheckContext  # noqa: E402
+from rocmprobe.worker.simulation.accumulation import Fp32Accumulation, in_place  # noqa: E402
+from rocmprobe.worker.simulation.faulty_kernels import FaultyKernel  # noqa: E402
+from rocmprobe.worker.simulation.machine import SimulatedMiopen  # noqa: E402
 from rocmprobe.worker.tensors import Tensors, run, uniform  # noqa: E402
 
 #: Of every kind and direction of reading: padding, stride, dilation, groups, memory formats, nothing to read.
@@ -314,7 +314,7 @@ def test_sums_that_no_filter_has() -> None:
 
 def verdict(each: Combination, layer: Fp32Accumulation | None, exact: bool = True) -> str:
     return convolution(
-        Ask(
+        CheckContext(
             dtype=getattr(torch, each.problem.dtype), device="cpu", backend=GPU, problem=each.problem,
             direction=each.direction, under=partial(in_place, layer) if layer else nullcontext,
             report_phase=lambda phase: None, seconds=0.0, exact=exact, bypass=False,

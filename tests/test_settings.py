@@ -62,7 +62,7 @@ class TestEveryRow:
         assert setting.verdict in VERDICTS
 
     def test_flags_are_those_that_a_worker_knows(self, row):
-        flags = pytest.importorskip("rocmprobe.worker.setting").FLAGS
+        flags = pytest.importorskip("rocmprobe.worker.torch_driver").FLAGS
         assert set(row[0].torch) <= set(flags)
 
     def test_ranges_are_of_versions(self, row):

@@ -1,4 +1,4 @@
-"""What every command shares: the group, exit codes (docs/results.md), one clear line for what goes wrong."""
+"""What every command shares: the group, and an exit code and one clear line for what goes wrong."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from typing import Any, NoReturn
 import click
 
 from rocmprobe import __version__
+from rocmprobe.model.exit_codes import INTERNAL, INTERRUPTED, NOTHING, UNREAD, USAGE
 from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.text import printing
-
-OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL = range(6)
-#: What shells report for a program that Ctrl-C ended; SIGTERM ends a run in the same way.
-INTERRUPTED = 130
-#: What shells report for a program that SIGPIPE ended: nobody reads its output any more.
-UNREAD = 141
 
 
 def answering(command: Callable[..., int]) -> Callable[..., None]:

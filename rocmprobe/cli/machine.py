@@ -9,7 +9,8 @@ from typing import Optional
 
 import click
 
-from rocmprobe.cli.base import NOTHING, OK, answering, main
+from rocmprobe.cli.base import answering, main
+from rocmprobe.model.exit_codes import NOTHING, OK
 from rocmprobe.model.results import BadInput, to_json
 from rocmprobe.text.printing import say_json
 

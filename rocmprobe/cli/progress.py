@@ -21,8 +21,8 @@ from rich.text import Text
 from rocmprobe.cli.time_left import TimeLeft
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.report.terminal.holders import describe_holders
-from rocmprobe.run.budgets import BUDGETS
 from rocmprobe.run.journal import NAME, Appended, header
+from rocmprobe.run.options import BUDGETS
 from rocmprobe.text.console import Console
 
 _STYLES = {

@@ -9,7 +9,8 @@ from typing import Optional
 
 import click
 
-from rocmprobe.cli.base import FINDINGS, OK, answering, main
+from rocmprobe.cli.base import answering, main
+from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, read_results
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
-from rocmprobe.cli.base import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED, answering, main
+from rocmprobe.cli.base import answering, main
+from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, Results, read_results
 from rocmprobe.process.signals import ending_in_order, held
@@ -146,14 +147,16 @@ def run_command(
             requested = verifying(requested, expected)
         folder = run.begin(requested, out, derived(expected), baseline).resolve()
     with no_commands(os.environ):
-        code = _pytest(folder, run.workers(folder) if workers is None else workers, pytest_args, console)
+        workers = run.workers(folder) if workers is None else workers
+        code, results = _pytest(folder, workers, pytest_args, console)
         if code == INTERNAL:
             return code
-        if code == INTERRUPTED and not (folder / "results.json").exists():
+        if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
             # It came before pytest's session had begun.
             with held():
-                write_report(folder)
-        results = read_results(folder / "results.json")
+                results = write_report(folder)
+        # Without a session, as for `-- --version`, there are those of an earlier one or none.
+        results = results or read_results(folder / "results.json")
         render_run(
             results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
         )
@@ -210,8 +213,24 @@ def _given() -> set[str]:
     }
 
 
-def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) -> int:
-    """Run the suites for the run begun in ``folder``, out of reach of the user's pytest configuration."""
+class _Written:
+    """Keeps the results that a session of pytest has written."""
+
+    results: Optional[Results] = None
+
+    def pytest_unconfigure(self, config: Any) -> None:
+        from rocmprobe.pytest_plugin import RESULTS
+
+        self.results = config.stash.get(RESULTS, None)
+
+
+def _pytest(
+    folder: Path, workers: int, extra: tuple[str, ...], console: Any
+) -> tuple[int, Optional[Results]]:
+    """Run the suites for the run begun in ``folder``, out of reach of the user's pytest configuration.
+
+    Returns the exit code and what was written, None where the session had not begun or could not write.
+    """
     import pytest
 
     from rocmprobe.cli.progress import Progress
@@ -231,12 +250,13 @@ def _pytest(folder: Path, workers: int, extra: tuple[str, ...], console: Any) ->
     ]  # fmt: skip
     if workers > 1:
         arguments += ["-p", "xdist.plugin", "-n", str(workers)]
-    code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console, folder)])
+    written = _Written()
+    code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console, folder), written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        return OK
+        return OK, written.results
     if code == pytest.ExitCode.INTERRUPTED:
-        return INTERRUPTED
+        return INTERRUPTED, written.results
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise BadInput("no check is selected; widen --only, --skip or --settings (see `rocmprobe list`)")
     print_stderr(f"pytest ended with {code!r}; the journal in {folder} holds the results so far")
-    return INTERNAL
+    return INTERNAL, None

@@ -167,7 +167,7 @@ _ROWS = (
     Check(
         "gradient-flow", "conv",
         "Are gradients right: accumulated, channels-last, checkpointed, autocast?",
-        "gradient_flow.gradient_flow", _EVERY_DIRECTION, seconds=0.5,
+        "gradients.gradient_flow", _EVERY_DIRECTION, seconds=0.5,
     ),
     Check(
         "memory", "conv", "How much memory does convolution take and keep for backward?", "memory.memory",
@@ -188,7 +188,7 @@ _ROWS = (
     ),
     Check(
         "batch-norm", "batch-norm", "Does batch norm train and give right numbers?",
-        "normalization.batch_norm", _KERNELS, capi_dtypes=("float32",),
+        "primitives.batch_norm", _KERNELS, capi_dtypes=("float32",),
         layer=Layer("batch norm", "batch_norm"),
         script=ReproScript(
             ("x", "w", "b", "dy"), ("draw(4, 16, 14, 14)", "draw(16)", "draw(16)", "draw(4, 16, 14, 14)"),
@@ -201,7 +201,7 @@ _ROWS = (
     ),
     Check(
         "batch-norm-eval", "batch-norm", "Is batch norm right with the statistics that training left?",
-        "normalization.batch_norm_eval", _KERNELS, verified=False,
+        "primitives.batch_norm_eval", _KERNELS, verified=False,
         layer=Layer("batch norm in evaluation", "batch_norm"),
         script=ReproScript(
             ("x", *"mvwb"), ("draw(4, 16, 14, 14)", *["draw(16)"] * 4), ABOVE_HALF,
@@ -214,18 +214,18 @@ _ROWS = (
     ),
     _recurrent(
         "rnn", question="Is an Elman RNN of one and of two layers right, with its gradients?",
-        function="recurrent.rnn", layer=Layer("RNN", "rnn"), script=recurrent("RNN", 1),
+        function="primitives.rnn", layer=Layer("RNN", "rnn"), script=recurrent("RNN", 1),
     ),
     _recurrent(
         "lstm", question="Is an LSTM of one and of two layers right, with its gradients?",
-        function="recurrent.lstm", layer=Layer("LSTM", "rnn"), script=recurrent("LSTM", 4),
+        function="primitives.lstm", layer=Layer("LSTM", "rnn"), script=recurrent("LSTM", 4),
     ),
     _recurrent(
         "gru", question="Is a GRU of one and of two layers right, with its gradients?",
-        function="recurrent.gru", layer=Layer("GRU", "rnn"), script=recurrent("GRU", 3),
+        function="primitives.gru", layer=Layer("GRU", "rnn"), script=recurrent("GRU", 3),
     ),
     _primitive(
-        "ctc-loss", question="Is the CTC loss right, with its gradient?", function="recurrent.ctc_loss",
+        "ctc-loss", question="Is the CTC loss right, with its gradient?", function="primitives.ctc_loss",
         requires=_KERNELS, layer=Layer("CTC loss", "ctc_loss"),
         script=ReproScript(
             ("x", "dy"), ("draw(12, 2, 5)", "draw(2)"), (UNIFORM,),
@@ -239,11 +239,11 @@ _ROWS = (
     ),
     _fused(
         "convolution-relu", question="Is convolution, bias and ReLU in one operator right?",
-        function="fused.convolution_relu",
+        function="primitives.convolution_relu",
     ),
     _fused(
         "convolution-add-relu", question="Is convolution, bias, sum and ReLU in one operator right?",
-        function="fused.convolution_add_relu",
+        function="primitives.convolution_add_relu",
     ),
     Check(
         "training-step", "train", "Does a small CNN train as it does on the CPU in fp64?",

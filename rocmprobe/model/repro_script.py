@@ -65,7 +65,7 @@ def control(*calls: str) -> ReproScript:
 
 
 def recurrent(kind: str, gates: int) -> ReproScript:
-    """As in ``worker.checks.recurrent``; each gate has 10 units, with weights for 8 inputs, then for the 10
+    """As in ``worker.checks.primitives``; each gate has 10 units, with weights for 8 inputs, then for the 10
     outputs below, for its own 10, and two biases."""
     weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
     return ReproScript(

@@ -1,13 +1,16 @@
-"""The environment a child gets: built from an allow-list, the setting and folders of its own."""
+"""The environment a child gets: built from an allow-list, the setting and folders of its own, for the
+databases and compiled kernels of the vendor library."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rocmprobe.knowledge.solvers import FORCE, is_switch
 from rocmprobe.knowledge.variables import variables
+from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Setting
 
 
@@ -57,3 +60,28 @@ def must_spawn(setting: Setting) -> bool:
         return True
     early = [row.name for row in variables() if row.read in ("load", "import")]
     return any(fnmatchcase(name, pattern) for name in setting.env for pattern in early)
+
+
+def databases_folder(base: Path, case: Case) -> Path:
+    """Where the databases of the child for ``case`` lie. Those of a setting are shared by its trials; a
+    start-up has its own, which a cold start finds empty."""
+    words = [
+        case.device,
+        case.driver,
+        case.setting,
+        *([str(case.problem)] if case.check == "start-up" else []),
+    ]
+    return _named(base, words)
+
+
+def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
+    """Where the kernels lie that the child for ``case`` compiles: one folder for all settings that change
+    nothing about that, but for a start-up, which compiles its own."""
+    if case.check == "start-up" or not picks_kernels_alone(setting):
+        return databases_folder(base, case)
+    return _named(base, [case.device, case.driver, "kernels"])
+
+
+def _named(base: Path, words: Sequence[str]) -> Path:
+    # Compilers are started with these paths, some through a shell: solvers have names like "A<2-3>".
+    return base / "_".join(re.sub(r"[^\w+.-]", "", word) for word in words)

@@ -1,15 +1,21 @@
-"""What is kept of a failure: of all that a child printed, the lines that explain it."""
+"""What is kept of a try, to explain how it ended: the child's own end, the calls into the libraries up to
+then, and of all that the child printed the lines that matter."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Optional
 
 from rocmprobe.knowledge.miopen_log import Reading
+from rocmprobe.model.results import CRASH_CAUSES
 from rocmprobe.text.log import same
 
+#: A try makes some fifty; a library that calls itself again and again does not fill the results.
+_MOST_CALLS = 400
 #: Lines of each kind that are kept.
-_MOST = 15
+_MOST_LINES = 15
 #: Innermost frames kept of a stack.
 _FRAMES = 8
 _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", re.IGNORECASE)
@@ -26,8 +32,8 @@ def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
     telling = [line for line in printed if _TELLING.search(line)]
     return _distinct(
         [
-            *_distinct(reading.errors)[:_MOST], *reading.commands[-1:], *telling[-_MOST:], *_stack(printed),
-            *raised, *printed[-_MOST:],
+            *_distinct(reading.errors)[:_MOST_LINES], *reading.commands[-1:], *telling[-_MOST_LINES:],
+            *_stack(printed), *raised, *printed[-_MOST_LINES:],
         ]
     )  # fmt: skip
 
@@ -43,3 +49,114 @@ def _stack(printed: list[str]) -> list[str]:
     """The innermost frames of the last stack that faulthandler printed of the thread that Python ran."""
     starts = [number for number, line in enumerate(printed) if line.startswith("Current thread 0x")]
     return printed[starts[-1] : starts[-1] + _FRAMES + 1] if starts else []
+
+
+def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
+    """The cause of a crash, from how the child ended: "0", a code, a signal, "killed", "unkillable"."""
+    if status == "SIGKILL" and oom_killed:
+        return "oom-kill"
+    if status in CRASH_CAUSES:
+        return status
+    if status == "unkillable":
+        return "killed"
+    return "exit" if status.lstrip("-").isdigit() else "other-signal"
+
+
+def describe_exit(status: str, oom_killed: Optional[bool] = None) -> str:
+    """How the child ended, as part of a sentence."""
+    if crash_cause(status, oom_killed) == "oom-kill":
+        return "SIGKILL from the kernel, which had no memory left"
+    return f"exit code {status}" if crash_cause(status) == "exit" else status
+
+
+def oom_kills(root: Path = Path("/")) -> dict[str, int]:
+    """How often the kernel has killed for want of memory: in this process's cgroup, and on the machine.
+
+    A counter that cannot be read is left out.
+    """
+    files = {"machine": root / "proc/vmstat"}
+    try:
+        rows = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        rows = []
+    for row in rows:
+        if row.startswith("0::/"):
+            files["cgroup"] = root / "sys/fs/cgroup" / row[len("0::/") :] / "memory.events"
+    counters = {name: _counter(path) for name, path in files.items()}
+    return {name: count for name, count in counters.items() if count is not None}
+
+
+def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
+    """Whether the kernel killed for want of memory in between; None where there is no counter.
+
+    The machine's counter may be somebody else's process, so the cgroup's own is believed first.
+    """
+    for name in ("cgroup", "machine"):
+        if name in before and name in after:
+            return after[name] > before[name]
+    return None
+
+
+def _counter(path: Path) -> Optional[int]:
+    try:
+        for line in path.read_text("utf-8").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+class Calls:
+    """The calls of one try into the libraries, as a child of the driver ``capi`` reports them.
+
+    Each call with its status, in order; those that follow each other and are alike are one. What is called
+    after ``end``, to see whether the device still answers, is not of the try and reported only where it does
+    not return."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[str, int]] = []
+        self._running: Optional[str] = None
+        self._left_out = 0
+        self._ended = False
+
+    def end(self) -> None:
+        """The try has its answer."""
+        self._ended = True
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """A call that starts (``number`` is None) or has returned."""
+        function, number = str(event["function"]), event["number"]
+        if number is None:
+            self._running = function
+            return
+        self._running = None
+        if self._ended:
+            return
+        text = f"{function}: {event['name']} ({number})"
+        if self._done and self._done[-1][0] == text:
+            self._done[-1] = (text, self._done[-1][1] + 1)
+        elif len(self._done) < _MOST_CALLS:
+            self._done.append((text, 1))
+        else:
+            self._left_out += 1
+
+    @property
+    def last(self) -> Optional[str]:
+        """The function that runs, else the last call that returned, with its status."""
+        return self._running or (self._done[-1][0] if self._done else None)
+
+    @property
+    def where(self) -> str:
+        """The function that runs, for the end of a sentence, or nothing."""
+        return f", in {self._running}" if self._running else ""
+
+    def as_lines(self) -> tuple[str, ...]:
+        """For ``Outcome.calls``."""
+        lines = [text if count == 1 else f"{text}, {count} times" for text, count in self._done]
+        if self._left_out:
+            lines.append(f"[{self._left_out} calls left out]")
+        if self._running:
+            lines.append(f"{self._running}: did not return")
+        return tuple(lines)

@@ -24,11 +24,11 @@ _LOOKED = (
     "LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's own lib/ were looked at"
 )
 #: The first start of a GPU after boot, and loading some GB from a cold disk, take a while.
-_ASK_SECONDS = 60.0
+_QUERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class HipReport:
     """What HIP says. ``devices`` in HIP's order, each with its ``arch``, ``name`` and ``bytes``; versions as
     the libraries report them, "" where they do not; ``mapped`` are the files that the child had mapped."""
 
@@ -99,13 +99,13 @@ def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, "LD_LIBRARY_PATH": ":".join([*folders, *([before] if before else [])])}
 
 
-def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
+def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
     """What the libraries of ``place`` report, read in a child of at most ``seconds``.
 
     Raises NothingToTest where the child crashes or hangs, or HIP does not come up: with what, and where.
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
-    command = [sys.executable, "-m", "rocmprobe.worker.ask_hip", *files]
+    command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]
     ended = children.run(command, with_folder(place, kept(os.environ)), seconds)
     answers: dict[str, tuple[Any, str]] = {}
     call = "while it was loaded"
@@ -130,7 +130,7 @@ def ask_hip(place: Place, seconds: float = _ASK_SECONDS) -> Answer:
     names = [name for name in answers if name in ("hip", "rocblas", "miopen")]
     versions = {name: str(answers[name][0] or "") for name in names}
     mapped = {name: tuple(paths) for name, paths in (answers.get("mapped", ({}, ""))[0] or {}).items()}
-    return Answer(tuple(devices), {**versions, "hip": _release(versions.get("hip", ""))}, mapped)
+    return HipReport(tuple(devices), {**versions, "hip": _release(versions.get("hip", ""))}, mapped)
 
 
 def _release(number: str) -> str:
@@ -141,7 +141,7 @@ def _release(number: str) -> str:
     return f"{value // 10_000_000}.{value // 100_000 % 100}.{value % 100_000}"
 
 
-def facts(place: Place, answer: Answer) -> dict[str, Fact]:
+def facts(place: Place, answer: HipReport) -> dict[str, Fact]:
     """What the run's results keep of it, as facts ``capi.*``."""
     asked = f"{place.folder} ({place.origin})"
     return {

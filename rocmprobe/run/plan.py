@@ -20,7 +20,7 @@ from rocmprobe.run.targets import Target
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of ``@pytest.mark.asks``: a check, for which settings ("every", names, or "forced" for
+    """The arguments of ``@pytest.mark.check``: a check, for which settings ("every", names, or "forced" for
     those that force one solver each), and either dtypes or a set of problems (a key of
     ``data/problems.toml``, or "matrix"), with each direction apart or not. ``level`` is the first level that
     includes it."""

@@ -27,12 +27,11 @@ from rocmprobe.model.results import (
     from_json,
 )  # fmt: skip
 from rocmprobe.model.workload import parse_workload
-from rocmprobe.run.budgets import BUDGETS
 from rocmprobe.run.journal import CannotWrite, Journal, header
-from rocmprobe.run.options import RunOptions
+from rocmprobe.run.locks import Turns, lock_name
+from rocmprobe.run.options import BUDGETS, RunOptions
 from rocmprobe.run.targets import Target
 from rocmprobe.run.trial import Trials
-from rocmprobe.run.turns import Turns, lock_name
 from rocmprobe.simulate.machines import SimulatedMachine
 
 #: States of a gate that let pass what depends on it: it holds, or nothing was learned of it.

@@ -147,7 +147,7 @@ def _called_directly(
         )
     number = None if device in ("auto", "all") else _number(device)
     place = libraries.find_place(wanted, first)
-    answer = libraries.ask_hip(place)
+    answer = libraries.query_hip(place)
     if not answer.devices or (number or 0) >= len(answer.devices):
         asked = "" if number is None else f"--device {device}: "
         raise NothingToTest(

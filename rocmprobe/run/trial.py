@@ -7,8 +7,9 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
@@ -17,26 +18,34 @@ from rocmprobe.knowledge.miopen_log import Reading, forced_in_vain, left_no_solv
 from rocmprobe.knowledge.solvers import is_switch
 from rocmprobe.model.cases import Case
 from rocmprobe.model.checks import CONVOLUTIONS
-from rocmprobe.model.results import WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
+from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.process.processes import active_seconds, activity, stuck_at
-from rocmprobe.run import ending, starts
-from rocmprobe.run.budgets import Budgets
-from rocmprobe.run.calls import Calls
 from rocmprobe.run.child import Child
-from rocmprobe.run.environment import environment, must_spawn
-from rocmprobe.run.evidence import evidence_of
+from rocmprobe.run.environment import databases_folder, environment, kernels_folder, must_spawn
+from rocmprobe.run.evidence import (
+    Calls,
+    crash_cause,
+    describe_exit,
+    evidence_of,
+    killed_for_memory,
+    oom_kills,
+)
 from rocmprobe.run.journal import Journal
 from rocmprobe.run.libraries import found_again, with_folder
+from rocmprobe.run.locks import Turns
+from rocmprobe.run.options import Budgets
 from rocmprobe.run.targets import Target
-from rocmprobe.run.turns import Turns
 from rocmprobe.simulate.machines import SimulatedMachine
 
 #: How often a case may end its child before it counts as settled.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
 #: Seconds of silence after which the journal says that a child is waited for.
 _SOON = 2.0
+#: How often a cold start and a warm one follow each other, as far as the budget goes. Where nothing but
+#: chance decides, three warm ones are faster than three cold ones once in twenty times.
+START_ROUNDS = 3
 
 
 @dataclass
@@ -76,7 +85,7 @@ class _Live:
     calls: Calls = field(default_factory=Calls)
     last_event: Optional[str] = None
     settled: Optional[dict[str, Any]] = None
-    oom_kills: dict[str, int] = field(default_factory=ending.oom_kills)
+    oom_kills: dict[str, int] = field(default_factory=oom_kills)
 
 
 def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
@@ -156,15 +165,15 @@ class Trials:
         cold: list[Outcome] = []
         warm: list[Outcome] = []
         ends = time.monotonic() + self._budgets.starts
-        while not cold or (len(cold) < starts.ROUNDS and time.monotonic() < ends):
+        while not cold or (len(cold) < START_ROUNDS and time.monotonic() < ends):
             self._end_child()
-            shutil.rmtree(starts.folder(self._folder, case), ignore_errors=True)
+            shutil.rmtree(databases_folder(self._folder, case), ignore_errors=True)
             for outcomes in (cold, warm):
                 outcomes.append(self._asked(case))
                 self._end_child()
                 if outcomes[-1].state not in WORKING_STATES:
-                    return starts.merged(cold, warm)
-        return starts.merged(cold, warm)
+                    return merge_starts(cold, warm)
+        return merge_starts(cold, warm)
 
     def _asked(self, case: Case) -> Outcome:
         """A case that ends its child is tried again alone, in a fresh one."""
@@ -195,7 +204,7 @@ class Trials:
             reply = self._await_answer(child, "start")
         else:
             child = self._live.child
-            self._live.case, self._live.oom_kills = case, ending.oom_kills()
+            self._live.case, self._live.oom_kills = case, oom_kills()
             reply = _READY
         if reply is _READY:
             child.mark()
@@ -217,10 +226,10 @@ class Trials:
     def _started(self, case: Case) -> Child:
         """A child for the case's trial that has its task; it has yet to say that it is ready."""
         target, setting = self._targets[case.device], self._setting(case)
-        folder = starts.folder(self._folder, case)
+        folder = databases_folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
-        kernels = starts.kernels_folder(self._folder, case, setting)
+        kernels = kernels_folder(self._folder, case, setting)
         environ = environment(setting, folder, kernels, trace, os.environ)
         if self._simulated:
             # What this machine's CPU is quick at is nothing to keep for the simulated one.
@@ -329,8 +338,8 @@ class Trials:
         importing = "while importing torch" if calls is _BY_TORCH else "at its start"
         where = importing if phase == "start" else f"in phase {phase}{calls.where}"
         oom_killed = ended["oom_killed"]
-        message = f"the process ended with {ending.describe(exit_status, oom_killed)} {where}"
-        crash = _answer("crash", message, ending.cause(exit_status, oom_killed))
+        message = f"the process ended with {describe_exit(exit_status, oom_killed)} {where}"
+        crash = _answer("crash", message, crash_cause(exit_status, oom_killed))
         answer = self._settled_or(crash, phase)
         self._record(exit_status)
         return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.as_lines())
@@ -342,10 +351,10 @@ class Trials:
     def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
         """``Outcome.ending`` of the child at hand, which is gone."""
         live = self._live
-        before, after = (live.oom_kills if live else {}), ending.oom_kills()
+        before, after = (live.oom_kills if live else {}), oom_kills()
         return {
             "status": exit_status, "phase": phase, "after": live.last_event if live else None,
-            "oom_killed": ending.oom_killed(before, after),
+            "oom_killed": killed_for_memory(before, after),
         }  # fmt: skip
 
     def _hung(self, child: Child, phase: str, doing: str, budget: float) -> _Reply:
@@ -449,3 +458,24 @@ def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
     """An answer in the form a worker gives, for a worker that gave none."""
     empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
     return {"state": state, "message": message, "cause": cause, **empty}
+
+
+def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
+    """One outcome of all starts, in the order in which they were made: the last one, with the attempts of
+    all, and times if all are right."""
+    last = (warm if len(warm) == len(cold) else cold)[-1]
+    made = [outcome for pair in zip(cold, warm) for outcome in pair]
+    made += cold[len(warm) :]
+    attempts = tuple(attempt for outcome in made for attempt in outcome.attempts)
+    timings: dict[str, float] = {"seconds": sum(attempt.seconds for attempt in attempts)}
+    if all("first_call" in outcome.timings for outcome in made) and warm:
+        for word, outcomes in (("cold", cold), ("warm", warm)):
+            first = [outcome.timings["first_call"] for outcome in outcomes]
+            timings.update({f"{word}_first_call": median(first), f"{word}_starts": len(first)})
+            timings.update({f"{word}_first_call_min": min(first), f"{word}_first_call_max": max(first)})
+        for name, reduced in (("steady", median), ("steady_p10", min), ("steady_p90", max)):
+            timings[name] = reduced([outcome.timings[name] for outcome in made])
+    evidence = last.evidence
+    if last is not cold[-1] and last.state in FAILING_STATES:
+        evidence = (*evidence[:1], "in a process that found filled databases and caches", *evidence[1:])
+    return replace(last, attempts=attempts, timings=timings, evidence=evidence)

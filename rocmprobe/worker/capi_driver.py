@@ -11,7 +11,7 @@ from rocmprobe.backends.capi.ladder import Ladder
 from rocmprobe.knowledge.settings import Versions, meaningless
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.ask import Answer, NotApplicable
+from rocmprobe.worker.context import CheckResult, NotApplicable
 from rocmprobe.worker.protocol import Emit, Spec
 
 
@@ -30,14 +30,14 @@ class CapiDriver:
         """None here: loading the library may end the process, and belongs to a case."""
         return None
 
-    def attempt(self, case: Case) -> Answer:
+    def attempt(self, case: Case) -> CheckResult:
         self._emit({"event": "attempt"})
         try:
             return self._answer(case)
         finally:
             self._emit({"event": "attempted"})
 
-    def _answer(self, case: Case) -> Answer:
+    def _answer(self, case: Case) -> CheckResult:
         try:
             if case.rung in ("conv", "batch-norm"):
                 self._refuse_meaningless()
@@ -45,11 +45,11 @@ class CapiDriver:
             check = "convolution" if case.check == "solver" else case.check
             step = self._ladder.answer(check, case.dtype, problem, case.direction)
         except NotApplicable as reason:
-            return Answer("n/a", str(reason))
+            return CheckResult("n/a", str(reason))
         except Exception:
             lines = traceback.format_exc().splitlines()
-            return Answer("probe-error", lines[-1], evidence=lines[-12:])
-        return Answer(
+            return CheckResult("probe-error", lines[-1], evidence=lines[-12:])
+        return CheckResult(
             step.state, step.message, step.cause, dict(step.timings), dict(step.numerics),
             solver=step.solver, algorithm=step.algorithm, workspace_bytes=step.workspace_bytes,
         )  # fmt: skip

@@ -23,9 +23,9 @@ from typing import Any, Optional, TextIO
 from rocmprobe.backends.capi import mapped
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import from_json
-from rocmprobe.worker.ask import Answer
-from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.worker.context import CheckResult
 from rocmprobe.worker.protocol import POISONED, Driver, Emit, Spec
+from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 #: A failure that Python survives is tried again in place, twice.
 ATTEMPTS = 3
@@ -57,7 +57,7 @@ class Alone:
 def answer(driver: Driver, case: Case, alone: Alone) -> dict[str, Any]:
     """The case's answer, with every attempt; a failure is tried again, unless it poisons. The seconds of an
     attempt are without those that it waited to be ``alone``."""
-    attempts: list[Answer] = []
+    attempts: list[CheckResult] = []
     poisoned = False
     while len(attempts) < ATTEMPTS and not poisoned:
         started = time.perf_counter() - alone.waited
@@ -99,11 +99,11 @@ def serve(commands: int, events: int) -> None:
     spec: Spec = from_json(Spec, json.loads(lines.readline()))
     os.environ.clear()
     os.environ.update(spec.environ)
-    breaking, alone = spec.breaking(events), Alone(emit, lines)
+    process_faults, alone = spec.process_faults(events), Alone(emit, lines)
     try:
-        if breaking:
-            breaking.enter("import", spec.first)
-        driver = _driver(spec, emit, breaking, alone)
+        if process_faults:
+            process_faults.enter("import", spec.first)
+        driver = _driver(spec, emit, process_faults, alone)
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
@@ -117,11 +117,11 @@ def serve(commands: int, events: int) -> None:
         sys.stderr.flush()
         emit({**outcome, "mapped": mapped() if on_amd else {}})
     emit({"event": "bye"})
-    if breaking:
-        breaking.enter("teardown", case)
+    if process_faults:
+        process_faults.enter("teardown", case)
 
 
-def _driver(spec: Spec, emit: Emit, breaking: Optional[ProcessFaults], alone: Alone) -> Driver:
+def _driver(spec: Spec, emit: Emit, process_faults: Optional[ProcessFaults], alone: Alone) -> Driver:
     if spec.place is not None:
         from rocmprobe.worker.capi_driver import CapiDriver
 
@@ -129,4 +129,4 @@ def _driver(spec: Spec, emit: Emit, breaking: Optional[ProcessFaults], alone: Al
     import_torch()
     from rocmprobe.worker.torch_driver import TorchDriver
 
-    return TorchDriver(spec, emit, breaking, alone)
+    return TorchDriver(spec, emit, process_faults, alone)

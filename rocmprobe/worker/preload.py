@@ -14,6 +14,6 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 with contextlib.suppress(Exception):
     import_torch()
     # What a child would import for itself else, which takes as long as its answer to a small question.
-    for name in ("torch_driver", "setting", "simulated"):
+    for name in ("torch_driver", "simulation.machine"):
         importlib.import_module(f"rocmprobe.worker.{name}")
 importlib.import_module("rocmprobe.worker.checks")

@@ -10,8 +10,8 @@ from rocmprobe.backends.capi import Place
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.machines import SimulatedMachine
-from rocmprobe.worker.ask import Answer
-from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.worker.context import CheckResult
+from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 #: After one of these the device context may be poisoned: the process answers nothing further.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
@@ -42,8 +42,8 @@ class Spec:
     batch: Optional[int] = None
     threads: int = 0
 
-    def breaking(self, events: int) -> Optional[ProcessFaults]:
-        """What is to break in this process; the CPU of its own setting never does."""
+    def process_faults(self, events: int) -> Optional[ProcessFaults]:
+        """The faults of this process; under the setting that computes on the CPU there are none."""
         if self.simulated is None or self.setting.device:
             return None
         return ProcessFaults(self.simulated, self.setting.name, events)
@@ -55,7 +55,7 @@ class Driver(Protocol):
     def library_version(self) -> Optional[str]:
         """What is said of the vendor library's version; None where nothing is. Never raises."""
 
-    def attempt(self, case: Case) -> Answer:
+    def attempt(self, case: Case) -> CheckResult:
         """One try of a case. Never raises."""
 
     def device_answers(self) -> bool:

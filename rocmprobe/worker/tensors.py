@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from rocmprobe.model.numerics import CancellingFill, ExactFill
 from rocmprobe.model.problems import Problem
+from rocmprobe.worker.context import CheckContext
 
 #: Multiplications and additions of a reference that more than one thread computes.
 _WORTH_THREADS = 500_000_000
@@ -179,3 +180,11 @@ def run(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:
     )  # fmt: skip
     named = dict(zip(("input", "weight", "bias"), grads))
     return {name: grad for name, grad in named.items() if grad is not None and grad.numel()}
+
+
+def operands_on_device(context: CheckContext) -> Tensors:
+    """Uniform operands of the requested problem, in its dtype and memory format."""
+    problem = context.the_problem
+    operands = uniform(problem, context.dtype, context.seed())
+    placed: Tensors = context.placed(lambda: operands.to(context.device, context.dtype, problem))
+    return placed

@@ -1,21 +1,23 @@
-"""The driver torch: PyTorch calls the vendor library."""
+"""The driver torch: PyTorch calls the vendor library, under a setting that holds inside this process: torch
+flags, vendor library off, bypass."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
-from typing import Optional
+from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
-from rocmprobe.knowledge.settings import Versions
+from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.model.results import Setting
+from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.protocol import POISONED, Emit, Spec
+from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 
 class TorchDriver:
@@ -25,7 +27,7 @@ class TorchDriver:
         self,
         spec: Spec,
         emit: Emit,
-        breaking: Optional[ProcessFaults] = None,
+        process_faults: Optional[ProcessFaults] = None,
         alone: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         import torch
@@ -38,12 +40,12 @@ class TorchDriver:
         self.device = spec.setting.device or spec.device
         self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
         self.below: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.breaking = breaking
-        if spec.simulated and breaking:
-            from rocmprobe.worker.simulated import SimulatedMiopen, faults
+        self.process_faults = process_faults
+        if spec.simulated and process_faults:
+            from rocmprobe.worker.simulation.machine import SimulatedMiopen, faults
 
             self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
-            self.below = faults(spec.simulated, spec.setting.name, breaking, spec.device)
+            self.below = faults(spec.simulated, spec.setting.name, process_faults, spec.device)
 
     def library_version(self) -> Optional[str]:
         """What torch says of the vendor library; asking a broken one may raise anything."""
@@ -64,13 +66,11 @@ class TorchDriver:
         rocm = next((machine.value(name) for name in names if machine.value(name)), None)
         return Versions(self.backend.library, library, machine.value("torch.version"), rocm)
 
-    def ask(self, case: Case) -> Ask:
+    def context(self, case: Case) -> CheckContext:
         import torch
 
-        from rocmprobe.worker.setting import holding
-
         setting = self.spec.setting
-        return Ask(
+        return CheckContext(
             dtype=getattr(torch, case.dtype),
             device=self.device,
             backend=self.backend,
@@ -91,39 +91,39 @@ class TorchDriver:
 
     def _report_phase(self, case: Case, phase: str) -> None:
         self.emit({"event": "phase", "phase": phase})
-        if self.breaking and phase == "yardstick":
-            self.breaking.enter(phase, case)
-        elif self.breaking:
-            self.breaking.phase = phase
+        if self.process_faults and phase == "yardstick":
+            self.process_faults.enter(phase, case)
+        elif self.process_faults:
+            self.process_faults.phase = phase
 
     def device_answers(self) -> bool:
         """Whether a small exact sum still comes out right."""
         import torch
 
         try:
-            if self.breaking:
-                self.breaking.refuse_if_poisoned()
+            if self.process_faults:
+                self.process_faults.refuse_if_poisoned()
             return float(torch.ones(4, device=self.device).add_(1).sum()) == 8.0
         except Exception:
             return False
 
-    def attempt(self, case: Case) -> Answer:
+    def attempt(self, case: Case) -> CheckResult:
         from rocmprobe.worker.checks import CHECK_FUNCTIONS
 
         try:
-            if self.breaking:
-                self.breaking.enter("prepare", case)
-            return CHECK_FUNCTIONS[case.check](self.ask(case))
+            if self.process_faults:
+                self.process_faults.enter("prepare", case)
+            return CHECK_FUNCTIONS[case.check](self.context(case))
         except NotApplicable as reason:
-            return Answer("n/a", str(reason))
+            return CheckResult("n/a", str(reason))
         except DeviceFailure as failure:
             return _error(failure.__cause__ or failure)
         except Exception:
             lines = traceback.format_exc().splitlines()
-            return Answer("probe-error", lines[-1], evidence=lines[-12:])
+            return CheckResult("probe-error", lines[-1], evidence=lines[-12:])
 
 
-def _error(error: BaseException) -> Answer:
+def _error(error: BaseException) -> CheckResult:
     """An exception of the device or its libraries as an answer, with a cause that the text decides."""
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
@@ -135,4 +135,81 @@ def _error(error: BaseException) -> Answer:
     elif any(mark in text for mark in POISONED):
         cause = "device-error"
     frames = [line for frame in traceback.format_tb(error.__traceback__)[-3:] for line in frame.splitlines()]
-    return Answer("error", lines[0], cause, evidence=lines[1:6] + frames)
+    return CheckResult("error", lines[0], cause, evidence=lines[1:6] + frames)
+
+
+@contextmanager
+def _flags(flags: Mapping[str, Any]) -> Iterator[None]:
+    """Set flags of ``torch.backends`` and put them back. Raises NotApplicable where this torch lacks one."""
+    import torch
+
+    before = []
+    try:
+        for name, value in flags.items():
+            module_name, attribute = FLAGS[name]
+            module = getattr(torch.backends, module_name, None)
+            if module is None or not hasattr(module, attribute):
+                raise NotApplicable(f"torch {torch.__version__} has no torch.backends.{name}")
+            before.append((module, attribute, getattr(module, attribute)))
+            setattr(module, attribute, value)
+        yield
+    finally:
+        for module, attribute, value in before:
+            setattr(module, attribute, value)
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """fp32 means fp32, and half precision is summed in it: TF32 would fail the limits on every recent NVIDIA
+    GPU, and so would sums in half precision."""
+    import torch
+
+    matmul: Any = torch.backends.cuda.matmul
+    switches = [
+        (torch.backends.cudnn, "allow_tf32"), (matmul, "allow_tf32"),
+        (matmul, "allow_fp16_reduced_precision_reduction"),
+        (matmul, "allow_bf16_reduced_precision_reduction"),
+    ]  # fmt: skip
+    before = [(module, name, getattr(module, name)) for module, name in switches if hasattr(module, name)]
+    try:
+        for module, name, _ in before:
+            setattr(module, name, False)
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+def holding(
+    setting: Setting,
+    backend: Backend,
+    below: Callable[[], AbstractContextManager[None]],
+    versions: Versions,
+) -> Callable[[], AbstractContextManager[None]]:
+    """A context factory in which ``setting`` holds.
+
+    ``below`` is entered beneath the bypass: what a convolution meets that the bypass does not take.
+    Entering it raises NotApplicable where the setting means nothing on ``versions``.
+    """
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        from rocmprobe import bypass
+
+        reason = meaningless(setting, versions)
+        if reason:
+            raise NotApplicable(reason)
+        with ExitStack() as stack:
+            if backend.device_type == "cuda":
+                stack.enter_context(_full_precision())
+            stack.enter_context(_flags(setting.torch))
+            stack.enter_context(below())
+            if not setting.vendor_library:
+                stack.enter_context(backend.vendor_library_off())
+            if setting.bypass or setting.pytorch_layers:
+                convolution = "bypass" if setting.bypass else "native"
+                others: Any = dict.fromkeys(setting.pytorch_layers, "pytorch")
+                stack.enter_context(bypass.enabled(backend.device_type, convolution=convolution, **others))
+            yield
+
+    return context

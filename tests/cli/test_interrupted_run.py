@@ -25,8 +25,7 @@ from runs import (
 )
 
 from rocmprobe.model.results import read_results
-from rocmprobe.run.locks import DeviceLock
-from rocmprobe.run.turns import SIMULATED
+from rocmprobe.run.locks import SIMULATED, DeviceLock
 
 
 @pytest.mark.parametrize("way", [Background.interrupt, Background.terminate], ids=["ctrl-c", "sigterm"])

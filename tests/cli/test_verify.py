@@ -8,8 +8,8 @@ from pathlib import Path
 
 from runs import SMALL, machine_file, rocmprobe, run
 
-from rocmprobe.cli import base
 from rocmprobe.cli.run import _exit_code
+from rocmprobe.model import exit_codes
 from rocmprobe.model.results import Machine, Outcome, Results
 
 MIOPEN_DEAD = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
@@ -51,10 +51,10 @@ def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) 
 def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:
     outcome = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "blocked", cause="gpu-wedged")
     results = Results(1, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), (outcome,))
-    assert _exit_code(results, "findings", holds=False) == base.WEDGED
+    assert _exit_code(results, "findings", holds=False) == exit_codes.WEDGED
     answering = replace(results, outcomes=())
-    assert _exit_code(answering, "findings", holds=False) == base.FINDINGS
-    assert _exit_code(answering, "findings", holds=True) == base.OK
+    assert _exit_code(answering, "findings", holds=False) == exit_codes.FINDINGS
+    assert _exit_code(answering, "findings", holds=True) == exit_codes.OK
 
 
 def test_an_override_that_is_gone_or_new_is_refused(tmp_path: Path) -> None:
@@ -73,6 +73,6 @@ def test_an_override_that_is_gone_or_new_is_refused(tmp_path: Path) -> None:
         real["machine"]["variables"] = variables
         (tmp_path / "results.json").write_text(json.dumps(real), "utf-8")
         ended = rocmprobe("run", "--verify", tmp_path / "results.json", env=now)
-        assert ended.returncode == base.USAGE
+        assert ended.returncode == exit_codes.USAGE
         assert told in ended.stderr
         assert len(ended.stderr.splitlines()) == 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from synthetic import STATUS, run
 
-from rocmprobe.cli.base import FINDINGS, OK, WEDGED
 from rocmprobe.cli.run import _exit_code
 from rocmprobe.judge.judgement import judge
 from rocmprobe.model.baseline import Baseline, states
+from rocmprobe.model.exit_codes import FINDINGS, OK, WEDGED
 from rocmprobe.model.results import Results
 
 #: The card that works owes it to an override, which is a finding: a processor has none.

@@ -12,13 +12,13 @@ from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch, registration
 from rocmprobe.knowledge.settings import Versions, settings_for
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.ask import Ask
-from rocmprobe.worker.setting import holding
+from rocmprobe.worker.context import CheckContext
+from rocmprobe.worker.torch_driver import holding
 
 BACKEND = BACKENDS["onednn"]
 
 
-def ask(problem: str, setting: str = "default", **changes: Any) -> Ask:
+def context(problem: str, setting: str = "default", **changes: Any) -> CheckContext:
     """``problem`` on this CPU under a setting, with no controller to report to."""
     row = next(each for each in settings_for("onednn", "all") if each.name == setting)
     below = changes.pop("below", planted)
@@ -29,7 +29,7 @@ def ask(problem: str, setting: str = "default", **changes: Any) -> Ask:
         "under": holding(row, BACKEND, below, Versions("oneDNN", None, torch.__version__, None)),
         "report_phase": lambda phase: None,
     }  # fmt: skip
-    return Ask(**{**values, **changes})
+    return CheckContext(**{**values, **changes})
 
 
 @contextmanager
@@ -44,4 +44,4 @@ def planted(*layers: dispatch.Interceptor) -> Iterator[None]:
             registration.remove_interceptor(layer, "cpu")
 
 
-__all__ = ["BACKEND", "ask", "planted"]
+__all__ = ["BACKEND", "context", "planted"]

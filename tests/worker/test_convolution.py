@@ -11,19 +11,19 @@ from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.convolution import convolution
-from rocmprobe.worker.fp32_accumulation import in_place
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.simulation.accumulation import in_place
 
 torch = pytest.importorskip("torch")
 CPU = BACKENDS["onednn"]
 SMALL = "conv2d-fp32-n2-c4-i6x6-k4-f3x3-p1"
 
 
-def asked(text: str, direction: str = "fwd", under: Any = nullcontext, exact: bool = True) -> Answer:
+def asked(text: str, direction: str = "fwd", under: Any = nullcontext, exact: bool = True) -> CheckResult:
     problem = parse_problem(text)
     return convolution(
-        Ask(
+        CheckContext(
             dtype=getattr(torch, problem.dtype), device="cpu", backend=CPU, problem=problem,
             direction=direction, under=under, report_phase=lambda phase: None, seconds=0.0, exact=exact,
             bypass=False,

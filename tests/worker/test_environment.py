@@ -12,9 +12,8 @@ from runs import SMALL, Run, run
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Setting, to_json
-from rocmprobe.run import starts
 from rocmprobe.run.child import Child
-from rocmprobe.run.environment import environment, must_spawn
+from rocmprobe.run.environment import databases_folder, environment, kernels_folder, must_spawn
 
 JUNK = {
     "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_NO_SCRATCH_RECLAIM": "0",
@@ -145,16 +144,16 @@ def test_settings_that_only_choose_among_kernels_share_the_compiled_ones(
 ) -> None:
     case = Case("cuda:0", "torch", name, "convolution", "float32")
     default = Case("cuda:0", "torch", "default", "convolution", "float32")
-    kernels = starts.kernels_folder(tmp_path, case, setting(name))
-    assert (kernels == starts.kernels_folder(tmp_path, default, setting("default"))) is shared
-    assert starts.folder(tmp_path, case) != kernels or not shared
-    environ = environment(setting(name), starts.folder(tmp_path, case), kernels, {}, {})
+    kernels = kernels_folder(tmp_path, case, setting(name))
+    assert (kernels == kernels_folder(tmp_path, default, setting("default"))) is shared
+    assert databases_folder(tmp_path, case) != kernels or not shared
+    environ = environment(setting(name), databases_folder(tmp_path, case), kernels, {}, {})
     assert environ["MIOPEN_CUSTOM_CACHE_DIR"] == str(kernels / "miopen-cache")
-    assert environ["MIOPEN_USER_DB_PATH"] == str(starts.folder(tmp_path, case) / "miopen-db")
-    of_another_driver = starts.kernels_folder(tmp_path, replace(case, driver="capi"), setting(name))
+    assert environ["MIOPEN_USER_DB_PATH"] == str(databases_folder(tmp_path, case) / "miopen-db")
+    of_another_driver = kernels_folder(tmp_path, replace(case, driver="capi"), setting(name))
     assert of_another_driver != kernels
 
 
 def test_a_start_up_compiles_its_own_kernels(tmp_path: Path) -> None:
     case = Case("cuda:0", "torch", "default", "start-up", "float32", "conv2d-fp32-n1-c2-i8x8-k4-f3x3")
-    assert starts.kernels_folder(tmp_path, case, setting("default")) == starts.folder(tmp_path, case)
+    assert kernels_folder(tmp_path, case, setting("default")) == databases_folder(tmp_path, case)

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 import torch
-from asking import BACKEND, ask, planted
+from asking import BACKEND, context, planted
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, out_of_memory
 from rocmprobe.worker.checks import CHECK_FUNCTIONS
+from rocmprobe.worker.checks.memory import taken_kernel
 from rocmprobe.worker.checks.memory_sweep import search
-from rocmprobe.worker.workspace import taken_kernel
+from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, out_of_memory
 
 MIB = 1 << 20
 PROBLEM = "conv2d-fp32-n4-c32-i28x28-k32-f3x3-p1"
@@ -43,8 +43,8 @@ OWN = {
 }
 
 
-def memory(problem: str, setting: str, *layers: dispatch.Interceptor) -> Answer:
-    return CHECK_FUNCTIONS["memory"](ask(problem, setting, below=lambda: planted(*layers)))
+def memory(problem: str, setting: str, *layers: dispatch.Interceptor) -> CheckResult:
+    return CHECK_FUNCTIONS["memory"](context(problem, setting, below=lambda: planted(*layers)))
 
 
 class TestMemory:
@@ -63,7 +63,7 @@ class TestMemory:
 
     @pytest.mark.parametrize("problem", OWN)
     def test_pytorch_s_own_kernels_take_what_their_source_says(self, problem: str) -> None:
-        asked = ask(problem, "vendor-off")
+        asked = context(problem, "vendor-off")
         shapes = (asked.the_problem.input_shape, asked.the_problem.weight_shape)
         with asked.under():
             taken = taken_kernel(asked.the_problem, *(torch.ones(each, dtype=asked.dtype) for each in shapes))
@@ -181,10 +181,10 @@ class TestLimit:
     reason="oneDNN of torch 1.13 may end the process where it gets no memory",
 )
 class TestSweep:
-    def sweep(self, setting: str, **changes: Any) -> Answer:
-        return self.swept(ask(WIDE, setting, **{"sweep_bytes": 24 * MIB, "seconds": 10.0, **changes}))
+    def sweep(self, setting: str, **changes: Any) -> CheckResult:
+        return self.swept(context(WIDE, setting, **{"sweep_bytes": 24 * MIB, "seconds": 10.0, **changes}))
 
-    def swept(self, asked: Ask) -> Answer:
+    def swept(self, asked: CheckContext) -> CheckResult:
         """In a thread of its own: where oneDNN had no memory for its code it makes none there any more."""
         with ThreadPoolExecutor(max_workers=1) as pool:
             return pool.submit(CHECK_FUNCTIONS["memory-sweep"], asked).result()
@@ -204,7 +204,7 @@ class TestSweep:
     def test_a_library_without_memory_for_its_own_code_ends_the_search(self) -> None:
         """Of this problem oneDNN refuses a batch by not creating a primitive, and creates none any more."""
         sour = "conv2d-fp32-n4-c96-i16x16-k96-f3x3-p1"
-        found = self.swept(ask(sour, "default", sweep_bytes=64 * MIB, seconds=10.0))
+        found = self.swept(context(sour, "default", sweep_bytes=64 * MIB, seconds=10.0))
         assert (found.state, found.memory["ended_by"]) == ("pass", "memory")
         assert 0 < found.memory["largest_batch"] < found.memory["refused_batch"]
 

@@ -13,7 +13,7 @@ from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.results import Outcome
-from rocmprobe.worker.checks.gradient_flow import GRADIENT_LIMITS
+from rocmprobe.worker.checks.gradients import GRADIENT_LIMITS
 from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
 
 pytest.importorskip("torch")

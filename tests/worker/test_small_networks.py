@@ -15,8 +15,8 @@ import torch
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch, registration
 from rocmprobe.model.checks import MODELS
-from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks import CHECK_FUNCTIONS, models
+from rocmprobe.worker.context import CheckContext, CheckResult
 from rocmprobe.worker.models import training
 from rocmprobe.worker.models.catalogue import NETWORKS, drawn
 
@@ -32,12 +32,12 @@ def _hardly_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(
     check: str, dtype: str = "float32", under: Any = nullcontext, batch: Optional[int] = None
-) -> Answer:
-    ask = Ask(
+) -> CheckResult:
+    context = CheckContext(
         getattr(torch, dtype), "cpu", BACKENDS["onednn"], None, None, under, lambda phase: None, 0.0,
         exact=True, bypass=False, batch=batch,
     )  # fmt: skip
-    return CHECK_FUNCTIONS[check](ask)
+    return CHECK_FUNCTIONS[check](context)
 
 
 class Doubled(dispatch.Interceptor):

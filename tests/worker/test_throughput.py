@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 from rocmprobe.backends import BACKENDS  # noqa: E402
 from rocmprobe.model.problems import parse_problem  # noqa: E402
 from rocmprobe.model.results import DIRECTIONS  # noqa: E402
-from rocmprobe.worker.ask import Ask  # noqa: E402
 from rocmprobe.worker.checks import timing, yardsticks  # noqa: E402
-from rocmprobe.worker.checks.naive import run_naive  # noqa: E402
 from rocmprobe.worker.checks.timing import throughput  # noqa: E402
+from rocmprobe.worker.checks.yardsticks import run_naive  # noqa: E402
+from rocmprobe.worker.context import CheckContext  # noqa: E402
 from rocmprobe.worker.tensors import run, uniform  # noqa: E402
 
 TINY = "conv2d-fp32-n1-c2-i5x5-k2-f3x3-p1"
@@ -33,7 +33,7 @@ def small_yardsticks(monkeypatch):
 
 def asked(text=TINY, direction=None, naive=False):
     problem = parse_problem(text)
-    return Ask(
+    return CheckContext(
         dtype=getattr(torch, problem.dtype), device="cpu", backend=BACKENDS["onednn"], problem=problem,
         direction=direction, under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=False,
         bypass=False, naive=naive,
@@ -82,8 +82,8 @@ def test_calls_take_turns():
     def called(name):
         return lambda: order.append(name)
 
-    ask = replace(asked(), report_phase=order.append)
-    timing._compared(ask, {"a": called("a"), "b": called("b")}, {"gemm": called("gemm")}, 0)
+    context = replace(asked(), report_phase=order.append)
+    timing._compared(context, {"a": called("a"), "b": called("b")}, {"gemm": called("gemm")}, 0)
     turns = [name for name, _ in groupby(order)]
     assert turns == ["steady", "a", "b", "yardstick", "gemm"] * 5
 
@@ -91,7 +91,7 @@ def test_calls_take_turns():
 def test_what_convolution_takes_is_settled_before_the_first_yardstick_runs(monkeypatch):
     told = []
 
-    def ends_the_process(ask):
+    def ends_the_process(context):
         raise SystemExit
 
     monkeypatch.setitem(yardsticks.YARDSTICKS, "gemm", ends_the_process)
@@ -110,7 +110,7 @@ def test_a_copy_that_would_take_too_long_takes_no_memory(monkeypatch):
 
 @pytest.mark.parametrize("make", [pytest.param(None, id="cannot be made"), pytest.param(0.01, id="too slow")])
 def test_a_yardstick_that_fails_costs_its_figure_alone(monkeypatch, make):
-    def broken(ask):
+    def broken(context):
         if make is None:
             raise RuntimeError("HIP out of memory")
         return yardsticks.Yardstick(lambda: time.sleep(make), 1.0, "flops")
@@ -144,13 +144,13 @@ def test_naive_im2col_computes_the_convolution(text, direction):
 def test_the_side_is_the_smallest_on_the_plateau(monkeypatch):
     seconds = {128: 1e-4, 256: 2e-4, 512: 1.55e-3, 1024: 1.2e-2}
     monkeypatch.setattr(yardsticks, "_SIDES", tuple(seconds))
-    monkeypatch.setattr(yardsticks, "_least_seconds", lambda ask, side: seconds[side])
+    monkeypatch.setattr(yardsticks, "_least_seconds", lambda context, side: seconds[side])
     assert yardsticks._side_at_plateau(asked()) == 256
 
 
 def test_no_side_whose_product_takes_long(monkeypatch):
     monkeypatch.setattr(yardsticks, "_SIDES", (128, 256, 512))
-    monkeypatch.setattr(yardsticks, "_least_seconds", lambda ask, side: side / 1e4)
+    monkeypatch.setattr(yardsticks, "_least_seconds", lambda context, side: side / 1e4)
     assert yardsticks._side_at_plateau(asked()) == 128
 
 

@@ -13,7 +13,7 @@ from rocmprobe.text.reading import json_line
 
 #: Importing torch from a cold disk and starting a device takes a minute on a slow machine.
 ASK_SECONDS = 120.0
-#: The questions of ``rocmprobe.worker.ask_torch``, with what answers them.
+#: The questions of ``rocmprobe.worker.device_query``, with what answers them.
 _SOURCES = {
     "version": "torch.__version__",
     "hip": "torch.version.hip",
@@ -33,7 +33,7 @@ def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]]
     ``deep.error`` is there where the child failed or torch could not be imported. Never raises; a
     question without an answer is a fact without a value whose source says why.
     """
-    command = [sys.executable, "-m", "rocmprobe.worker.ask_torch"]
+    command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)
     answers = dict(_answers(ended.out))
     failure = answers["import"].source if "import" in answers else _failure(ended)

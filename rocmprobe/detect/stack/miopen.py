@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional
 
 from rocmprobe.detect.stack.libraries import Libraries
@@ -23,7 +22,16 @@ _RELEASE = re.compile(r"[0-9]+\.[0-9]+")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 #: Headers since ROCm 5.2, and before, when each component had a folder of its own.
 _HEADERS = ("include/miopen/version.h", "miopen/include/miopen/version.h")
-_PROGRAM = resources.files("rocmprobe").joinpath("worker/miopen_version.py")
+#: Prints the version that a MIOpen library reports of itself. In a process of its own: loading the library
+#: brings in the whole of ROCm, which may crash. No GPU is touched.
+_PROGRAM = """
+import ctypes, sys
+numbers = [ctypes.c_size_t() for _ in range(3)]
+status = ctypes.CDLL(sys.argv[1]).miopenGetVersion(*map(ctypes.byref, numbers))
+if status:
+    sys.exit(f"miopenGetVersion gave status {status}")
+print(".".join(str(number.value) for number in numbers))
+"""
 #: Loading a wheel's MIOpen from a cold disk reads hundreds of megabytes.
 ASK_SECONDS = 5.0
 
@@ -51,7 +59,7 @@ def _reported_version(
     if not tree.own:
         return Fact(None, "not asked: --root")
     source = f"miopenGetVersion of {torch.shown(library.path)}"
-    ended = children.run([sys.executable, "-I", "-S", str(_PROGRAM), library.path], environ, ASK_SECONDS)
+    ended = children.run([sys.executable, "-I", "-S", "-c", _PROGRAM, library.path], environ, ASK_SECONDS)
     match = _VERSION.fullmatch(ended.out.strip())
     if ended.failure is None and match:
         return Fact(match.group(), source)

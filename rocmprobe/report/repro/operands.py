@@ -201,7 +201,7 @@ _FUSED = ("convolution-relu", "convolution-add-relu")
 
 
 def _fused(outcome: Outcome, setting: Setting, backend: str) -> ReproScript:
-    """As in ``worker.checks.fused``: by the library's own operator, or with the library off by separate
+    """As in ``worker.checks.primitives``: by the library's own operator, or with the library off by separate
     ones, which are the reference as well."""
     add = outcome.check == "convolution-add-relu"
     names = ("x", "w", "b", *(["z"] if add else []))

@@ -1,4 +1,4 @@
-"""The functions that answer the checks by torch: each takes an Ask and gives an Answer."""
+"""The functions that answer the checks by torch: each takes a CheckContext and returns a CheckResult."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from importlib import import_module
 from typing import cast
 
 from rocmprobe.model.checks import CHECKS
-from rocmprobe.worker.ask import Answer, Ask
+from rocmprobe.worker.context import CheckContext, CheckResult
 
 
-def _function(name: str) -> Callable[[Ask], Answer]:
+def _function(name: str) -> Callable[[CheckContext], CheckResult]:
     module, function = name.split(".")
-    return cast(Callable[[Ask], Answer], getattr(import_module(f"{__name__}.{module}"), function))
+    return cast(
+        Callable[[CheckContext], CheckResult], getattr(import_module(f"{__name__}.{module}"), function)
+    )
 
 
 #: By the name of the check.

@@ -1,21 +1,197 @@
-"""Derivatives through autograd against finite differences, in fp64."""
+"""Gradients through autograd: against finite differences in fp64, and in the ways in which training requests
+them, each against fp64 on the CPU."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable, Optional
 
-from rocmprobe.worker.ask import Answer, Ask
-from rocmprobe.worker.tensors import run, uniform
+from rocmprobe.worker.checks.layer import TINY, held
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.models.precision import autocast, plain
+from rocmprobe.worker.tensors import Tensors, run, uniform
+
+#: Largest deviation of a gradient from fp64, as a share of the reference's largest value, by the dtype in
+#: which convolution computes. Basis: benchmarks/results/layer_limits.json; each is over five times what is
+#: measured there, in float32 over thirty times: MIOpen may choose Winograd, which errs by ten times as much.
+GRADIENT_LIMITS: Mapping[str, float] = {
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "bfloat16": 7e-2,
+}
+
+Convolve = Callable[..., Any]
 
 
-def gradients(ask: Ask) -> Answer:
+@dataclass
+class Leaves:
+    """Operands as leaves of autograd, the gradient of the output, and the convolution that joins them."""
+
+    input: Any
+    weight: Any
+    bias: Optional[Any]
+    grad: Any
+    convolve: Convolve
+
+    def output(self) -> Any:
+        return self.convolve(self.input, self.weight, self.bias)
+
+    def gradients(self) -> dict[str, Any]:
+        """By operand; one that never arrived counts as zero."""
+        import torch
+
+        named = {"input": self.input, "weight": self.weight, "bias": self.bias}
+        wanted = {name: each for name, each in named.items() if each is not None and each.requires_grad}
+        return {
+            name: torch.zeros_like(each) if each.grad is None else each.grad for name, each in wanted.items()
+        }
+
+
+def once(leaves: Leaves) -> None:
+    _backward(leaves.output(), leaves.grad)
+
+
+def accumulated(leaves: Leaves) -> None:
+    """Two batches before the optimizer steps."""
+    _backward(leaves.output(), leaves.grad)
+    _backward(leaves.output(), leaves.grad.flip(0))
+
+
+def retained(leaves: Leaves) -> None:
+    """Two backward passes through one graph."""
+    output = leaves.output()
+    _backward(output, leaves.grad, retain_graph=True)
+    _backward(output, leaves.grad.flip(0))
+
+
+def shared(leaves: Leaves) -> None:
+    """One weight in two convolutions."""
+    other = leaves.convolve(leaves.input.flip(0), leaves.weight, leaves.bias)
+    _backward(leaves.output() + other, leaves.grad)
+
+
+def summed(leaves: Leaves) -> None:
+    """The gradient of a sum comes expanded from one number, with strides of 0."""
+    leaves.output().sum().backward()
+
+
+def channels_last_input(leaves: Leaves) -> None:
+    _backward(leaves.convolve(_channels_last(leaves.input), leaves.weight, leaves.bias), leaves.grad)
+
+
+def channels_last_model(leaves: Leaves) -> None:
+    weight = _channels_last(leaves.weight)
+    _backward(leaves.convolve(_channels_last(leaves.input), weight, leaves.bias), leaves.grad)
+
+
+def checkpointed(leaves: Leaves, use_reentrant: bool = False) -> None:
+    """The forward is computed again for the backward."""
+    from torch.utils.checkpoint import checkpoint
+
+    operands = (leaves.input, leaves.weight, leaves.bias)
+    _backward(checkpoint(leaves.convolve, *operands, use_reentrant=use_reentrant), leaves.grad)
+
+
+def checkpointed_reentrant(leaves: Leaves) -> None:
+    checkpointed(leaves, use_reentrant=True)
+
+
+def of_weights_alone(leaves: Leaves) -> None:
+    """A first layer, whose input needs no gradient."""
+    leaves.input.requires_grad_(False)
+    once(leaves)
+
+
+def frozen(leaves: Leaves) -> None:
+    """A layer that is not trained, with others below it that are."""
+    leaves.weight.requires_grad_(False)
+    once(leaves)
+
+
+Way = Callable[[Leaves], None]
+#: What is done on the device, and what is done for the reference.
+WAYS: Mapping[str, tuple[Way, Way]] = {
+    "plain": (once, once),
+    "accumulated": (accumulated, accumulated),
+    "graph retained": (retained, accumulated),
+    "weight shared": (shared, shared),
+    "of a sum": (summed, summed),
+    "input channels-last": (channels_last_input, once),
+    "model channels-last": (channels_last_model, once),
+    "checkpointed": (checkpointed, once),
+    "checkpointed, reentrant": (checkpointed_reentrant, once),
+    "input without gradient": (of_weights_alone, of_weights_alone),
+    "weight frozen": (frozen, frozen),
+}
+
+
+def gradient_flow(context: CheckContext) -> CheckResult:
+    """Every way of ``WAYS``; a problem in float16 or bfloat16 keeps its operands in float32, as training
+    does, and computes under autocast."""
+    import torch
+
+    half = context.dtype in (torch.float16, torch.bfloat16)
+    precision = autocast(context.backend.device_type, context.dtype) if half else plain(context.dtype)
+    problem = context.the_problem
+    drawn = uniform(problem, context.dtype, context.seed())
+
+    def reference(input: Any, weight: Any, bias: Any) -> Any:
+        return run(problem, "fwd", Tensors(input, weight, bias, None))["output"]
+
+    def convolve(*operands: Any) -> Any:
+        with precision.autocast():
+            return reference(*operands)
+
+    placed = context.placed(lambda: drawn.to(context.device, precision.dtype))
+    answer = CheckResult()
+
+    def compared() -> Iterator[tuple[str, Any, Any]]:
+        for name, (way, of_reference) in WAYS.items():
+            if "channels-last" in name and problem.rank == 1:
+                continue
+            expected = _after(of_reference, _leaves(drawn, reference))
+            found, seconds = context.first_call(partial(_after, way, _leaves(placed, convolve)))
+            answer.timings.setdefault("first_call", seconds)
+            for operand, gradient in expected.items():
+                yield f"{name}: gradient of {operand}", found[operand], gradient
+
+    return held(compared(), answer, GRADIENT_LIMITS[context.dtype_name], TINY)
+
+
+def _leaves(tensors: Tensors, convolve: Convolve) -> Leaves:
+    input, weight, bias = (
+        None if each is None else each.clone().requires_grad_()
+        for each in (tensors.input, tensors.weight, tensors.bias)
+    )
+    return Leaves(input, weight, bias, tensors.grad, convolve)
+
+
+def _after(way: Way, leaves: Leaves) -> dict[str, Any]:
+    way(leaves)
+    return leaves.gradients()
+
+
+def _backward(output: Any, grad: Any, retain_graph: bool = False) -> None:
+    output.backward(grad.to(output.dtype), retain_graph=retain_graph)
+
+
+def _channels_last(tensor: Any) -> Any:
+    import torch
+
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.contiguous(memory_format=formats[tensor.dim()])
+
+
+def gradients(context: CheckContext) -> CheckResult:
     """``torch.autograd.gradcheck`` and ``gradgradcheck`` on a tiny problem, in fast mode: random
     projections of the Jacobians (eps 1e-6, atol 1e-5, rtol 1e-3)."""
     import torch
 
-    problem = ask.the_problem
-    drawn = uniform(problem, ask.dtype, ask.seed())
-    operands = ask.placed(lambda: drawn.to(ask.device, ask.dtype))
+    problem = context.the_problem
+    drawn = uniform(problem, context.dtype, context.seed())
+    operands = context.placed(lambda: drawn.to(context.device, context.dtype))
     leaves = [
         tensor.requires_grad_()
         for tensor in (operands.input, operands.weight, operands.bias)
@@ -38,5 +214,5 @@ def gradients(ask: Ask) -> Answer:
                 return f"{check.__name__}: {str(error).splitlines()[0]}"
         return ""
 
-    mismatch, seconds = ask.first_call(differentiate)
-    return Answer("wrong" if mismatch else "pass", mismatch, timings={"first_call": seconds})
+    mismatch, seconds = context.first_call(differentiate)
+    return CheckResult("wrong" if mismatch else "pass", mismatch, timings={"first_call": seconds})

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
 
 from rocmprobe.model.numerics import LAYER_LIMITS
-from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.compare import errors
+from rocmprobe.worker.context import CheckContext, CheckResult
 
 #: Layers whose gradients nearly cancel (batch norm, training) are measured on a scale of at least 1.
 UNIT = 1.0
@@ -18,32 +18,34 @@ TINY = 1e-30
 Compared = Iterable[tuple[str, Any, Any]]
 
 
-def uniform(ask: Ask, shapes: Sequence[Sequence[int]]) -> list[Any]:
+def uniform(context: CheckContext, shapes: Sequence[Sequence[int]]) -> list[Any]:
     """Operands uniform in [-1, 1), rounded to the requested dtype and held as fp64 on the CPU."""
     import torch
 
-    generator = torch.Generator().manual_seed(ask.seed())
+    generator = torch.Generator().manual_seed(context.seed())
     drawn = [torch.rand(tuple(shape), generator=generator, dtype=torch.float64) * 2 - 1 for shape in shapes]
-    return [tensor.to(ask.dtype).to(torch.float64) for tensor in drawn]
+    return [tensor.to(context.dtype).to(torch.float64) for tensor in drawn]
 
 
 def compare(
-    ask: Ask,
+    context: CheckContext,
     drawn: Sequence[Any],
     call: Callable[..., Mapping[str, Any]],
     least: float = TINY,
     reference: Callable[..., Mapping[str, Any]] | None = None,
-) -> Answer:
+) -> CheckResult:
     """``call`` of the operands on the device under the setting, against ``reference`` (``call`` itself
     unless given) of the same in fp64 on the CPU; both give results by name."""
     expected = (reference or call)(*drawn)
-    placed = ask.placed(lambda: [tensor.to(ask.device, ask.dtype) for tensor in drawn])
-    result, seconds = ask.first_call(lambda: call(*placed))
+    placed = context.placed(lambda: [tensor.to(context.device, context.dtype) for tensor in drawn])
+    result, seconds = context.first_call(lambda: call(*placed))
     compared = ((name, result[name], expected[name].detach()) for name in expected)
-    return held(compared, Answer(timings={"first_call": seconds}), LAYER_LIMITS[ask.dtype_name], least)
+    return held(
+        compared, CheckResult(timings={"first_call": seconds}), LAYER_LIMITS[context.dtype_name], least
+    )
 
 
-def held(compared: Compared, answer: Answer, limit: float, least: float = UNIT) -> Answer:
+def held(compared: Compared, answer: CheckResult, limit: float, least: float = UNIT) -> CheckResult:
     """Hold every result against ``limit``; ``answer`` gets the worst."""
     worst, where = 0.0, ""
     for name, result, reference in compared:

@@ -14,10 +14,9 @@ from typing import Any, Callable, Optional, TypeVar
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, out_of_memory
 from rocmprobe.worker.checks.layer import TINY, held
-from rocmprobe.worker.checks.operands import operands_on_device
-from rocmprobe.worker.tensors import Tensors, run, uniform
+from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, out_of_memory
+from rocmprobe.worker.tensors import Tensors, operands_on_device, run, uniform
 
 #: No batch is tried beyond this one, however small the problem.
 MOST = 1 << 16
@@ -60,19 +59,21 @@ def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool
     return Found(largest, refused, "time")
 
 
-def memory_sweep(ask: Ask) -> Answer:
+def memory_sweep(context: CheckContext) -> CheckResult:
     """Forward and backward of the problem with ever larger batches, in memory of ``bound_bytes`` more than
     the process has after a first call.
 
     Afterwards the problem itself must still come out right: who runs out of memory half way must leave
     nothing behind. The search is for a process of its own: see ``_in_a_new_thread``.
     """
-    ask.first_call(lambda: _forward_and_backward(replace(ask.the_problem, batch=1), ask))
-    with ask.alone():
-        bound = ask.backend.fillable_bytes(ask.device, ask.sweep_bytes)
-        fits = Fits(ask, ask.backend.memory_limit(ask.device, bound))
-        found = search(ask.the_problem.batch, fits, fits.may_go_on)
-    answer = _in_a_new_thread(lambda: held(_afterwards(ask), Answer(), LAYER_LIMITS[ask.dtype_name], TINY))
+    context.first_call(lambda: _forward_and_backward(replace(context.the_problem, batch=1), context))
+    with context.alone():
+        bound = context.backend.fillable_bytes(context.device, context.sweep_bytes)
+        fits = Fits(context, context.backend.memory_limit(context.device, bound))
+        found = search(context.the_problem.batch, fits, fits.may_go_on)
+    answer = _in_a_new_thread(
+        lambda: held(_afterwards(context), CheckResult(), LAYER_LIMITS[context.dtype_name], TINY)
+    )
     if answer.state == "wrong":
         answer.message = f"after the search for the largest batch: {answer.message}"
     ended_by = "memory" if fits.soured else found.ended_by
@@ -93,10 +94,10 @@ class Fits:
     """Whether a batch fits under ``limit``, and whether to try more: as long as there is time, and oneDNN
     has not ``soured``."""
 
-    def __init__(self, ask: Ask, limit: Limit) -> None:
-        self._ask = ask
+    def __init__(self, context: CheckContext, limit: Limit) -> None:
+        self._context = context
         self._limit = limit
-        self._ends = time.perf_counter() + _SECONDS * ask.seconds
+        self._ends = time.perf_counter() + _SECONDS * context.seconds
         self.soured = False
 
     def may_go_on(self) -> bool:
@@ -112,20 +113,20 @@ class Fits:
         return True
 
     def _try(self, batch: int, limit: Limit) -> None:
-        problem = replace(self._ask.the_problem, batch=batch)
+        problem = replace(self._context.the_problem, batch=batch)
 
         def call() -> None:
             with limit():
-                _forward_and_backward(problem, self._ask)
-                self._ask.backend.synchronize(self._ask.device)
+                _forward_and_backward(problem, self._context)
+                self._context.backend.synchronize(self._context.device)
 
         # To a library every batch is a problem of its own, which it may search and compile for.
-        self._ask.first_call(call)
+        self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
         """Whether it was the limit, though nobody says so: where oneDNN gets no memory it "could not create a
         primitive". On a GPU the limit is PyTorch's alone, which always says so."""
-        if self._ask.backend.device_type != "cpu":
+        if self._context.backend.device_type != "cpu":
             return False
         try:
             _in_a_new_thread(lambda: self._try(batch, nullcontext))
@@ -135,12 +136,12 @@ class Fits:
         return True
 
 
-def _forward_and_backward(problem: Problem, ask: Ask) -> None:
+def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
     """Of operands whose values do not matter."""
     import torch
 
     def ones(shape: tuple[int, ...]) -> Any:
-        tensor = torch.ones(shape, device=ask.device, dtype=ask.dtype)
+        tensor = torch.ones(shape, device=context.device, dtype=context.dtype)
         return tensor.contiguous(memory_format=torch.channels_last) if problem.channels_last else tensor
 
     leaves = [ones(shape).requires_grad_() for shape in (problem.input_shape, problem.weight_shape)]
@@ -149,12 +150,12 @@ def _forward_and_backward(problem: Problem, ask: Ask) -> None:
     torch.autograd.grad(output, leaves, torch.ones_like(output))
 
 
-def _afterwards(ask: Ask) -> Iterator[tuple[str, Any, Any]]:
+def _afterwards(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
     """The problem's output and gradients beside those in fp64 on the CPU."""
-    problem = ask.the_problem
-    drawn, placed = uniform(problem, ask.dtype, ask.seed()), operands_on_device(ask)
+    problem = context.the_problem
+    drawn, placed = uniform(problem, context.dtype, context.seed()), operands_on_device(context)
     for direction in DIRECTIONS:
         expected = run(problem, direction, drawn)
-        found, _ = ask.first_call(partial(run, problem, direction, placed))
+        found, _ = context.first_call(partial(run, problem, direction, placed))
         for name, reference in expected.items():
             yield f"{direction}: {name}", found[name], reference

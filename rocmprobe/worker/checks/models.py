@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rocmprobe.text.tables import table
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.worker.precision import autocast, plain
+from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable, out_of_memory
+from rocmprobe.worker.models.precision import autocast, plain
 
 if TYPE_CHECKING:
     from rocmprobe.worker.models.training import Trained, Trainer
@@ -22,31 +22,31 @@ _TIMED_SECONDS, _FEWEST, _MOST_SECONDS = 0.5, 8, 10.0
 _DIGITS = 6
 
 
-def _trains(name: str, ask: Ask) -> Answer:
+def _trains(name: str, context: CheckContext) -> CheckResult:
     """In float32 as it is, in another dtype in fp32 under autocast to it, its loss scaled."""
     from rocmprobe.worker.models import training
     from rocmprobe.worker.models.catalogue import NETWORKS
 
     def trainer(batch: int) -> Trainer:
-        fp32 = ask.dtype_name == "float32"
-        precision = plain(ask.dtype) if fp32 else autocast(ask.backend.device_type, ask.dtype)
-        return training.Trainer(name, ask.device, precision, batch, training.SEED)
+        fp32 = context.dtype_name == "float32"
+        precision = plain(context.dtype) if fp32 else autocast(context.backend.device_type, context.dtype)
+        return training.Trainer(name, context.device, precision, batch, training.SEED)
 
     expected = training.reference(name)
-    checked = ask.placed(lambda: trainer(training.BATCH))
+    checked = context.placed(lambda: trainer(training.BATCH))
     try:
-        _, first = ask.first_call(checked.step)
+        _, first = context.first_call(checked.step)
     except DeviceFailure as failure:
-        raise _unless_missing(failure, ask) from failure.__cause__
-    ask.steady_call(lambda: [checked.step() for _ in range(training.STEPS - 1)])
-    answer = _held(checked.trained(), expected, limits()[name][ask.dtype_name])
+        raise _unless_missing(failure, context) from failure.__cause__
+    context.steady_call(lambda: [checked.step() for _ in range(training.STEPS - 1)])
+    answer = _held(checked.trained(), expected, limits()[name][context.dtype_name])
     answer.timings["first_step"] = first
     if answer.state != "pass":
         return answer
-    batch = ask.batch or training.BATCH
+    batch = context.batch or training.BATCH
     try:
-        timed = ask.placed(lambda: trainer(batch))
-        seconds = _step_seconds(ask, timed)
+        timed = context.placed(lambda: trainer(batch))
+        seconds = _step_seconds(context, timed)
     except DeviceFailure as failure:
         if not out_of_memory(failure.__cause__):
             raise
@@ -67,20 +67,20 @@ def limits() -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def _unless_missing(failure: DeviceFailure, ask: Ask) -> Exception:
+def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
     """oneDNN has no LSTM in float16 for every CPU; PyTorch gives it one under autocast all the same."""
     text = str(failure.__cause__)
-    if ask.backend.device_type == "cpu" and "primitive descriptor for the LSTM" in text:
+    if context.backend.device_type == "cpu" and "primitive descriptor for the LSTM" in text:
         return NotApplicable(f"oneDNN has no such kernel on this CPU: {text.partition('.')[0]}")
     return failure
 
 
-def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Answer:
+def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
     """The answer that the deviation of ``result`` from ``expected`` makes, whatever was timed."""
     from rocmprobe.worker.models.training import deviation
 
     found = deviation(result, expected)
-    answer = Answer(
+    answer = CheckResult(
         numerics={
             "losses": [float(f"{loss:.{_DIGITS}g}") for loss in result.losses],
             "skipped_steps": result.skipped,
@@ -106,15 +106,17 @@ def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Ans
     return answer
 
 
-def _step_seconds(ask: Ask, trainer: Trainer) -> dict[str, float]:
+def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
     """Median of a step's seconds with p10 and p90, after a warm-up. Steps that take seconds each are few."""
-    warm = [ask.first_call(trainer.step)[1]]
+    warm = [context.first_call(trainer.step)[1]]
     seconds: list[float] = []
-    with ask.alone():
-        warm.append(ask.steady_call(trainer.step)[1])
-        warm += [ask.steady_call(trainer.step)[1] for _ in range(_WARM_UP - 2) if sum(warm) < _MOST_SECONDS]
+    with context.alone():
+        warm.append(context.steady_call(trainer.step)[1])
+        warm += [
+            context.steady_call(trainer.step)[1] for _ in range(_WARM_UP - 2) if sum(warm) < _MOST_SECONDS
+        ]
         while sum(seconds) < _TIMED_SECONDS or (len(seconds) < _FEWEST and sum(seconds) < _MOST_SECONDS):
-            seconds.append(ask.steady_call(trainer.step)[1])
+            seconds.append(context.steady_call(trainer.step)[1])
     # Quantiles are of two at least.
     seconds = seconds if len(seconds) > 1 else [*seconds, warm[-1]]
     deciles = statistics.quantiles(seconds, n=10, method="inclusive")
@@ -124,21 +126,21 @@ def _step_seconds(ask: Ask, trainer: Trainer) -> dict[str, float]:
     }  # fmt: skip
 
 
-def train_resnet(ask: Ask) -> Answer:
-    return _trains("resnet", ask)
+def train_resnet(context: CheckContext) -> CheckResult:
+    return _trains("resnet", context)
 
 
-def train_detector(ask: Ask) -> Answer:
-    return _trains("detector", ask)
+def train_detector(context: CheckContext) -> CheckResult:
+    return _trains("detector", context)
 
 
-def train_unet(ask: Ask) -> Answer:
-    return _trains("unet", ask)
+def train_unet(context: CheckContext) -> CheckResult:
+    return _trains("unet", context)
 
 
-def train_lstm(ask: Ask) -> Answer:
-    return _trains("lstm", ask)
+def train_lstm(context: CheckContext) -> CheckResult:
+    return _trains("lstm", context)
 
 
-def train_depthwise(ask: Ask) -> Answer:
-    return _trains("depthwise", ask)
+def train_depthwise(context: CheckContext) -> CheckResult:
+    return _trains("depthwise", context)

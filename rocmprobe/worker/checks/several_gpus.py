@@ -5,30 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from rocmprobe.model.numerics import LAYER_LIMITS
-from rocmprobe.worker.ask import Answer, Ask, NotApplicable
 from rocmprobe.worker.checks.layer import held
+from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable
 
 
-def _gpus(ask: Ask) -> int:
+def _gpus(context: CheckContext) -> int:
     import torch
 
-    if ask.backend.device_type != "cuda":
+    if context.backend.device_type != "cuda":
         raise NotApplicable("this takes two GPUs, and a CPU answers here")
     if torch.cuda.device_count() < 2:
         raise NotApplicable(f"this takes two GPUs, and torch sees {torch.cuda.device_count()}")
     return torch.cuda.device_count()
 
 
-def all_reduce(ask: Ask) -> Answer:
+def all_reduce(context: CheckContext) -> CheckResult:
     """NCCL's (RCCL's on ROCm) sum over one vector of whole numbers on each GPU, in one process."""
     import torch
     from torch.cuda import nccl
 
-    count = _gpus(ask)
+    count = _gpus(context)
 
     def call() -> list[Any]:
         vectors = [
-            torch.full((1 << 16,), rank + 1, dtype=ask.dtype, device=f"cuda:{rank}") for rank in range(count)
+            torch.full((1 << 16,), rank + 1, dtype=context.dtype, device=f"cuda:{rank}")
+            for rank in range(count)
         ]
         if not nccl.is_available(vectors):
             raise NotApplicable(f"torch {torch.__version__} is built without NCCL")
@@ -37,39 +38,39 @@ def all_reduce(ask: Ask) -> Answer:
             torch.cuda.synchronize(rank)
         return vectors
 
-    vectors, seconds = ask.first_call(call)
+    vectors, seconds = context.first_call(call)
     right = count * (count + 1) // 2
     wrong = [rank for rank, vector in enumerate(vectors) if not bool((vector == right).all())]
-    answer = Answer(timings={"first_call": seconds}, numerics={"gpus": count})
+    answer = CheckResult(timings={"first_call": seconds}, numerics={"gpus": count})
     if wrong:
         answer.state, answer.message = "wrong", f"the sum is wrong on GPU {', '.join(map(str, wrong))}"
     return answer
 
 
-def data_parallel(ask: Ask) -> Answer:
+def data_parallel(context: CheckContext) -> CheckResult:
     """Loss and gradients of one step under DataParallel over all GPUs, against one GPU's. Without batch
     norm, whose statistics DataParallel takes on each GPU alone."""
     import torch
     from torch import nn
 
-    count = _gpus(ask)
-    generator = torch.Generator().manual_seed(ask.seed())
+    count = _gpus(context)
+    generator = torch.Generator().manual_seed(context.seed())
     images = torch.rand((4 * count, 3, 16, 16), generator=generator) * 2 - 1
     labels = torch.arange(4 * count) % 4
 
     def step(gpus: list[int]) -> dict[str, Any]:
-        torch.manual_seed(ask.seed())
+        torch.manual_seed(context.seed())
         model = nn.Sequential(
             nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
-        ).to("cuda:0", ask.dtype)
-        output = nn.DataParallel(model, gpus)(images.to("cuda:0", ask.dtype))
+        ).to("cuda:0", context.dtype)
+        output = nn.DataParallel(model, gpus)(images.to("cuda:0", context.dtype))
         loss = nn.functional.cross_entropy(output, labels.to("cuda:0"))
         loss.backward()
         gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
         return {"loss": loss.detach().reshape(1), **gradients}
 
-    alone, _ = ask.first_call(lambda: step([0]))
-    together, seconds = ask.first_call(lambda: step(list(range(count))))
+    alone, _ = context.first_call(lambda: step([0]))
+    together, seconds = context.first_call(lambda: step(list(range(count))))
     compared = ((name, together[name], alone[name].double().cpu()) for name in alone)
-    answer = Answer(timings={"first_call": seconds}, numerics={"gpus": count})
-    return held(compared, answer, LAYER_LIMITS[ask.dtype_name])
+    answer = CheckResult(timings={"first_call": seconds}, numerics={"gpus": count})
+    return held(compared, answer, LAYER_LIMITS[context.dtype_name])

@@ -9,11 +9,9 @@ from functools import partial
 from typing import Any
 
 from rocmprobe.model.results import DIRECTIONS
-from rocmprobe.worker.ask import Answer, Ask, DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.worker.checks.naive import has_naive, run_naive
-from rocmprobe.worker.checks.operands import operands_on_device
-from rocmprobe.worker.checks.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick
-from rocmprobe.worker.tensors import Tensors, run
+from rocmprobe.worker.checks.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick, has_naive, run_naive
+from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable, out_of_memory
+from rocmprobe.worker.tensors import Tensors, operands_on_device, run
 
 #: Calls that follow the first one untimed, until allocators and caches are as they stay.
 _WARM_UP = 2
@@ -27,7 +25,7 @@ STEADY_SECONDS = 0.2
 Calls = dict[str, Callable[[], Any]]
 
 
-def throughput(ask: Ask) -> Answer:
+def throughput(context: CheckContext) -> CheckResult:
     """Median seconds with p10 and p90 of each direction alone and of forward with backward by autograd; of
     the one requested direction, if there is one.
 
@@ -35,74 +33,74 @@ def throughput(ask: Ask) -> Answer:
     have a phase of their own, and what convolution takes is settled before the first of them runs: one that
     ends this process, or never ends, costs its figure alone.
     """
-    operands = operands_on_device(ask)
-    own = _calls(ask, run, operands)
+    operands = operands_on_device(context)
+    own = _calls(context, run, operands)
     for call in own.values():
-        ask.first_call(call)
-    with ask.alone():
-        return _measured(ask, operands, own)
+        context.first_call(call)
+    with context.alone():
+        return _measured(context, operands, own)
 
 
-def _measured(ask: Ask, operands: Tensors, own: Calls) -> Answer:
+def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResult:
     """The times of ``own`` with those of the yardsticks."""
-    problem = ask.the_problem
+    problem = context.the_problem
     for call in own.values():
-        with ask.tested():
+        with context.tested():
             for _ in range(_WARM_UP):
                 call()
-    answer = Answer(timings=_compared(ask, own, {}, 0))
-    ask.settle(answer)
-    candidates = {name: partial(make, ask) for name, make in YARDSTICKS.items()}
-    if ask.naive and has_naive(problem):
-        for name, call in _calls(ask, run_naive, operands).items():
+    answer = CheckResult(timings=_compared(context, own, {}, 0))
+    context.settle(answer)
+    candidates = {name: partial(make, context) for name, make in YARDSTICKS.items()}
+    if context.naive and has_naive(problem):
+        for name, call in _calls(context, run_naive, operands).items():
             candidates[f"naive_{name}"] = partial(Yardstick, call)
     beside: dict[str, Yardstick] = {}
     for name, make in candidates.items():
         try:
-            beside[name] = _tried(ask, make)
+            beside[name] = _tried(context, make)
         except (DeviceFailure, NotApplicable) as failure:
             answer.message = f"{name} was not timed: {failure.__cause__ or failure}"
     try:
-        timings = _compared(ask, own, {name: each.call for name, each in beside.items()}, ask.seconds)
+        timings = _compared(context, own, {name: each.call for name, each in beside.items()}, context.seconds)
     except DeviceFailure as failure:
         if not beside or not out_of_memory(failure.__cause__):
             raise
         beside.clear()
         answer.message = "yardsticks were not timed: they do not fit into memory beside the problem"
-        timings = _compared(ask, own, {}, ask.seconds)
+        timings = _compared(context, own, {}, context.seconds)
     amounts = {f"{name}_{each.unit}": each.amount for name, each in beside.items() if each.unit}
     answer.timings = {**timings, **amounts}
     return answer
 
 
-def _calls(ask: Ask, compute: Callable[..., dict[str, Any]], operands: Tensors) -> Calls:
+def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operands: Tensors) -> Calls:
     """What is timed of the problem, by the key of its time; ``compute`` is ``run`` or does the same."""
     import torch
 
-    problem = ask.the_problem
+    problem = context.the_problem
 
     def forward_and_backward() -> None:
         leaves = [operands.input.detach().requires_grad_(), operands.weight.detach().requires_grad_()]
         held = Tensors(leaves[0], leaves[1], operands.bias, operands.grad)
         torch.autograd.grad(compute(problem, "fwd", held)["output"], leaves, operands.grad)
 
-    directions = DIRECTIONS if ask.direction is None else (ask.direction,)
+    directions = DIRECTIONS if context.direction is None else (context.direction,)
     calls: Calls = {
         direction.replace("-", "_"): partial(compute, problem, direction, operands)
         for direction in directions
     }
-    return calls if ask.direction else {**calls, "fwd_bwd": forward_and_backward}
+    return calls if context.direction else {**calls, "fwd_bwd": forward_and_backward}
 
 
-def _tried(ask: Ask, make: Callable[[], Yardstick]) -> Yardstick:
+def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
     """A yardstick that has run twice. Raises DeviceFailure where it does not run, NotApplicable where it
     takes too long."""
-    ask.report_phase("yardstick")
-    with ask.tested():
+    context.report_phase("yardstick")
+    with context.tested():
         yardstick = make()
         yardstick.call()
     started = time.perf_counter()
-    with ask.tested():
+    with context.tested():
         yardstick.call()
     seconds = time.perf_counter() - started
     if seconds > LONGEST_RUN:
@@ -110,34 +108,34 @@ def _tried(ask: Ask, make: Callable[[], Yardstick]) -> Yardstick:
     return yardstick
 
 
-def _compared(ask: Ask, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
+def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
     """Seconds of each call, ``own`` and those of yardsticks ``beside`` them, for ``at_least`` seconds in all.
     They take turns, round by round, so that a clock that drifts meets all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in (*own, *beside)}
     rounds, ends = 0, time.perf_counter() + at_least
-    with ask.tested():
+    with context.tested():
         while rounds < _LEAST or time.perf_counter() < ends:
             # Each round has the whole budget: slow calls add up.
             for phase, calls in (("steady", own), ("yardstick", beside)):
                 if calls:
-                    ask.report_phase(phase)
+                    context.report_phase(phase)
                 for name, call in calls.items():
-                    seconds[name] += _turn(ask, call)
+                    seconds[name] += _turn(context, call)
             rounds += 1
     return {key: value for name in seconds for key, value in _steady(name, seconds[name]).items()}
 
 
-def _turn(ask: Ask, call: Callable[[], Any]) -> list[float]:
+def _turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
     """Seconds of the runs of one turn. Where there are several, the first does not count: it finds the caches
     as the call before left them."""
     ends = time.perf_counter() + _TURN
-    seconds = [_timed(ask, call)]
+    seconds = [_timed(context, call)]
     while time.perf_counter() < ends:
-        seconds.append(_timed(ask, call))
+        seconds.append(_timed(context, call))
     return seconds[1:] or seconds
 
 
-def start_up(ask: Ask) -> Answer:
+def start_up(context: CheckContext) -> CheckResult:
     """Seconds of this process's first call of a problem (search, compilation, loading), and of those that
     follow: all directions one after the other, or the requested one.
 
@@ -145,20 +143,20 @@ def start_up(ask: Ask) -> Answer:
     """
     import torch
 
-    problem, operands = ask.the_problem, operands_on_device(ask)
-    directions = DIRECTIONS if ask.direction is None else (ask.direction,)
+    problem, operands = context.the_problem, operands_on_device(context)
+    directions = DIRECTIONS if context.direction is None else (context.direction,)
 
     def call() -> None:
         for direction in directions:
             run(problem, direction, operands)
 
     # The runtime starts here, so that it is no part of the first convolution.
-    ask.first_call(lambda: torch.ones(8, device=ask.device) * 2)
-    with ask.alone():
-        _, seconds = ask.first_call(call)
-        with ask.tested():
-            repeated = _repeat(ask, call, min(ask.seconds, STEADY_SECONDS))
-    return Answer(timings={"first_call": seconds, **_steady("steady", repeated)})
+    context.first_call(lambda: torch.ones(8, device=context.device) * 2)
+    with context.alone():
+        _, seconds = context.first_call(call)
+        with context.tested():
+            repeated = _repeat(context, call, min(context.seconds, STEADY_SECONDS))
+    return CheckResult(timings={"first_call": seconds, **_steady("steady", repeated)})
 
 
 def _steady(name: str, seconds: list[float]) -> dict[str, float]:
@@ -169,17 +167,17 @@ def _steady(name: str, seconds: list[float]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _repeat(ask: Ask, call: Callable[[], Any], at_least: float) -> list[float]:
+def _repeat(context: CheckContext, call: Callable[[], Any], at_least: float) -> list[float]:
     """Seconds of each of a few runs or more, for ``at_least`` seconds in all."""
     seconds: list[float] = []
     ends = time.perf_counter() + at_least
     while len(seconds) < _LEAST or time.perf_counter() < ends:
-        seconds.append(_timed(ask, call))
+        seconds.append(_timed(context, call))
     return seconds
 
 
-def _timed(ask: Ask, call: Callable[[], Any]) -> float:
+def _timed(context: CheckContext, call: Callable[[], Any]) -> float:
     started = time.perf_counter()
     call()
-    ask.backend.synchronize(ask.device)
+    context.backend.synchronize(context.device)
     return time.perf_counter() - started

@@ -6,31 +6,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from rocmprobe.model.numerics import LAYER_LIMITS
-from rocmprobe.worker.ask import Answer, Ask
 from rocmprobe.worker.checks.layer import held
-from rocmprobe.worker.precision import Precision, autocast, plain
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.models.precision import Precision, autocast, plain
 
 #: Largest deviation of losses and weights from fp64 after two steps under autocast, by its dtype, on a scale
 #: of at least 1. Basis: benchmarks/results/layer_limits.json; each is over five times what is measured there.
 AUTOCAST_LIMITS: Mapping[str, float] = {"float16": 4e-4, "bfloat16": 2e-3}
 
 
-def training_step(ask: Ask) -> Answer:
+def training_step(context: CheckContext) -> CheckResult:
     """Two steps of SGD; weights and losses against the same in fp64 on the CPU."""
-    return _against_fp64(ask, plain(ask.dtype), LAYER_LIMITS[ask.dtype_name])
+    return _against_fp64(context, plain(context.dtype), LAYER_LIMITS[context.dtype_name])
 
 
-def autocast_step(ask: Ask) -> Answer:
+def autocast_step(context: CheckContext) -> CheckResult:
     """The same in fp32 under autocast to the requested dtype, the loss scaled by a GradScaler."""
-    return _against_fp64(ask, autocast(ask.backend.device_type, ask.dtype), AUTOCAST_LIMITS[ask.dtype_name])
+    return _against_fp64(
+        context, autocast(context.backend.device_type, context.dtype), AUTOCAST_LIMITS[context.dtype_name]
+    )
 
 
-def _against_fp64(ask: Ask, precision: Precision, limit: float) -> Answer:
+def _against_fp64(context: CheckContext, precision: Precision, limit: float) -> CheckResult:
     import torch
 
-    expected, expected_losses = _train(ask, "cpu", plain(torch.float64))
-    (trained, losses), seconds = ask.first_call(lambda: _train(ask, ask.device, precision))
-    answer = Answer(timings={"first_call": seconds}, numerics={"losses": losses})
+    expected, expected_losses = _train(context, "cpu", plain(torch.float64))
+    (trained, losses), seconds = context.first_call(lambda: _train(context, context.device, precision))
+    answer = CheckResult(timings={"first_call": seconds}, numerics={"losses": losses})
     if precision.scaler.is_enabled():
         # Smaller than at the start: a step was left out because a gradient overflowed.
         answer.numerics["loss_scale"] = precision.scaler.get_scale()
@@ -39,18 +41,18 @@ def _against_fp64(ask: Ask, precision: Precision, limit: float) -> Answer:
     return held([*zip(names, trained, expected), ("losses", torch.tensor(losses), reference)], answer, limit)
 
 
-def _train(ask: Ask, device: str, precision: Precision) -> tuple[list[Any], list[float]]:
+def _train(context: CheckContext, device: str, precision: Precision) -> tuple[list[Any], list[float]]:
     """Parameters and losses of two steps on conv, batch norm, ReLU, depthwise and strided conv, linear."""
     import torch
     from torch import nn
 
-    torch.manual_seed(ask.seed())
+    torch.manual_seed(context.seed())
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
         nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4),
     ).to(device, precision.dtype)  # fmt: skip
-    generator = torch.Generator().manual_seed(ask.seed())
+    generator = torch.Generator().manual_seed(context.seed())
     images = (torch.rand((4, 3, 20, 20), generator=generator) * 2 - 1).to(device, precision.dtype)
     labels = torch.tensor([0, 1, 2, 3]).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rocmprobe.worker.models.catalogue import NETWORKS, drawn
-from rocmprobe.worker.precision import Precision, plain
+from rocmprobe.worker.models.precision import Precision, plain
 
 #: What is trained and compared.
 STEPS, BATCH, SEED = 20, 4, 0

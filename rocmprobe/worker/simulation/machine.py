@@ -18,9 +18,9 @@ from rocmprobe.backends import BACKENDS, Meter, Miopen
 from rocmprobe.bypass import dispatch, other_layers, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.simulate.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
-from rocmprobe.worker import fp32_accumulation
-from rocmprobe.worker.faulty_kernels import Planted, problem_of
-from rocmprobe.worker.process_faults import ProcessFaults
+from rocmprobe.worker.simulation import accumulation
+from rocmprobe.worker.simulation.faulty_kernels import KernelBug, problem_of
+from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 _CPU = BACKENDS["onednn"]
 #: By direction: who names the choice and how, and where and how it says that there is none (MIOpen 2.17).
@@ -68,18 +68,18 @@ class SimulatedMiopen(Miopen):
 
 
 def faults(
-    machine: SimulatedMachine, setting: str, breaking: ProcessFaults, device: str = "cuda:0"
+    machine: SimulatedMachine, setting: str, process_faults: ProcessFaults, device: str = "cuda:0"
 ) -> Callable[[], AbstractContextManager[None]]:
     """A context factory in which the faults of ``machine`` in libraries are in place under ``setting``, for
     one ``device`` of it."""
     tried = lru_cache(maxsize=None)(partial(_tried, machine, device))
     # What a bug leaves behind outlives the call.
-    bugs = {fault.bug: Planted(fault.bug) for fault in machine.faults}
+    bugs = {fault.bug: KernelBug(fault.bug) for fault in machine.faults}
 
     @contextmanager
     def context() -> Iterator[None]:
-        layers: list[dispatch.Interceptor] = [_Faults(machine, setting, breaking, tried, bugs)]
-        watch = _watched_operators(machine, setting, breaking)
+        layers: list[dispatch.Interceptor] = [_Faults(machine, setting, process_faults, tried, bugs)]
+        watch = _watched_operators(machine, setting, process_faults)
         if watch:
             layers.append(_WithinConvolutions(watch))
         with ExitStack() as stack:
@@ -105,13 +105,13 @@ class _Faults(dispatch.Interceptor):
         self,
         machine: SimulatedMachine,
         setting: str,
-        breaking: ProcessFaults,
+        process_faults: ProcessFaults,
         tried: Callable[[str, str], tuple[str, ...]],
-        bugs: Mapping[str, Planted],
+        bugs: Mapping[str, KernelBug],
     ) -> None:
         self._tried = tried
         self._faults = tuple(fault for fault in machine.faults if not fault.operator)
-        self._breaking = breaking
+        self._process_faults = process_faults
         self._setting = setting
         self._bugs = bugs
         self._version = torch_version(machine.machine) or (99, 0)
@@ -123,7 +123,7 @@ class _Faults(dispatch.Interceptor):
 
         def right(each: ConvolutionCall) -> Any:
             with self._library(call):
-                return fp32_accumulation.output(each, proceed)
+                return accumulation.fp32_output(each, proceed)
 
         return self._bugs[fault.bug].output(call, right) if fault else right(call)
 
@@ -137,7 +137,7 @@ class _Faults(dispatch.Interceptor):
 
         def right(each: BackwardCall) -> Gradients:
             with self._library(call):
-                return fp32_accumulation.gradients(each, proceed)
+                return accumulation.fp32_gradients(each, proceed)
 
         return self._bugs[fault.bug].gradients(call, affected, right) if fault else right(call)
 
@@ -145,25 +145,25 @@ class _Faults(dispatch.Interceptor):
         self, call: ConvolutionCall | BackwardCall, directions: tuple[str, ...]
     ) -> tuple[Optional[Fault], tuple[str, ...]]:
         """Apply the matching fault; returns it and its directions if its effect is on the result."""
-        self._breaking.refuse_if_poisoned()
+        self._process_faults.refuse_if_poisoned()
         problem = problem_of(call)
         dtype, text = problem.dtype, problem.text
         library = "miopen" if self._enters_miopen(call) else "rocblas"
         tried = {d: self._tried(text, d) if library == "miopen" else () for d in directions}
-        for fault in filter(self._breaking.in_library, self._faults):
+        for fault in filter(self._process_faults.in_library, self._faults):
             affected = tuple(
                 d
                 for d in directions
                 if fault.matches(self._setting, text, dtype, d, os.environ)
                 and (not fault.solver or set(fault.solver) & set(tried[d]))
             )
-            if fault.library == library and affected and self._breaking.strikes_now(fault):
+            if fault.library == library and affected and self._process_faults.strikes_now(fault):
                 wrong = fault.effect == "wrong"
                 if wrong and library == "miopen" and not fault.stderr:
                     self._say(
                         text, {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
                     )
-                self._breaking.strike(fault, affected)
+                self._process_faults.strike(fault, affected)
                 return (fault, affected) if wrong else (None, ())
         if library == "miopen":
             self._say(text, tried)
@@ -202,11 +202,11 @@ class _Faults(dispatch.Interceptor):
     def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
         """oneDNN replaces MIOpen, PyTorch's own kernels run as they are."""
         if self._enters_miopen(call):
-            self._breaking.in_miopen = True
+            self._process_faults.in_miopen = True
             try:
                 yield
             finally:
-                self._breaking.in_miopen = False
+                self._process_faults.in_miopen = False
         else:
             with _CPU.vendor_library_off():
                 yield
@@ -248,7 +248,7 @@ _CTC_SINCE = (2, 8)
 
 
 def _watched_operators(
-    machine: SimulatedMachine, setting: str, breaking: ProcessFaults
+    machine: SimulatedMachine, setting: str, process_faults: ProcessFaults
 ) -> Optional[Callable[[], AbstractContextManager[Any]]]:
     """A context in which every operator meets the ``hip`` faults, matrix products those of ``rocblas``, and
     what else than convolution enters MIOpen its own; None where the machine has none of these."""
@@ -265,19 +265,19 @@ def _watched_operators(
         tensor = _first_tensor(result)
         dtype = "" if tensor is None else str(tensor.dtype).rpartition(".")[2]
         entered = {"hip"}
-        if name in _PRODUCTS and not breaking.in_miopen:
+        if name in _PRODUCTS and not process_faults.in_miopen:
             entered.add("rocblas")
         if _enters_miopen(name, args, version):
             entered.add("miopen")
-        for fault in filter(breaking.in_library, faults):
+        for fault in filter(process_faults.in_library, faults):
             if (
                 fault.library in libraries
                 and fault.library in entered
                 and re.search(fault.operator, name)
                 and fault.matches(setting, "", dtype, "", os.environ)
-                and breaking.strikes_now(fault)
+                and process_faults.strikes_now(fault)
             ):
-                breaking.strike(fault, ())
+                process_faults.strike(fault, ())
                 if fault.effect == "wrong" and tensor is not None and tensor.dim():
                     return _with_first(result, tensor)
         return result

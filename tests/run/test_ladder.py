@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from runs import PROBLEM, Run, journal, machine_file, resume, run
 
+from rocmprobe.model.results import read_results
+from rocmprobe.report.write import judged_results
+
 RUNGS = tuple(f"--only={check}" for check in ("copy", "elementwise", "gemm", "im2col", "convolution"))
 
 
@@ -51,6 +54,10 @@ def test_a_device_that_no_longer_answers_stops_the_run_with_exit_code_4(wedged: 
     assert [record["device"] for record in journal(wedged.folder) if record["record"] == "wedged"] == [
         "cuda:0"
     ]
+
+
+def test_the_results_that_a_run_shows_are_those_that_it_has_written(wedged: Run) -> None:
+    assert judged_results(wedged.folder) == read_results(wedged.folder / "results.json")
 
 
 def test_what_was_blocked_is_asked_again_when_the_run_is_taken_up(wedged: Run, tmp_path: Path) -> None:

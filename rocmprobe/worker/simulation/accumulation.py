@@ -1,25 +1,82 @@
-"""Convolution whose running sums are rounded to the dtype after every product, in any rank and direction.
+"""How a convolution on the CPU accumulates half precision: in fp32 as a GPU does, or in the dtype itself.
 
-One product of all elements at a time, in the order of a loop over channels and taps (for the gradient of the
-weights: samples and positions). The product itself is exact in fp32, as in a fused multiply-add.
+A GPU accumulates half precision in fp32. An old CPU build of PyTorch has no half kernels, and later ones
+round more than once in backward: the sum over taps (bwd-data) or samples (bwd-weights) runs in the dtype.
+Seen in torch 2.13: fp16 on a CPU without AVX512-FP16, and bf16 with oneDNN off; forward rounds once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import torch
 import torch.nn.functional as F
 
-from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
+from rocmprobe.bypass import dispatch, registration
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+
+
+class Fp32Accumulation(dispatch.Interceptor):
+    """A GPU's convolutions on a CPU."""
+
+    name = "fp32-accumulation"
+    rank = dispatch.RANK_FAULTS
+
+    def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
+        return fp32_output(call, proceed)
+
+    def convolution_backward(
+        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
+    ) -> Gradients:
+        return fp32_gradients(call, proceed)
+
+
+@contextmanager
+def in_place(layer: Fp32Accumulation) -> Iterator[None]:
+    """The convolutions of this process's CPU go through ``layer``."""
+    registration.add_interceptor(layer, "cpu")
+    try:
+        yield
+    finally:
+        registration.remove_interceptor(layer, "cpu")
+
+
+def fp32_output(call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
+    """The output of ``call`` in its dtype, computed in fp32."""
+    lifted = replace(call, input=widened(call.input), weight=widened(call.weight), bias=widened(call.bias))
+    return proceed(lifted).to(call.input.dtype)
+
+
+def fp32_gradients(call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]) -> Gradients:
+    """The gradients of ``call`` in its dtype, computed in fp32."""
+    lifted = replace(
+        call, grad_output=widened(call.grad_output), input=widened(call.input), weight=widened(call.weight)
+    )
+    narrow = [None if each is None else each.to(call.input.dtype) for each in proceed(lifted)]
+    return narrow[0], narrow[1], narrow[2]
+
+
+def widened(tensor: Optional[Any]) -> Any:
+    """Half precision as fp32, anything else as it is."""
+    return (
+        tensor.float() if tensor is not None and tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    )
+
 
 Call = Union[ConvolutionCall, BackwardCall]
 
 
 def accumulated(call: Call, direction: str) -> torch.Tensor:
-    """The output, or the gradient of input or weights, of ``call`` in its dtype (float16, bfloat16)."""
+    """The output, or the gradient of input or weights, of ``call`` in its dtype (float16, bfloat16), whose
+    running sums are rounded to that dtype after every product, in any rank and direction.
+
+    One product of all elements at a time, in the order of a loop over channels and taps (for the gradient of
+    the weights: samples and positions). The product itself is exact in fp32, as in a fused multiply-add.
+    """
     backward = call if isinstance(call, BackwardCall) else None
     # The image is the side that is padded, the samples of the other side are its positions.
     image = None if backward is None else backward.grad_output

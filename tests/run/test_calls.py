@@ -13,9 +13,9 @@ from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import NothingToTest
 from rocmprobe.run import libraries
-from rocmprobe.run.budgets import Budgets
-from rocmprobe.run.calls import Calls
+from rocmprobe.run.evidence import Calls
 from rocmprobe.run.journal import Journal
+from rocmprobe.run.options import Budgets
 from rocmprobe.run.targets import Target
 from rocmprobe.run.trial import Trials
 
@@ -94,7 +94,7 @@ def test_of_a_failure_the_calls_of_the_last_try_are_kept_and_the_phase_in_which_
 
 class TestAskingHip:
     def test_what_it_says(self, place):
-        answer = libraries.ask_hip(place)
+        answer = libraries.query_hip(place)
         [device] = answer.devices
         assert (device["arch"], device["name"]) == ("gfx1030", "Stand-in Radeon")
         assert answer.versions == {"hip": "6.4.43484", "rocblas": "4.4.0.stand-in", "miopen": "3.4.0"}
@@ -114,13 +114,13 @@ class TestAskingHip:
     def test_what_goes_wrong_is_one_line(self, place, monkeypatch, faults, seconds, message):
         monkeypatch.setenv("LC_STAND_IN_FAULTS", faults)
         with pytest.raises(NothingToTest) as refusal:
-            libraries.ask_hip(place, seconds)
+            libraries.query_hip(place, seconds)
         assert message in str(refusal.value)
         assert place.files["libamdhip64"] in str(refusal.value)
         assert "\n" not in str(refusal.value)
 
     def test_a_library_that_fails_later_costs_its_version_alone(self, place, monkeypatch):
         monkeypatch.setenv("LC_STAND_IN_FAULTS", "miopenGetVersion=segv")
-        answer = libraries.ask_hip(place)
+        answer = libraries.query_hip(place)
         assert len(answer.devices) == 1
         assert "miopen" not in answer.versions

@@ -1,4 +1,4 @@
-"""One question as a check sees it, and the answer it gives back."""
+"""What the function of a check is given, and what it returns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def out_of_memory(error: Optional[BaseException]) -> bool:
 
 
 @dataclass
-class Answer:
+class CheckResult:
     """What a check found out. ``message`` explains any state but pass. ``solver`` and what follows are what
     the library's calls reported; its log may have more."""
 
@@ -45,7 +45,7 @@ class Answer:
 
 
 @dataclass
-class Ask:
+class CheckContext:
     """A case, resolved for this process.
 
     ``device`` is torch's device string, ``under`` a context in which the setting holds (variables are
@@ -70,7 +70,7 @@ class Ask:
     naive: bool = False
     sweep_bytes: int = 64 << 20
     batch: Optional[int] = None
-    settle: Callable[[Answer], None] = lambda answer: None
+    settle: Callable[[CheckResult], None] = lambda answer: None
     alone: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property

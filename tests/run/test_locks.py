@@ -13,9 +13,8 @@ from runs import wait_until
 
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Fact, Gpu
-from rocmprobe.run.locks import DeviceLock, holders
+from rocmprobe.run.locks import DeviceLock, holders, lock_name
 from rocmprobe.run.targets import Target
-from rocmprobe.run.turns import lock_name
 
 #: Says that it asks, holds the lock until it is told to go on, and says that it has it.
 HOLDER = """

@@ -18,9 +18,9 @@ from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.simulate.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
-from rocmprobe.worker import fp32_accumulation
-from rocmprobe.worker.accumulation import accumulated, at
 from rocmprobe.worker.compare import index_of
+from rocmprobe.worker.simulation import accumulation
+from rocmprobe.worker.simulation.accumulation import accumulated, at
 
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
@@ -29,7 +29,7 @@ _TILE = 16
 _BACKWARD = ("bwd-data", "bwd-weights")
 
 
-class Planted:
+class KernelBug:
     """The bug called ``name`` in one library of one process. It remembers what its former calls left."""
 
     def __init__(self, name: str) -> None:
@@ -103,27 +103,25 @@ class Planted:
         if self._name == "doubled-channel":
             return _doubled_channel(right.clone(), "bwd-weights")
         if self._name == "bias-gradient":
-            grad: torch.Tensor = fp32_accumulation.widened(call.grad_output).clone()
+            grad: torch.Tensor = accumulation.widened(call.grad_output).clone()
             grad[-1][at([-1] * (grad.dim() - 2))] = 0
             return grad.sum([0, *range(2, grad.dim())]).to(right.dtype)
         return right
 
 
-class FaultyKernel(fp32_accumulation.Fp32Accumulation):
+class FaultyKernel(accumulation.Fp32Accumulation):
     """Convolutions as a GPU computes them, with the bug called ``name``."""
 
     def __init__(self, name: str) -> None:
-        self._planted = Planted(name)
+        self._bug = KernelBug(name)
 
     def convolution(self, call: ConvolutionCall, proceed: Compute) -> torch.Tensor:
-        return self._planted.output(call, lambda each: fp32_accumulation.output(each, proceed))
+        return self._bug.output(call, lambda each: accumulation.fp32_output(each, proceed))
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        return self._planted.gradients(
-            call, DIRECTIONS, lambda each: fp32_accumulation.gradients(each, proceed)
-        )
+        return self._bug.gradients(call, DIRECTIONS, lambda each: accumulation.fp32_gradients(each, proceed))
 
 
 def problem_of(call: Call) -> Problem:

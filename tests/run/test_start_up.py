@@ -12,7 +12,8 @@ from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 from rocmprobe.judge.findings.start_up import start_ups
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Attempt, Outcome
-from rocmprobe.run import starts
+from rocmprobe.run.environment import databases_folder
+from rocmprobe.run.trial import START_ROUNDS, merge_starts
 
 pytest.importorskip("torch")
 
@@ -57,15 +58,15 @@ def found(made: Run, setting: str) -> list[str]:
 @pytest.mark.parametrize("setting", ["default", "vendor-off"])
 def test_every_second_child_finds_what_the_one_before_left(started: Run, setting: str) -> None:
     assert started.ended.returncode == 0, started.ended.stdout + started.ended.stderr
-    assert found(started, setting) == [COLD, WARM] * starts.ROUNDS
+    assert found(started, setting) == [COLD, WARM] * START_ROUNDS
 
 
 def test_the_times_of_all_children_are_in_the_outcome(started: Run) -> None:
     outcome = next(each for each in started.results.outcomes if each.check == "start-up")
     assert outcome.state == "pass"
-    assert len({attempt.trial for attempt in outcome.attempts}) == 2 * starts.ROUNDS
+    assert len({attempt.trial for attempt in outcome.attempts}) == 2 * START_ROUNDS
     times = outcome.timings
-    assert times["cold_starts"] == times["warm_starts"] == starts.ROUNDS
+    assert times["cold_starts"] == times["warm_starts"] == START_ROUNDS
     for kind in ("cold", "warm"):
         least, middle, largest = (times[f"{kind}_first_call{end}"] for end in ("_min", "", "_max"))
         assert 0 < least <= middle <= largest
@@ -108,8 +109,8 @@ def test_one_round_where_time_is_short(tmp_path: Path) -> None:
 def test_folders_keep_a_start_up_apart() -> None:
     case = Case("cuda:0", "torch", "default", "throughput", "float32", PROBLEM)
     start = Case("cuda:0", "torch", "default", "start-up", "float32", PROBLEM)
-    assert starts.folder(Path("run"), case) == Path("run/cuda0_torch_default")
-    assert starts.folder(Path("run"), start) == Path(f"run/cuda0_torch_default_{PROBLEM}")
+    assert databases_folder(Path("run"), case) == Path("run/cuda0_torch_default")
+    assert databases_folder(Path("run"), start) == Path(f"run/cuda0_torch_default_{PROBLEM}")
 
 
 def outcome(first_call: float) -> Outcome:
@@ -122,14 +123,14 @@ def outcome(first_call: float) -> Outcome:
 
 def test_a_warm_start_that_fails_says_that_it_was_warm() -> None:
     crash = replace(outcome(1.0), state="crash", evidence=("SIGSEGV", "more"), timings={})
-    found = starts.merged([outcome(2.0)], [crash])
+    found = merge_starts([outcome(2.0)], [crash])
     assert (found.state, found.evidence[0], found.evidence[-1]) == ("crash", "SIGSEGV", "more")
     assert "filled databases" in found.evidence[1]
-    assert starts.merged([crash], []).evidence == crash.evidence
+    assert merge_starts([crash], []).evidence == crash.evidence
 
 
 def test_medians_and_ends_of_the_merged_starts() -> None:
-    times = starts.merged(
+    times = merge_starts(
         [outcome(9.0), outcome(7.0), outcome(8.0)], [outcome(each) for each in (3.0, 1.0, 2.0)]
     )
     assert times.timings == {

@@ -25,7 +25,7 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 from rocmprobe.model.cases import Case
-from rocmprobe.run.budgets import BUDGETS
+from rocmprobe.run.options import BUDGETS
 from rocmprobe.run.journal import Journal
 from rocmprobe.run.targets import Target
 from rocmprobe.run.trial import Trials

@@ -16,7 +16,7 @@ from runs import PROBLEM, SMALL, Background, journal, machine_file, run
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import read_results
-from rocmprobe.run.turns import SIMULATED
+from rocmprobe.run.locks import SIMULATED
 
 THROUGHPUT = ("--only", "throughput", "--settings", "vendor-off", "--problem", PROBLEM)
 #: Has a device for itself until it is told to end.

@@ -1,0 +1,122 @@
+"""What torch, or HIP without torch, reports of itself and its devices:
+``python -m rocmprobe.worker.device_query torch``, or ``hip HIP [MIOPEN] [ROCBLAS]`` with the paths of files.
+
+In a process of its own: importing torch or loading a library may crash it, and a call may hang. Prints a JSON
+line ``[question, answer, error]`` after each question, so that what was answered before a crash is kept; of
+HIP, a line ``["call", FUNCTION]`` where a call starts, too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rocmprobe.backends.capi import (
+    Call,
+    CallFailed,
+    Hip,
+    LoadFailed,
+    MiopenLibrary,
+    NotAvailable,
+    Rocblas,
+    mapped,
+)
+from rocmprobe.process.processes import die_with_parent
+from rocmprobe.worker.main import import_torch
+
+#: Properties of a device that some or all versions of torch have; no identifiers.
+PROPERTIES = (
+    "name", "gcnArchName", "multi_processor_count", "total_memory", "warp_size",
+    "pci_domain_id", "pci_bus_id", "pci_device_id",
+)  # fmt: skip
+
+
+def query_torch() -> None:
+    """What torch reports; an error is a text or null."""
+    try:
+        import_torch()
+    except Exception as error:
+        _emit("import", None, f"{type(error).__name__}: {error}")
+        return
+    for question, answer in _torch_questions().items():
+        try:
+            _emit(question, answer(), None)
+        except Exception as error:
+            _emit(question, None, f"{type(error).__name__}: {error}")
+
+
+def _torch_questions() -> dict[str, Callable[[], Any]]:
+    """The queries, in this order: those that need no device come first."""
+    import torch
+
+    return {
+        "version": lambda: torch.__version__,
+        "hip": lambda: torch.version.hip,
+        "cuda": lambda: torch.version.cuda,
+        "library": torch.backends.cudnn.version,
+        "arch_list": torch.cuda.get_arch_list,
+        "available": torch.cuda.is_available,
+        "device_count": torch.cuda.device_count,
+        "devices": lambda: [_properties(torch, index) for index in range(torch.cuda.device_count())],
+    }
+
+
+def _properties(torch: Any, index: int) -> dict[str, Any]:
+    found = torch.cuda.get_device_properties(index)
+    return {name: getattr(found, name) for name in PROPERTIES if hasattr(found, name)}
+
+
+def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
+    """What HIP reports of its devices, and each library of its version; an error is a text, or empty.
+
+    Devices first: they decide whether there is anything to test.
+    """
+    try:
+        hip = Hip(hip_path, _observe)
+    except LoadFailed as error:
+        _emit("devices", None, str(error))
+        return
+    count = _query_library("count", hip.device_count)
+    _query_library("devices", lambda: [_device(hip, number) for number in range(count or 0)])
+    _query_library("hip", hip.runtime_version)
+    if rocblas_path:
+        _query_library("rocblas", lambda: Rocblas(rocblas_path, _observe).version())
+    if miopen_path:
+        _query_library("miopen", lambda: MiopenLibrary(miopen_path, _observe).version())
+    _emit("mapped", mapped(), "")
+
+
+def _query_library(question: str, answer: Callable[[], Any]) -> Any:
+    try:
+        value = answer()
+    except (CallFailed, LoadFailed, NotAvailable) as error:
+        _emit(question, None, str(error))
+        return None
+    _emit(question, value, "")
+    return value
+
+
+def _device(hip: Hip, number: int) -> dict[str, Any]:
+    hip.set_device(number)
+    return {"arch": hip.arch_name(number), "name": hip.device_name(number), "bytes": hip.memory()[1]}
+
+
+def _observe(call: Call) -> None:
+    if call.number is None:
+        _emit("call", call.function)
+
+
+def _emit(*line: Any) -> None:
+    # A library may have written half a line before; and torch.__version__ is a string of its own kind.
+    sys.stdout.write("\n" + json.dumps(line, default=str) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    if sys.argv[1] == "torch":
+        query_torch()
+    else:
+        query_hip(*sys.argv[2:])
