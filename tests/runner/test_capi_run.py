@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import CHECKOUT, rocmprobe, run
+from runs import CHECKOUT, cli, rocmprobe, run
 from stand_in_libraries import FILES, build, python_without_torch
 
 from rocmprobe.backends.capi import places
@@ -107,7 +107,7 @@ def test_the_whole_ladder_under_every_setting_without_torch(asked, libraries, tm
     assert "driver capi" in page
     assert str(libraries / FILES["miopen"]) in page
 
-    refused = rocmprobe("repro", done.folder / "results.json", f"capi/default/convolution/{PROBLEM}/fwd")
+    refused = cli("repro", done.folder / "results.json", f"capi/default/convolution/{PROBLEM}/fwd")
     assert refused.returncode == 2
     assert "MIOpenDriver conv -n 1 -c 4" in refused.stderr
     assert "Traceback" not in refused.stderr
