@@ -3,7 +3,7 @@
 Most of a small run is Python starting, pytest being imported, and the fork server importing torch. A test
 that is about what a run finds, and not about its process, asks a host, which runs the same command line for
 one after the other. Run as a program this file is the host: it reads a line of JSON for each run (arguments,
-environment, files for what is printed), and writes a line with the exit code.
+environment, working directory, files for what is printed), and writes a line with the exit code.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ class Host:
         )  # fmt: skip
         atexit.register(self._end)
 
-    def ask(self, arguments: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run the command line with ``arguments``. Raises EOFError where the host dies over it."""
+    def ask(
+        self, arguments: list[str], environ: Mapping[str, str], cwd: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command line with ``arguments`` in ``cwd``. Raises EOFError where the host dies over it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory(prefix="command-host-") as folder:
             paths = [os.path.join(folder, name) for name in ("stdout", "stderr")]
-            self._process.stdin.write(json.dumps([arguments, dict(environ), *paths]) + "\n")
+            self._process.stdin.write(json.dumps([arguments, dict(environ), cwd, *paths]) + "\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()
             printed = [Path(path).read_text("utf-8") for path in paths]
@@ -53,12 +55,12 @@ _free: list[Host] = []
 _lock = threading.Lock()
 
 
-def ask(arguments: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Have a host run ``rocmprobe`` with ``arguments`` in the environment ``environ``."""
+def ask(arguments: list[str], environ: Mapping[str, str], cwd: str) -> subprocess.CompletedProcess[str]:
+    """Have a host run ``rocmprobe`` with ``arguments`` with ``environ``, in ``cwd``."""
     with _lock:
         host = _free.pop() if _free else None
     host = host or Host()
-    done = host.ask(arguments, environ)
+    done = host.ask(arguments, environ, cwd)
     # One that died is not put back.
     with _lock:
         _free.append(host)
@@ -66,10 +68,14 @@ def ask(arguments: list[str], environ: Mapping[str, str]) -> subprocess.Complete
 
 
 def _serve() -> None:
-    answers = os.fdopen(os.dup(1), "w")
+    questions, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    # A command that reads its standard input finds nothing there.
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
     home = os.getcwd()
-    for line in sys.stdin:
-        arguments, environ, *paths = json.loads(line)
+    for line in questions:
+        arguments, environ, cwd, *paths = json.loads(line)
+        os.chdir(cwd)
         os.environ.clear()
         os.environ.update(environ)
         for number, path in enumerate(paths, 1):

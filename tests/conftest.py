@@ -4,7 +4,7 @@ import os
 import signal
 
 from hypothesis import settings
-from tiers import examples
+from tiers import THOROUGH, examples
 
 # A child inherits that a signal is ignored, as it is where pytest runs under nohup or in the background of a
 # script, and is not ended by it then. It does not inherit a handler; this one lets pytest go on ignoring it.
@@ -27,6 +27,9 @@ os.environ["ROCMPROBE_BYPASS_PLANS"] = "0"
 # How long an example takes is the machine's affair.
 settings.register_profile("tiers", deadline=None, max_examples=examples(100))
 settings.load_profile("tiers")
+
+# PyTorch's samples take seconds to import in each worker, and all their tests are thorough.
+collect_ignore = [] if THOROUGH else ["bypass/test_opinfo.py"]
 
 #: Rooms whose tests run whole programs, which take tens of seconds for a file.
 _LONG = {"run", "cli", "worker", "report", "launch", "test_simulated_machines.py"}

@@ -65,11 +65,18 @@ def rocmprobe(
     env: Mapping[str, str] | None = None,
     python: Path | str = sys.executable,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
+    """Run the command line to its end, in a process of its own."""
     command = [str(python), "-m", "rocmprobe", *map(str, arguments)]
     return subprocess.run(
         command, cwd=cwd, env=environment(env), capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def cli(
+    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end, in a process that ran others before and may run more."""
+    return command_host.ask([str(each) for each in arguments], environment(env), str(cwd or Path.cwd()))
 
 
 @dataclass
@@ -102,16 +109,12 @@ def run(folder: Path, *arguments: object, **process: Any) -> Run:
     else in one that made other runs before, and may make more."""
     if process:
         return Run(folder, rocmprobe("run", "--out", folder, *arguments, **process))
-    return Run(folder, _hosted("run", "--out", folder, *arguments))
+    return Run(folder, cli("run", "--out", folder, *arguments))
 
 
 def resume(folder: Path, *arguments: object) -> Run:
     """``rocmprobe run --resume``, for good: the process that does it keeps the run's lock."""
-    return Run(folder, _hosted("run", "--resume", folder, *arguments))
-
-
-def _hosted(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return command_host.ask([str(argument) for argument in arguments], environment())
+    return Run(folder, cli("run", "--resume", folder, *arguments))
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ class Watched:
         self.extremes: dict[str, tuple[float, float]] = {}
         self._answered = time.monotonic()
         self._first = threading.Event()
+        self._ended = threading.Event()
         threading.Thread(target=self._read, args=(tree, interval), daemon=True).start()
 
     @property
@@ -65,8 +66,12 @@ class Watched:
         """Until the first answer is there."""
         self._first.wait(seconds)
 
+    def end(self) -> None:
+        """Read no more, once the reading under way has its answer."""
+        self._ended.set()
+
     def _read(self, tree: Tree, interval: float) -> None:
-        while True:
+        while not self._ended.is_set():
             reading = sensing.read(tree, self.device)
             if reading and not self.limits:
                 limits = sensing.read_limits(tree, self.device)
@@ -76,7 +81,7 @@ class Watched:
                 self.extremes[name] = min(least, value), max(most, value)
             self.reading, self._answered = reading, time.monotonic()
             self._first.set()
-            time.sleep(interval)
+            self._ended.wait(interval)
 
 
 def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
@@ -93,10 +98,7 @@ def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: 
         raise NothingToTest("no AMD GPU whose sensors the kernel shows (looked for hwmon below /sys)")
     if csv_file:
         _begin(csv_file)
-    with _ended_by_signals():
-        watched = [Watched(tree, device, interval) for device in devices]
-        for each in watched:
-            each.wait(_PATIENCE)
+    with _ended_by_signals(), _watching(tree, devices, interval) as watched:
         if not console.is_terminal:
             for _ in _ticks(interval, times):
                 _append(csv_file, watched) if csv_file else _print_readings(watched, console)
@@ -106,6 +108,18 @@ def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: 
                 live.update(_picture(watched), refresh=True)
                 if csv_file:
                     _append(csv_file, watched)
+
+
+@contextmanager
+def _watching(tree: Tree, devices: Sequence[sensing.Device], interval: float) -> Iterator[Sequence[Watched]]:
+    watched = [Watched(tree, device, interval) for device in devices]
+    try:
+        for each in watched:
+            each.wait(_PATIENCE)
+        yield watched
+    finally:
+        for each in watched:
+            each.end()
 
 
 @contextmanager

@@ -453,7 +453,7 @@ def test_nothing_makes_it_raise(parts):
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
-@pytest.mark.parametrize("head", ["", *SAID])
+@pytest.mark.parametrize("head", ["", *(pytest.param(head, marks=pytest.mark.thorough) for head in SAID)])
 def test_a_megabyte_of_one_beginning_is_read(head, beginning):
     """What scanned it again from each beginning would take hours."""
     told = parse(head.strip("\n") + beginning * (1_000_000 // len(beginning)))

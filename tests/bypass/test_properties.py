@@ -15,13 +15,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_workspace import MEGABYTE, peak_above_results
+from tiers import examples
 
 from rocmprobe import bypass
 from rocmprobe.bypass import geometry, layer
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
 
-EXAMPLES = 1000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 60
+EXAMPLES = 1000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else examples(100)
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 # Share of the largest sum: transforms round, and that of a 4x4 tile by far the most.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import command_host
 import pytest
 import sample
-from runs import SMALL, Run, environment, machine_file, rocmprobe
+from runs import SMALL, Run, cli, machine_file
 
 from rocmprobe.model.results import read_results, write_results
 from rocmprobe.report.issue.issue import issue_block
@@ -19,8 +18,8 @@ from rocmprobe.report.terminal.markdown import markdown
 def step(tmp_path: Path) -> Run:
     machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "raise"})
     github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
-    arguments = ["run", "--out", str(tmp_path / "run"), "--simulate", str(machine), *SMALL]
-    return Run(tmp_path / "run", command_host.ask(arguments, environment(github)))
+    ended = cli("run", "--out", tmp_path / "run", "--simulate", machine, *SMALL, env=github)
+    return Run(tmp_path / "run", ended)
 
 
 def test_a_step_has_a_summary_and_annotations_and_nothing_else_commands(step: Run, tmp_path: Path) -> None:
@@ -42,9 +41,9 @@ def results(tmp_path: Path) -> Path:
 
 def test_texts_go_to_the_terminal_or_into_a_file(results: Path, tmp_path: Path) -> None:
     read = read_results(results)
-    done = rocmprobe("report", results, "--format", "issue")
+    done = cli("report", results, "--format", "issue")
     assert (done.returncode, done.stdout, done.stderr) == (0, issue_block(read, "miopen"), "")
     target = tmp_path / "report.md"
-    done = rocmprobe("report", results, "--format", "md", "-o", target)
+    done = cli("report", results, "--format", "md", "-o", target)
     assert (done.returncode, done.stdout) == (0, f"{target}\n")
     assert target.read_text("utf-8") == markdown(read)

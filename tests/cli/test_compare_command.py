@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from markdown_reading import faults
-from runs import SMALL, Run, environment, machine_file, rocmprobe, run
+from runs import SMALL, Run, cli, environment, machine_file, run
 
 HOSTILE = "x|y`` <script>alert(1)</script> @name #77 https://a.example/ \x1b[31m\u202e"
 
@@ -38,7 +38,7 @@ def test_a_run_is_no_change_to_itself_also_where_it_died_before_its_results(
     died = tmp_path / "died"
     died.mkdir()
     shutil.copy(made.folder / "journal.jsonl", died)
-    ended = rocmprobe("compare", made.folder, died)
+    ended = cli("compare", made.folder, died)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("No change.\n")
     assert "Compared: 2 questions" in ended.stdout
@@ -52,7 +52,7 @@ def test_a_regression_is_told_in_every_form(made: Run, tmp_path: Path) -> None:
     new = changed(made, tmp_path / "new.json", outcome={"state": "crash"}, facts=facts)
     old, summary = made.folder / "results.json", tmp_path / "summary.md"
     summary.write_text("before\n", "utf-8")
-    ended = rocmprobe("compare", old, new, env={"GITHUB_STEP_SUMMARY": str(summary), "COLUMNS": "200"})
+    ended = cli("compare", old, new, env={"GITHUB_STEP_SUMMARY": str(summary), "COLUMNS": "200"})
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout.startswith("1 regression.\n")
     for words in ("regressed", "crash", "facts.torch.version", "9.9"):
@@ -60,7 +60,7 @@ def test_a_regression_is_told_in_every_form(made: Run, tmp_path: Path) -> None:
     markdown = summary.read_text("utf-8")
     assert markdown.startswith("before\n\n## rocmprobe compare: 1 regression.\n")
     assert faults(markdown) == []
-    answer = rocmprobe("compare", old, new, "--json", env={"GITHUB_ACTIONS": "true"})
+    answer = cli("compare", old, new, "--json", env={"GITHUB_ACTIONS": "true"})
     assert answer.returncode == 1
     data = json.loads(answer.stdout)
     assert (data["verdict"], data["worse"]) == ("1 regression", True)
@@ -76,7 +76,7 @@ def test_bad_files_are_one_line_and_exit_code_2(made: Run, tmp_path: Path) -> No
         "holds no outcome": changed(made, tmp_path / "empty.json", outcomes=[]),
     }
     for words, path in bad.items():
-        ended = rocmprobe("compare", good, path)
+        ended = cli("compare", good, path)
         assert ended.returncode == 2
         assert words in ended.stderr
         assert str(path) in ended.stderr
@@ -86,7 +86,7 @@ def test_bad_files_are_one_line_and_exit_code_2(made: Run, tmp_path: Path) -> No
 def test_in_a_github_job_nothing_printed_is_a_command_and_a_lost_summary_no_failure(
     made: Run, tmp_path: Path
 ) -> None:
-    ended = rocmprobe(
+    ended = cli(
         "compare",
         made.folder,
         made.folder,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sample
-from runs import rocmprobe
+from runs import cli
 
 from rocmprobe.model.results import Configuration, write_results
 
@@ -28,7 +28,7 @@ def written(folder: Path, **changes: object) -> Path:
     ],
 )
 def test_variables_go_to_stdout_and_all_else_to_stderr(tmp_path: Path, shell: str, line: str) -> None:
-    done = rocmprobe("env", written(tmp_path), "--shell", shell)
+    done = cli("env", written(tmp_path), "--shell", shell)
     assert done.returncode == 0
     assert line in done.stdout
     assert "rocmprobe.bypass.install()" in done.stderr
@@ -40,7 +40,7 @@ def test_without_a_configuration_it_says_so(tmp_path: Path) -> None:
     recommendation = sample.rdna1().recommendation
     assert recommendation is not None
     nothing = dataclasses.replace(recommendation, verdict="none", configuration=Configuration())
-    done = rocmprobe("env", written(tmp_path, recommendation=nothing))
+    done = cli("env", written(tmp_path, recommendation=nothing))
     assert (done.returncode, done.stdout) == (1, "")
     assert "no configuration" in done.stderr
 
@@ -50,7 +50,7 @@ def test_what_is_no_name_of_a_variable_reaches_no_shell(tmp_path: Path) -> None:
     assert recommendation is not None
     configuration = dataclasses.replace(recommendation.configuration, env={"A B;rm": "x"})
     hostile = dataclasses.replace(recommendation, configuration=configuration)
-    done = rocmprobe("env", written(tmp_path, recommendation=hostile))
+    done = cli("env", written(tmp_path, recommendation=hostile))
     assert (done.returncode, done.stdout) == (2, "")
     assert "no name of a variable" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -64,6 +64,6 @@ def test_layers_that_variables_cannot_send_are_a_line_for_the_program(tmp_path: 
         'import rocmprobe.bypass\nrocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
     )  # fmt: skip
     changed = dataclasses.replace(recommendation, configuration=configuration)
-    done = rocmprobe("env", written(tmp_path, recommendation=changed))
+    done = cli("env", written(tmp_path, recommendation=changed))
     assert (done.returncode, done.stdout) == (0, "export MIOPEN_DEBUG_CONV_WINOGRAD=0\n")
     assert done.stderr.splitlines()[-1] == configuration.code.splitlines()[-1]

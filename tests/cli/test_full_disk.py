@@ -64,7 +64,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(folder / "out", *asked(folder))
 
 
-@pytest.mark.parametrize(("settled", "workers"), [(None, 0), (6, 0), (0, 2)])
+@pytest.mark.parametrize(
+    ("settled", "workers"), [(None, 0), (6, 0), pytest.param(0, 2, marks=pytest.mark.thorough)]
+)
 def test_no_room_in_mid_run_ends_it_in_order(
     tmp_path: Path, whole: Run, settled: int | None, workers: int
 ) -> None:

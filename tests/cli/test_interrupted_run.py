@@ -29,7 +29,7 @@ from rocmprobe.run.locks import SIMULATED, DeviceLock
 
 
 @pytest.mark.parametrize("way", [Background.interrupt, Background.terminate], ids=["ctrl-c", "sigterm"])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
 def test_the_children_end_and_a_partial_report_is_written(
     tmp_path: Path, workers: int, way: Callable[[Background], str]
 ) -> None:
@@ -178,6 +178,7 @@ def test_a_terminal_that_closes_ends_a_run_unless_it_is_to_outlive_it(
     assert wait_until(lambda: not run.alive(), 5), "processes outlive the run"
 
 
+@pytest.mark.thorough
 def test_such_tests_work_where_pytest_was_started_to_ignore_ctrl_c() -> None:
     """As a CI runner may do, and a script that puts it in the background: children would ignore it, too."""
     name = "test_what_was_recorded_is_kept_however_it_ends[SIGINT of rocmprobe]"

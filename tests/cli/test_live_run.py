@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runs import SMALL, Background, kinds, machine_file, resume, rocmprobe
+from runs import SMALL, Background, cli, kinds, machine_file, resume
 
 
 def test_a_run_that_has_not_ended_cannot_be_resumed(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_a_run_that_has_not_ended_cannot_be_resumed(tmp_path: Path) -> None:
     stuck = Background(folder, "--simulate", machine, *SMALL)
     assert stuck.reaches(lambda: "intent" in kinds(folder))
     before = (folder / "journal.jsonl").read_bytes()
-    refused = rocmprobe("run", "--resume", folder, "--retry-aborted")
+    refused = cli("run", "--resume", folder, "--retry-aborted")
     assert refused.returncode == 2
     assert (
         refused.stderr == f"rocmprobe: {folder}: its run has not ended; wait for it, or end it with Ctrl-C\n"

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,12 @@ def test_a_plain_line_a_time_elsewhere(root: Path, capsys: pytest.CaptureFixture
     assert told[0].endswith(
         f"0000:0b:00.0  junction 104 °C, fan 33 %, fan turns 1056 rpm, busy 99 %  ALARM: {ALARMS}"
     )
+
+
+def test_nothing_is_read_after_its_end(root: Path) -> None:
+    before = threading.active_count()
+    monitor(root, None, interval=0.01, times=2)
+    assert wait_until(lambda: threading.active_count() <= before, 20)
 
 
 def test_a_run_that_has_the_device_is_named(

@@ -33,7 +33,7 @@ cli.main()
 GOOD = "conv2d-fp32-n1-c2-i8x8-k4-f3x3"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(
     tmp_path: Path, workers: int
 ) -> None:

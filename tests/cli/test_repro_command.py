@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import sample
-from runs import rocmprobe
+from runs import cli
 
 from rocmprobe.model.results import write_results
 
@@ -18,7 +18,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_the_script_then_what_was_found_and_the_driver_s_line(results: Path) -> None:
-    done = rocmprobe("repro", results, f"gemm-only/convolution/{sample.PROBLEMS[1].text}/fwd")
+    done = cli("repro", results, f"gemm-only/convolution/{sample.PROBLEMS[1].text}/fwd")
     assert (done.returncode, done.stderr) == (0, "")
     *script, found, driver = done.stdout.splitlines()
     assert len(script) <= 20
@@ -43,7 +43,7 @@ def test_the_script_then_what_was_found_and_the_driver_s_line(results: Path) -> 
     ],
 )
 def test_where_there_is_no_script_it_says_why(results: Path, case: str, said: str) -> None:
-    done = rocmprobe("repro", results, case)
+    done = cli("repro", results, case)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("rocmprobe: ")
     assert said in done.stderr
@@ -51,6 +51,6 @@ def test_where_there_is_no_script_it_says_why(results: Path, case: str, said: st
 
 
 def test_results_that_are_none(tmp_path: Path) -> None:
-    done = rocmprobe("repro", tmp_path / "none.json", "x")
+    done = cli("repro", tmp_path / "none.json", "x")
     assert done.returncode == 2
     assert "none.json" in done.stderr

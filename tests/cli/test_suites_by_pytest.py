@@ -29,7 +29,11 @@ def suites(folder: Path, *arguments: object) -> Run:
 
 
 @pytest.mark.parametrize(
-    "distribution", [("-n", "2"), ("-o", "addopts=", "-p", "no:xdist")], ids=["two workers", "without xdist"]
+    "distribution",
+    [
+        pytest.param(("-n", "2"), id="two workers"),
+        pytest.param(("-o", "addopts=", "-p", "no:xdist"), id="without xdist", marks=pytest.mark.thorough),
+    ],
 )
 def test_one_item_is_one_outcome(tmp_path: Path, distribution: tuple[str, ...]) -> None:
     done = suites(tmp_path, *distribution)

@@ -29,7 +29,7 @@ def strange(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.thorough), 2])
 def test_the_user_s_project_and_pytest_variables_do_not_reach_a_run(strange: Path, workers: int) -> None:
     # `-P` is what the rocmprobe script does by itself: the folder that it runs in is not on sys.path.
     env = {"PYTEST_ADDOPTS": "--strange-flag", "PYTEST_PLUGINS": "nosuchplugin", "PYTHONSAFEPATH": "1"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import machine_file, rocmprobe
+from runs import cli, machine_file
 
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Machine, Results, write_results
@@ -98,7 +98,7 @@ WRONG: dict[str, tuple[int, str, Make]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_usage_is_one_clear_line(tmp_path: Path, what: str) -> None:
     code, text, make = WRONG[what]
-    done = rocmprobe(*make(tmp_path), cwd=tmp_path)
+    done = cli(*make(tmp_path), cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     lines = done.stderr.strip().splitlines()

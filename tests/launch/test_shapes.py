@@ -100,7 +100,14 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        "SIGKILL",
+        "SIGTERM of rocmprobe",
+        *(pytest.param(how, marks=pytest.mark.thorough) for how in ("os._exit", "SIGINT of rocmprobe")),
+    ],
+)
 def test_what_was_recorded_is_kept_however_it_ends(tmp_path: Path, how: str) -> None:
     end, code, number = ENDS[how]
     process = subprocess.Popen(

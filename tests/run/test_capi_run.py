@@ -6,13 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import CHECKOUT, rocmprobe, run
+from runs import CHECKOUT, cli, rocmprobe, run
 from stand_in_libraries import FILES, build, python_without_torch
 
 from rocmprobe.backends.capi import places
 
 #: The stand-in computes its forward and backward data by Winograd.
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-p1"
+#: The stand-in's solvers that apply to it.
+SOLVERS = (
+    "ConvBinWinogradRxSf2x3", "ConvDirectNaiveConvFwd", "ConvDirectNaiveConvBwd", "ConvDirectNaiveConvWrw",
+    "GemmFwdRest", "GemmBwdRest", "GemmWrwUniversal",
+)  # fmt: skip
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 
 
@@ -67,13 +72,7 @@ def test_the_whole_ladder_under_every_setting_without_torch(asked, libraries, tm
     alone = {
         name.split("/")[2] for name, state in done.states.items() if "/solver/" in name and state == "pass"
     }
-    assert alone == {
-        f"only-{solver}"
-        for solver in (
-            "ConvBinWinogradRxSf2x3", "ConvDirectNaiveConvFwd", "ConvDirectNaiveConvBwd",
-            "ConvDirectNaiveConvWrw", "GemmFwdRest", "GemmBwdRest", "GemmWrwUniversal",
-        )
-    }  # fmt: skip
+    assert alone == {f"only-{solver}" for solver in SOLVERS}
 
     forward = of(done, "convolution", direction="fwd")
     assert (forward.solver, forward.algorithm) == ("ConvBinWinogradRxSf2x3", "Winograd")
@@ -107,7 +106,7 @@ def test_the_whole_ladder_under_every_setting_without_torch(asked, libraries, tm
     assert "driver capi" in page
     assert str(libraries / FILES["miopen"]) in page
 
-    refused = rocmprobe("repro", done.folder / "results.json", f"capi/default/convolution/{PROBLEM}/fwd")
+    refused = cli("repro", done.folder / "results.json", f"capi/default/convolution/{PROBLEM}/fwd")
     assert refused.returncode == 2
     assert "MIOpenDriver conv -n 1 -c 4" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -118,7 +117,9 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
         "LC_STAND_IN_WINOGRAD": "status:7",
         "LC_STAND_IN_FAULTS": "miopenBatchNormalizationForwardTraining=status:7",
     }
-    done = asked("--settings", "default", **faults)
+    checks = ("gemm", "convolution", "batch-norm", *(f"*/only-{solver}/solver/*" for solver in SOLVERS))
+    only = [argument for check in checks for argument in ("--only", check)]
+    done = asked("--settings", "default", *only, **faults)
     assert done.ended.returncode == 1
     forward = of(done, "convolution", direction="fwd")
     assert (forward.state, forward.cause) == ("error", "miopen-status")

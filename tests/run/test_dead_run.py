@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runs import PROBLEM, Background, kinds, resume, rocmprobe
+from runs import PROBLEM, Background, cli, kinds, resume
 
 ARGUMENTS = (
     "--device", "cpu", "--only", "convolution", "--settings", "vendor-off,bypass", "--problem", PROBLEM,
@@ -19,7 +19,7 @@ def test_the_page_of_a_dead_run_is_marked_partial_and_what_was_in_flight_can_be_
     assert victim.reaches(lambda: kinds(folder).count("outcome") >= 2)
     victim.kill()
     page = tmp_path / "page.html"
-    assert rocmprobe("report", folder, "-o", page).returncode == 0
+    assert cli("report", folder, "-o", page).returncode == 0
     assert "Partial run" in page.read_text("utf-8")
 
     again = resume(folder, "--retry-aborted")

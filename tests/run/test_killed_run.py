@@ -53,7 +53,12 @@ def short_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("moment", "workers"), [*((moment, 0) for moment in MOMENTS), ("between answers", 2), ("in a hang", 2)]
+    ("moment", "workers"),
+    [
+        *((moment, 0) for moment in MOMENTS),
+        pytest.param("between answers", 2, marks=pytest.mark.thorough),
+        pytest.param("in a hang", 2, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_killed_run_is_taken_up_again(
     tmp_path: Path, short_folder: Path, moment: str, workers: int

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import PROBLEM, Background, Run, journal, machine_file, resume, rocmprobe, run
+from runs import PROBLEM, Background, Run, cli, journal, machine_file, resume, run
 
 from rocmprobe.judge.findings.sweep import of_sweep, solver_class
 from rocmprobe.knowledge.solvers import solver_of
@@ -199,7 +199,7 @@ def test_page_and_terminal_show_them(runs: dict[str, Run]) -> None:
 
 
 def test_the_variables_are_printed_for_a_shell(runs: dict[str, Run]) -> None:
-    told = rocmprobe("env", runs["crash"].folder / "results.json")
+    told = cli("env", runs["crash"].folder / "results.json")
     assert told.stdout.strip() == f"export {OFF[OCL]}=0"
 
 
@@ -220,7 +220,7 @@ def test_verify_takes_no_other_variables_from_results(runs: dict[str, Run], tmp_
     derived = next(setting for setting in data["settings"] if setting["derived"])
     derived["env"] = {"LD_PRELOAD": "/tmp/x.so"}
     (tmp_path / "results.json").write_text(json.dumps(data), "utf-8")
-    refused = rocmprobe("run", "--verify", tmp_path / "results.json", "--out", tmp_path / "out")
+    refused = cli("run", "--verify", tmp_path / "results.json", "--out", tmp_path / "out")
     assert refused.returncode == 2
     assert "is not a set of solver switches" in refused.stderr
 
@@ -266,7 +266,7 @@ class TestHealthy:
         assert "Solvers alone: MIOpen's 2 solvers that apply are right" in made.ended.stdout
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path, workers: int) -> None:
     machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE, WINOGRAD), WRONG, first_call=120, steady=120)
     folder = tmp_path / "out"
