@@ -24,8 +24,11 @@ from typing import Any, Optional, Union
 
 import torch
 
-from rocmprobe.bypass import other_layers, plan_file, registration
+from rocmprobe.bypass import other_layers, registration
 from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
+from rocmprobe.bypass.choice import plan_file
+from rocmprobe.bypass.choice.plan import plan
+from rocmprobe.bypass.convolution import BypassInterceptor, forget_prepared
 from rocmprobe.bypass.counts import reset_status, status
 from rocmprobe.bypass.explain import Explanation, explain_problem
 from rocmprobe.bypass.functional import (
@@ -36,12 +39,10 @@ from rocmprobe.bypass.functional import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from rocmprobe.bypass.layer import BypassInterceptor, forget_prepared
 from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.models import patch_model, unpatch_model
 from rocmprobe.bypass.options import algorithm_or_default, sent_to_pytorch, workspace_or_default
-from rocmprobe.bypass.plan import plan
 from rocmprobe.bypass.scope import ScopedInterceptor
+from rocmprobe.bypass.scoped import patch_model, unpatch_model
 
 __all__ = [
     "ALGORITHMS", "Explanation", "Plan", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",

@@ -8,10 +8,10 @@ import torch
 
 from rocmprobe.bypass.algorithms import ALGORITHMS, Operands, Plan
 from rocmprobe.bypass.algorithms.pointwise import is_dense, is_dense_weight
-from rocmprobe.bypass.choices import Choice
+from rocmprobe.bypass.choice.choices import Choice
+from rocmprobe.bypass.choice.plan import eligible, name
 from rocmprobe.bypass.counts import count_call
 from rocmprobe.bypass.geometry import BWD_WEIGHTS, FWD, Geometry
-from rocmprobe.bypass.plan import eligible, name
 
 DTYPES = {
     torch.float16: "float16",

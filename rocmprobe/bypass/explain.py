@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from rocmprobe.bypass.algorithms import Operands, Plan
-from rocmprobe.bypass.choices import Choice, measures
+from rocmprobe.bypass.choice.choices import Choice, measures
+from rocmprobe.bypass.choice.plan import MEGABYTE, check, eligible, name, plain_direction, plain_form
 from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD
-from rocmprobe.bypass.plan import MEGABYTE, check, eligible, name, plain_direction, plain_form
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from rocmprobe.bypass.algorithms import ALGORITHMS
+from rocmprobe.bypass.choice.plan import DEFAULT_WORKSPACE_MB, POLICIES
 from rocmprobe.bypass.other_layers import KINDS
-from rocmprobe.bypass.plan import DEFAULT_WORKSPACE_MB, POLICIES
 
 WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
 ALGORITHM_VARIABLE = "ROCMPROBE_BYPASS_ALGORITHM"

@@ -24,8 +24,8 @@ import torch
 from torch.library import Library
 
 from rocmprobe.bypass.counts import count_pytorch
+from rocmprobe.bypass.kernels import untraced
 from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.untraced import untraced
 
 #: What can be sent to PyTorch's own kernels, as :func:`rocmprobe.bypass.install` names it.
 KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")

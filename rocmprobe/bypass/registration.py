@@ -22,8 +22,8 @@ from torch.library import Library
 from rocmprobe.bypass import autograd, dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.dispatch import Interceptor
+from rocmprobe.bypass.kernels import untraced
 from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.untraced import untraced
 
 _lock = lock_across_forks()
 #: What keeps the kernels of a device type registered, from its first interceptor on.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rocmprobe.bypass import registration
+from rocmprobe.bypass.convolution import BypassInterceptor
 from rocmprobe.bypass.dispatch import RANK_BYPASS
-from rocmprobe.bypass.layer import BypassInterceptor
 
 _DEVICE_TYPES = ("cpu", "cuda")
 

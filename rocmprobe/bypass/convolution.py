@@ -10,12 +10,12 @@ import torch
 
 from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.bypass.choice.plan import MEGABYTE, plain_direction
 from rocmprobe.bypass.compute import DTYPES, Problem
 from rocmprobe.bypass.counts import count_native
 from rocmprobe.bypass.dispatch import RANK_BYPASS, Interceptor
 from rocmprobe.bypass.formats import result_format
 from rocmprobe.bypass.geometry import BWD_DATA, FWD, Geometry, geometry
-from rocmprobe.bypass.plan import MEGABYTE, plain_direction
 
 #: Preparations by what decides them, for all layers of the process; a network has some hundred.
 _prepared: dict[Any, Union[_Prepared, str]] = {}

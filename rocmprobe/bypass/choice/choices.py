@@ -16,10 +16,10 @@ from typing import Callable
 
 import torch
 
-from rocmprobe.bypass import plan_file
 from rocmprobe.bypass.algorithms import Plan
+from rocmprobe.bypass.choice import plan_file
+from rocmprobe.bypass.choice.rates import USUAL, measured, seconds
 from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.rates import USUAL, measured, seconds
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
 
