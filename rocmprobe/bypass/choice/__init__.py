@@ -1,1 +1,1 @@
-"""Which algorithm computes a problem: the possible plans, the cost model, measurements and the file of them."""
+"""Which algorithm computes a problem: possible plans, the cost model, measurements and the file of them."""
