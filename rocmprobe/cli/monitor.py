@@ -19,7 +19,7 @@ from rich.text import Text
 
 from rocmprobe.detect import telemetry as sensing
 from rocmprobe.detect.tree import Tree
-from rocmprobe.judge.findings.telemetry import alarms
+from rocmprobe.judge.findings.alarms import alarms
 from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.model.telemetry import QUANTITIES, WATCHED, Quantity
 from rocmprobe.report.terminal.holders import describe_holders

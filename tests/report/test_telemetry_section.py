@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from rocmprobe.judge.findings.telemetry import telemetry_findings
+from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.model.results import Results, from_json
 from rocmprobe.model.telemetry import DeviceTelemetry, Series, summary
 from rocmprobe.report.page import html
 from rocmprobe.report.page.plots import Line, lines
-from rocmprobe.report.page.telemetry import telemetry
+from rocmprobe.report.page.telemetry_section import telemetry
 from rocmprobe.simulate.machines import load_machine
 
 FRAME = "<html><head><title>x</title></head><body></body></html>"

@@ -17,14 +17,14 @@ from rocmprobe.judge.assessment import (
 )
 from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
 from rocmprobe.judge.commands import resume
+from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
 from rocmprobe.judge.findings.machine import MACHINE_RULES
-from rocmprobe.judge.findings.models import models
+from rocmprobe.judge.findings.networks import models
 from rocmprobe.judge.findings.primitives import controls, primitives, several_gpus
 from rocmprobe.judge.findings.start_up import slow_first_calls
 from rocmprobe.judge.findings.sweep import faulty_solvers
-from rocmprobe.judge.findings.telemetry import telemetry_findings
 from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 

@@ -18,12 +18,12 @@ from rocmprobe.report.page import (
     matrix,  # fmt: skip
     measures,  # fmt: skip
     memory,  # fmt: skip
-    models,  # fmt: skip
+    networks,  # fmt: skip
     plots,  # fmt: skip
     shapes_table,  # fmt: skip
     solvers,  # fmt: skip
     start_up,  # fmt: skip
-    telemetry,  # fmt: skip
+    telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
     validation,  # fmt: skip
 )
@@ -143,8 +143,8 @@ def _measured(results: Results) -> dict[str, Any]:
         "validation": validation.validation(results),
         "validation_views": validation.VIEWS.values(),
         "memory": memory.memory(results),
-        "telemetry": telemetry.telemetry(results),
-        "models": models.models(results),
+        "telemetry": telemetry_section.telemetry(results),
+        "models": networks.models(results),
     }
 
 

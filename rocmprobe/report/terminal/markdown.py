@@ -11,7 +11,7 @@ from rocmprobe.model.results import Configuration, Finding, Results
 from rocmprobe.report import changes, text
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.identity import card, identity, tried_on
-from rocmprobe.report.page import matrix, measures, models, shapes_table, view
+from rocmprobe.report.page import matrix, measures, networks, shapes_table, view
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, Look, verdict_word
 
@@ -61,7 +61,7 @@ def verdict(results: Results) -> Iterator[str]:
         ("Your model", shapes_table.sentence(results)),
         ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
         ("Tried on", tried_on(results)),
-        ("Estimate", models.line(results) if results.estimate else ""),
+        ("Estimate", networks.line(results) if results.estimate else ""),
     )
     yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in rows if value)
     if recommendation.verify:

@@ -8,7 +8,7 @@ from typing import Optional
 
 from markupsafe import Markup
 
-from rocmprobe.judge.findings.telemetry import FINDINGS
+from rocmprobe.judge.findings.alarms import FINDINGS
 from rocmprobe.model.results import Finding, Results
 from rocmprobe.model.telemetry import PLOTS, QUANTITIES, WATCHED, DeviceTelemetry, Quantity
 from rocmprobe.report import text
