@@ -28,8 +28,8 @@ from rocmprobe.model.results import (
     write_results,
 )  # fmt: skip
 from rocmprobe.report import junit
+from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html, view
-from rocmprobe.report.reported import reported
 from rocmprobe.report.states import LOOKS
 from rocmprobe.report.terminal.markdown import markdown
 

@@ -11,7 +11,7 @@ from rocmprobe.knowledge.variables import DEFAULT, find
 from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import text
 from rocmprobe.report.identity import card, overridden, show_gpu_name
-from rocmprobe.report.page.size import FITS, Fit
+from rocmprobe.report.page.layout import FITS, Fit
 
 #: Per cent of a GPU's time, and share of its memory, that a desktop alone does not take.
 _BUSY, _FULL = 20, 0.5

@@ -18,8 +18,7 @@ from rocmprobe.model.results import (
     Trial,
 )
 from rocmprobe.report import text
-from rocmprobe.report.page.measures import Table
-from rocmprobe.report.page.size import Fit, fit_lines
+from rocmprobe.report.page.layout import Fit, Table, fit_lines
 from rocmprobe.report.repro.script import reproduction
 from rocmprobe.report.states import LOOKS, Look, reason
 

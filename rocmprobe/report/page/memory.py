@@ -11,7 +11,7 @@ from markupsafe import Markup
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 from rocmprobe.report.states import LOOKS
 
 _MOST_PLOTS, _MOST_BARS = 4, 16

@@ -9,7 +9,7 @@ from typing import Any, Optional
 from rocmprobe.model.checks import MODELS
 from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 from rocmprobe.report.states import LOOKS
 
 #: What is held against a limit, by the key of ``numerics``.

@@ -12,7 +12,7 @@ from rocmprobe.judge.recommendation.step_time import counted, shapes_of
 from rocmprobe.model.results import DIRECTIONS, Outcome, Results, StepTime
 from rocmprobe.model.shapes import Shapes, Steps
 from rocmprobe.report import text
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 from rocmprobe.report.states import worst
 
 

@@ -12,7 +12,7 @@ from rocmprobe.judge.findings.alarms import FINDINGS
 from rocmprobe.model.results import Finding, Results
 from rocmprobe.model.telemetry import PLOTS, QUANTITIES, WATCHED, DeviceTelemetry, Quantity
 from rocmprobe.report import text
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.states import SEVERITY_SYMBOLS
 

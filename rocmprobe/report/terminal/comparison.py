@@ -14,8 +14,8 @@ from rocmprobe.judge.comparison.compare import Comparison, Side, verdict, worse
 from rocmprobe.judge.comparison.environment_changes import ABSENT
 from rocmprobe.judge.comparison.measurement_changes import LESS, MORE, OPEN, Measured, quiet
 from rocmprobe.report import text
-from rocmprobe.report.changes import WORDS
 from rocmprobe.report.escape import code, table
+from rocmprobe.report.identity import CHANGE_WORDS
 from rocmprobe.report.states import VERDICT_WORDS
 
 #: Rows of each table; the JSON has all of them.
@@ -122,7 +122,7 @@ def _recommended(side: Side) -> str:
 
 def _sections(comparison: Comparison) -> Iterator[_Section]:
     states = [
-        (WORDS[change.kind], change.id, change.before or "", change.after or "")
+        (CHANGE_WORDS[change.kind], change.id, change.before or "", change.after or "")
         for change in comparison.changed
     ]
     if states:
