@@ -7,7 +7,7 @@ import struct
 import pytest
 from test_recorded_machines import FIXTURES, mount
 
-from rocmprobe.detect.telemetry import find_devices, read, read_limits
+from rocmprobe.detect.sensors import find_devices, read, read_limits
 from rocmprobe.detect.tree import Tree
 from rocmprobe.judge.findings.alarms import alarms
 
