@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Optional
@@ -16,7 +17,6 @@ from rocmprobe.judge.assessment import (
     quoted,
 )
 from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
-from rocmprobe.judge.commands import resume
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
@@ -59,6 +59,12 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
     return by_severity([*(_with_cure(results, finding) for finding in judged), *found])
+
+
+def resume(results: Results) -> str:
+    """The command that continues a run that did not come to its end, with the folder as its user named it."""
+    folder = results.options.get("folder")
+    return f"rocmprobe run --resume {shlex.quote(str(folder))}" if folder else "rocmprobe run --resume"
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:

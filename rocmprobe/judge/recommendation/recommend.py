@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, dtypes, of_driver, quoted
-from rocmprobe.judge.commands import verify
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
@@ -49,7 +50,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
         not_covered=not_covered(results, best, asked[0], purpose),
         advice=advice(results, best is not None and best.setting.unchanged),
         # A run that died has no results.json, and one that stopped recommends by half of its evidence.
-        verify=verify(results) if best and not results.partial else "",
+        verify=_verify(results) if best and not results.partial else "",
     )
 
 
@@ -133,3 +134,9 @@ def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> l
             rival = least.get(setting.verdict, setting.name)
             least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
     return list(least.items()) if best.setting.name in found else []
+
+
+def _verify(results: Results) -> str:
+    """The command that verifies the recommended configuration, with the folder as its user named it."""
+    path = PurePosixPath(str(results.options.get("folder", "."))) / "results.json"
+    return f"rocmprobe run --verify {shlex.quote(str(path))}"
