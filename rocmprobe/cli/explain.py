@@ -40,10 +40,10 @@ def explained(source: Optional[str], given: Facts) -> Explanation:
 
 def _not_looked_at(log: Log) -> Iterator[str]:
     if log.left_out:
-        yield f"{count(log.left_out, 'distinct line')} in the middle of the log did not count."
+        yield f"{count(log.left_out, 'distinct line')} in the middle of the log were ignored."
     if log.shortened:
         longer = count(log.shortened, "line")
-        yield f"Of {longer} longer than {LONGEST:,} characters the middle did not count."
+        yield f"{longer} longer than {LONGEST:,} characters: the middle was ignored."
 
 
 def without_identifiers(explanation: Explanation) -> Explanation:

@@ -175,7 +175,7 @@ def test_the_machine_of_a_run_as_facts(tmp_path: Path) -> None:
 
 def test_a_line_too_long_to_be_looked_at_whole_is_told() -> None:
     told = answer(log=f"{'x' * 9_000}\nend\n")
-    assert told["note"].endswith("Of 1 line longer than 4,500 characters the middle did not count.")
+    assert told["note"].endswith("1 line longer than 4,500 characters: the middle was ignored.")
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])

@@ -333,7 +333,7 @@ class TestSetting:
 
     def test_what_was_asked_without_torch_gets_the_driver_line(self) -> None:
         outcome = dataclasses.replace(asked(sample.PROBLEMS[1], "fwd"), driver="capi")
-        with pytest.raises(BadInput, match=r"asked without torch.*MIOpenDriver conv -n 2 -c 64"):
+        with pytest.raises(BadInput, match=r"ran without torch.*MIOpenDriver conv -n 2 -c 64"):
             script(results(SETTINGS["default"], outcome), outcome)
 
 
@@ -467,7 +467,7 @@ class TestDriverLine:
             ("no-winograd", "convolution", "miopen", "MIOPEN_DEBUG_CONV_WINOGRAD=0 MIOpenDriver conv -n 2 "),
             ("immediate", "convolution", "miopen", "MIOpenDriver conv -n 2 "),
             ("default", "batch-norm", "miopen", "MIOpenDriver bnorm "),
-            ("default", "gemm", "miopen", "no MIOpenDriver line: this check enters no MIOpen"),
+            ("default", "gemm", "miopen", "no MIOpenDriver line: this check does not call MIOpen"),
             ("vendor-off", "convolution", "miopen", "no MIOpenDriver line: under this setting"),
             ("cpu", "convolution", "miopen", "no MIOpenDriver line: what runs here is not MIOpen"),
             ("default", "convolution", "cudnn", "no MIOpenDriver line: what runs here is not MIOpen"),

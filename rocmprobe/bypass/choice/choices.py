@@ -176,11 +176,11 @@ def _explained(choice: Choice, algorithm: str) -> Explanation:
     plan = choice.settled or choice.plans[0]
     count = len(choice.plans)
     if plan.algorithm == algorithm:
-        why = "it was named"
+        why = "it was requested by name"
     elif count == 1:
-        why = "no other one applies"
+        why = "no other algorithm applies"
     elif measures() and choice.settled:
-        why = f"it was the quickest of those of {count} that were measured on this device"
+        why = f"it was the fastest of those measured on this device ({count} apply)"
     else:
-        why = f"the cost model takes it for the quickest of {count} that apply; not measured"
+        why = f"the cost model ranks it fastest of the {count} that apply; not measured"
     return Explanation(plan.algorithm, why, plan.workspace_bytes, plan.flops, tuple(choice.plans))

@@ -138,7 +138,7 @@ def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
     for words, outcomes in layers_asked(results, setting.name).items():
         if failed(outcomes):
             line = install_line(options_for((words,)))
-            lines.append(f"{words}: fails in {name}; {_PYTORCH}, which were not there to be asked: `{line}`")
+            lines.append(f"{words}: fails in {name}; {_PYTORCH}, which were not available: `{line}`")
         elif _works(outcomes):
             lines.append(f"{words}: {name}, right")
     return tuple(lines)

@@ -144,7 +144,7 @@ def _why(outcome: Outcome) -> str:
     """State, cause and the first words of the reason: numbers in it differ from problem to problem."""
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
-        first = "the numbers are off"
+        first = "the numbers are wrong"
     return " · ".join(dict.fromkeys(filter(None, (outcome.state, outcome.cause, first))))
 
 

@@ -80,7 +80,7 @@ def throughput(results: Results) -> Optional[Throughput]:
         figures.append(Figures(label, _rates(timed, rivals), _compared(timed, rivals)))
     note = "; speeds of the simulating CPU" if results.simulated else ""
     return Throughput(
-        caption=f"Median time, shorter is faster; the factor is against {against}{note}."
+        caption=f"Median time, shorter is faster; factors are relative to {against}{note}."
         + _conditions(outcome for outcomes in groups.values() for outcome in outcomes),
         plots=tuple(
             (label, plots.bars(bars, f"plot-{i}")) for i, (label, bars) in enumerate(drawn[:_MAX_PLOTS])
@@ -287,12 +287,12 @@ def start_up(results: Results) -> Optional[StartUps]:
         for each in found
     )
     caption = (
-        "Median of the first call in new processes, least to largest in brackets: with empty databases and "
-        "caches, with those that such a process left, and of the calls that follow. Warm is faster where its "
-        "every first call was."
+        "Median of the first call in new processes, minimum to maximum in brackets: cold with empty "
+        "databases and caches, warm with those that an earlier process left; steady is the median of the "
+        "calls that follow. Warm is faster if every warm first call was faster than every cold one."
     )
     if results.simulated:
-        caption += " Times of the simulating CPU, whose library keeps nothing."
+        caption += " Times are those of the simulating CPU, whose library keeps no cache."
     header = ("problem", "setting", "cold first call", "warm first call", "steady", "warm is faster")
     return StartUps(caption, Table(header, rows), _start_up_plots(found))
 

@@ -222,7 +222,7 @@ def ladder_caption(rungs: Sequence[Rung]) -> str:
     if all(map(_holds, applicable)):
         that_applies = " that applies" if len(applicable) < len(rungs) else ""
         return f"Setting “default”: every rung{that_applies} holds."
-    return "Setting “default”: no rung breaks, but not every rung was learned."
+    return "Setting “default”: no rung breaks, but not every rung could be tested."
 
 
 def _broken(below: Sequence[Rung], step: Rung) -> str:

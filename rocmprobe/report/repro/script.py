@@ -77,7 +77,7 @@ def script(results: Results, outcome: Outcome) -> str:
     setting = _setting(results, outcome)
     if outcome.driver != "torch":
         raise BadInput(
-            f"{one_line(outcome.id)}: asked without torch, so no script of torch's reproduces it; "
+            f"{one_line(outcome.id)}: ran without torch, so no torch script reproduces it; "
             + driver_line(results, outcome)
         )
     asked = question(outcome, setting, backend(results, outcome, setting))
@@ -242,7 +242,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
     elif setting.bypass or not setting.vendor_library or leaves(setting, outcome):
-        why = "under this setting nothing enters MIOpen"
+        why = "under this setting nothing calls MIOpen"
     elif outcome.check == "batch-norm":
         line, why = batch_norm_line(outcome.dtype)
     elif outcome.rung in ("batch-norm", "primitives") and outcome.problem is None:
@@ -250,7 +250,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     elif setting.search == "find-2.0":
         why = "the driver does not use Find 2.0"
     elif outcome.problem is None:
-        why = "this check enters no MIOpen"
+        why = "this check does not call MIOpen"
     else:
         version = (torch_version(results.machine) or (99, 0)) if outcome.driver == "torch" else None
         immediate = setting.search == "immediate"

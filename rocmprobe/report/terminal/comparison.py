@@ -90,15 +90,15 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if not quiet(factor):
             yield (
                 "Device",
-                f"the own speed of {device} differs by a factor of {factor:.2f} between the runs, as matrix "
-                "product and copy tell: something else used it, or its clocks were others. No time of it is "
-                "called changed; compare runs of a quiet machine.",
+                f"the speed of {device} itself differs by a factor of {factor:.2f} between the runs, by "
+                "matrix product and copy: another program used it, or its clocks differed. None of its "
+                "times is reported as changed; compare runs of an idle machine.",
             )
     if found.times and not found.drift:
         yield (
             "Device",
-            "no matrix product and copy were timed in both runs, so its own speed is not known, and no time "
-            "is called changed; ask throughput in both.",
+            "no matrix product and copy were timed in both runs, so its own speed is unknown, and no time is "
+            "reported as changed; run the check throughput in both.",
         )
     open_ = found.changed_as(OPEN)
     if open_:

@@ -189,7 +189,7 @@ def _not_covered(results: Results) -> Iterator[str]:
         f"- {text.count(amount, 'outcome')} {look.symbol} {look.state}: {words(why)}"
         for look, why, amount in matrix.unlearned(results)[:20]
     ]
-    yield "\n".join(items) or "All that was asked was answered."
+    yield "\n".join(items) or "Every question was answered."
     sweep = summary(results)
     if sweep:
         yield f"Solvers alone: {words(sweep)}."
@@ -200,7 +200,7 @@ def _never_run(results: Results) -> Iterator[str]:
     if results.simulated:
         yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
     elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):
-        yield "any AMD GPU: this run asked none"
+        yield "any AMD GPU: this run tested none"
 
 
 def _environment(results: Results) -> Iterator[str]:
