@@ -68,7 +68,7 @@ def conditions(profile: Optional[Path], bypass: str) -> Conditions:
         if bypass == "always":
             return _bypass_alone()
         raise BadInput(
-            f"{path}: no safe configuration was found, so nothing was run; run it as it is, "
+            f"{path}: no safe configuration was found, so nothing was run; run it directly, "
             "or under the bypass alone with --bypass always"
         )
     return _recommended(path, results, recommended, bypass)
