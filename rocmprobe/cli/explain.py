@@ -80,7 +80,7 @@ def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
             values[name] = value
         else:
             facts = ", ".join(field for field in Facts.__dataclass_fields__ if field != "env")
-            raise BadInput(f"--fact {name!r:.80} is no fact; name one of {facts}, or a variable")
+            raise BadInput(f"--fact {name!r:.80} is not a fact; name one of {facts}, or a variable")
     try:
         of_options = facts_of({**values, "env": env})
     except BadInput as error:

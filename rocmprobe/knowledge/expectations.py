@@ -234,7 +234,7 @@ def _strange_word(row: Mapping[str, Any]) -> str:
     names += [forced_setting(solver).name for solver in solvers()]
     for pattern in row["settings"]:
         if not any(fnmatchcase(name, pattern) for name in names if name != _CPU):
-            return f"settings: {pattern!r} is no setting of a GPU; `rocmprobe list settings` shows them"
+            return f"settings: {pattern!r} is not a setting of a GPU; `rocmprobe list settings` shows them"
     return ""
 
 

@@ -343,7 +343,7 @@ def _refused_option(row: Variable, value: str) -> str:
     for option in filter(None, re.sub(r"\[[^\]]*\]", "list", value).split(",")):
         name, colon, setting = (part.strip() for part in option.partition(":"))
         if not colon or not setting:
-            return f"{name[:40]!r} is no option:value: torch raises at the first allocation"
+            return f"{name[:40]!r} is not option:value: torch raises at the first allocation"
         if name not in known:
             return f"no option {name[:40]!r} is known: torch raises on those it does not know"
     return ""

@@ -195,7 +195,7 @@ def _tools(results: Results) -> Iterator[Finding]:
             "error",
             "gpu-hang-reset" if stuck else "hsa-init-failed",
             "driver" if stuck else "hsa",
-            f"ROCm's own tools get no answer from the GPU: {machine.value(f'{broken[0]}.meaning')}",
+            f"ROCm's own tools get no response from the GPU: {machine.value(f'{broken[0]}.meaning')}",
             tuple(f"{tool.replace('_', '-')}: {machine.value(f'{tool}.message')}" for tool in broken),
             "Restart the machine." if stuck else "Fix this first: nothing above the runtime can work.",
         )
@@ -268,7 +268,7 @@ def _kernel_log(results: Results) -> Iterator[Finding]:
             "driver",
             f"The kernel has had trouble with the GPU since it started: {kinds}",
             tuple(f"{event['count']} x {event['line']}" for event in grave[:8]),
-            "Restart the machine before trusting a result: after a reset a GPU may go on answering wrongly.",
+            "Restart the machine before trusting a result: after a reset it may keep giving wrong answers.",
         )
 
 

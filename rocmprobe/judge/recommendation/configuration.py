@@ -104,14 +104,14 @@ def unusable(configuration: Configuration) -> str:
     """
     for name, value in configuration.env.items():
         if not VARIABLE_NAME.fullmatch(name):
-            return f"env: {quoted(name)} is no name of a variable"
+            return f"env: {quoted(name)} is not the name of a variable"
         if not _printable(value) or len(value) > _LONGEST_VALUE:
-            return f"env: {quoted(name)}: {quoted(value)} is no value of a setting"
+            return f"env: {quoted(name)}: {quoted(value)} is not a value of a setting"
     code = configuration.code
     lines = code.split("\n")
     commands = any(line.lstrip().startswith("::") or "##[" in line for line in lines)
     if commands or len(code) > _LONGEST_CODE or not all(map(_printable, lines)):
-        return f"code: {quoted(code)}: these are no lines of a setting"
+        return f"code: {quoted(code)}: these are not lines of a setting"
     return ""
 
 

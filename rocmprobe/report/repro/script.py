@@ -132,7 +132,7 @@ def _flags(setting: Setting) -> tuple[list[str], list[str]]:
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
         raise BadInput(
-            f"setting {one_line(setting.name)}: {one_line(unknown[0])!r} is no flag of torch.backends"
+            f"setting {one_line(setting.name)}: {one_line(unknown[0])!r} is not a flag of torch.backends"
         )
     values = {FLAGS[name]: bool(value) for name, value in setting.torch.items()}
     old = [
@@ -282,7 +282,7 @@ def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
 def _device(outcome: Outcome, setting: Setting) -> str:
     device = setting.device or outcome.device
     if not re.fullmatch(r"[a-z]+(:[0-9]+)?", device):
-        raise BadInput(f"{one_line(outcome.id)}: {one_line(device)!r} is no device of torch's")
+        raise BadInput(f"{one_line(outcome.id)}: {one_line(device)!r} is not a torch device")
     return device
 
 
