@@ -12,10 +12,9 @@ from rocmprobe.judge.assessment import Assessment, dtypes, of_driver, quoted
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
-from rocmprobe.judge.recommendation.peaks import peaks
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import other_dtypes, sentence
-from rocmprobe.judge.recommendation.speed import Speed, speed
+from rocmprobe.judge.recommendation.speed import Speed, peaks, speed
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Configuration, Recommendation, Results
