@@ -430,9 +430,9 @@ class TestDriverLine:
     @pytest.mark.parametrize(
         ("problem", "torch", "why"),
         [
-            ("conv2d-fp64-n1-c1-i5-k1-f1", (2, 4), "keeps"),
-            ("conv2d-fp32-n1-c2-i5-k2-f2-d2-g2", (2, 4), "keeps"),
-            ("conv2d-bf16-n1-c2-i5-k2-f2-bias", (1, 13), "keeps"),
+            ("conv2d-fp64-n1-c1-i5-k1-f1", (2, 4), "does not send"),
+            ("conv2d-fp32-n1-c2-i5-k2-f2-d2-g2", (2, 4), "does not send"),
+            ("conv2d-bf16-n1-c2-i5-k2-f2-bias", (1, 13), "does not send"),
             ("conv2d-bf16-n1-c2-i5-k2-f2-bias", (2, 4), ""),
             ("conv_transpose2d-fp32-n1-c2-i5-k2-f2-d2-o1", (2, 4), "output padding"),
         ],
