@@ -361,7 +361,7 @@ class TestForeignText:
 
     def test_a_dtype_is_one_of_the_known(self) -> None:
         outcome = dataclasses.replace(asked(check="copy"), check="im2col", dtype="float32; import os")
-        with pytest.raises(BadInput, match="no dtype"):
+        with pytest.raises(BadInput, match="not a dtype"):
             script(results(SETTINGS["default"], outcome), outcome)
 
 
