@@ -143,7 +143,7 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
     )
     convolution, batch_norm = recommendation.configuration.layers
     assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, right"
-    assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not available")
+    assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not")
 
 
 def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):
