@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from real_models import CASES
 
-from rocmprobe.bypass.choices import measures
+from rocmprobe.bypass.choice.choices import measures
 from rocmprobe.detect import detect
 
 #: Relative, of a loss. Three steps of training carry the rounding of the first ones on.

@@ -24,8 +24,8 @@ from figures import publish
 
 from rocmprobe.model.results import Results, read_results, to_json
 from rocmprobe.report import junit
+from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html
-from rocmprobe.report.reported import reported
 
 OUTCOMES = (100, 1000, 3000, 6000)
 ROUNDS = 2

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from figures import publish
 
-from rocmprobe.detect.telemetry import find_devices
+from rocmprobe.detect.sensors import find_devices
 from rocmprobe.detect.tree import Tree
 from rocmprobe.run.sampling import NAME, Sampler, sampled
 

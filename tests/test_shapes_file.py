@@ -107,7 +107,7 @@ NO_SHAPES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "steps without end": (
         {"problems": [record()], "steps": {**STEPS, "seconds": 1e999}},
-        "Infinity is no number",
+        "Infinity is not a JSON number",
     ),
     "steps without a thread": (
         {"problems": [record()], "steps": {**STEPS, "threads": 0}},

@@ -24,24 +24,26 @@ from typing import Any, Optional, Union
 
 import torch
 
-from rocmprobe.bypass import other_layers, plan_file, registration
+from rocmprobe.bypass import other_layers, registration
 from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
+from rocmprobe.bypass.choice import plan_file
+from rocmprobe.bypass.choice.choices import Explanation, explain_problem
+from rocmprobe.bypass.choice.plan import algorithm_or_default, plan, workspace_or_default
+from rocmprobe.bypass.convolution import BypassInterceptor, forget_prepared
 from rocmprobe.bypass.counts import reset_status, status
-from rocmprobe.bypass.explain import Explanation, explain_problem
-from rocmprobe.bypass.functional import (
+from rocmprobe.bypass.kernels import lock_across_forks
+from rocmprobe.bypass.other_layers import sent_to_pytorch
+from rocmprobe.bypass.scoped import (
+    ScopedInterceptor,
     conv1d,
     conv2d,
     conv3d,
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,
+    patch_model,
+    unpatch_model,
 )
-from rocmprobe.bypass.layer import BypassInterceptor, forget_prepared
-from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.models import patch_model, unpatch_model
-from rocmprobe.bypass.options import algorithm_or_default, sent_to_pytorch, workspace_or_default
-from rocmprobe.bypass.plan import plan
-from rocmprobe.bypass.scope import ScopedInterceptor
 
 __all__ = [
     "ALGORITHMS", "Explanation", "Plan", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
@@ -56,21 +58,21 @@ _lock = lock_across_forks()
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of :func:`install` or :func:`enabled`: ``layer`` None leaves convolution alone, ``kinds``
-    are those of ``other_layers.KINDS`` that PyTorch's own kernels are to compute."""
+    """The arguments of :func:`install` or :func:`enabled`: ``interceptor`` None leaves convolution alone,
+    ``kinds`` are those of ``other_layers.KINDS`` that PyTorch's own kernels are to compute."""
 
-    layer: Optional[BypassInterceptor]
+    interceptor: Optional[BypassInterceptor]
     kinds: tuple[str, ...]
 
     def begin(self, device_type: str) -> None:
         other_layers.send_to_pytorch(self.kinds, device_type)
-        if self.layer:
-            registration.add_interceptor(self.layer, device_type)
+        if self.interceptor:
+            registration.add_interceptor(self.interceptor, device_type)
 
     def end(self, device_type: str) -> None:
         other_layers.leave_as_it_is(self.kinds, device_type)
-        if self.layer:
-            registration.remove_interceptor(self.layer, device_type)
+        if self.interceptor:
+            registration.remove_interceptor(self.interceptor, device_type)
 
 
 _installed: dict[str, _Request] = {}

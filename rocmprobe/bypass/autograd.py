@@ -1,8 +1,8 @@
-"""Ties the backward of a convolution to the layers of its forward.
+"""Ties the backward of a convolution to the interceptors of its forward.
 
 Kernels of a device sit below autograd, so by themselves they see a backward only while they are
 registered, whereas a graph lives as long as its user likes. Above them, under the device's autograd key,
-the convolution is therefore recorded as an ``autograd.Function`` that remembers the layers. It saves what
+the convolution is therefore recorded as an ``autograd.Function`` that remembers them. It saves what
 PyTorch's own node saves: input and weight.
 
 The convolution is linear in input x, in weight w and in bias b; with the form T(x, w, g) = <g, conv(x, w)>
@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 
 from rocmprobe.bypass import dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-from rocmprobe.bypass.untraced import untraced
+from rocmprobe.bypass.kernels import untraced
 
 # torch 2 hands functorch the forward of a Function and its bookkeeping apart; before, they are one.
 _SETUP_APART = hasattr(torch.autograd.Function, "setup_context")

@@ -13,14 +13,12 @@ from typing import Any, Callable
 import torch
 
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-from rocmprobe.bypass.locks import lock_across_forks
+from rocmprobe.bypass.kernels import KEYS, lock_across_forks
 
 RANK_FAULTS = 100
 RANK_BYPASS = 200
 RANK_RECORDER = 300
 
-#: The device types, and their dispatch keys.
-KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 #: Arguments of aten::convolution; aten::_convolution has four more.
 _UNRECORDED = 9
 
@@ -63,7 +61,7 @@ _local = threading.local()
 
 
 def add(interceptor: Interceptor, device_type: str) -> None:
-    """Put ``interceptor`` before the convolutions of ``device_type``, a key of ``KEYS``.
+    """Put ``interceptor`` before the convolutions of ``device_type``, a key of ``kernels.KEYS``.
 
     Raises:
         ValueError: when this very one is there already.
@@ -167,7 +165,7 @@ def inside_native() -> bool:
 def native_convolution(call: ConvolutionCall) -> torch.Tensor:
     operator = torch.ops.aten._convolution if call.flags else torch.ops.aten.convolution
     # PyTorch's kernel of aten::convolution calls aten::_convolution through the dispatcher, so our kernel
-    # for the latter has to know that this convolution has been through the layers.
+    # for the latter has to know that this convolution has been through the interceptors.
     outer = inside_native()
     _local.inside_native = True
     try:

@@ -9,28 +9,25 @@ unchanged.
 
 Convolutions with ReLU in one operator have no composite: they are computed as convolution, sum and ReLU.
 
-As in :mod:`rocmprobe.bypass.dispatch`, kernels stay to the end of the process.
+As in :mod:`rocmprobe.bypass.registration`, kernels stay to the end of the process.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable, Optional, cast
+from typing import Any, Callable, Optional
 
 import torch
-from torch.library import Library
 
 from rocmprobe.bypass.counts import count_pytorch
-from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.untraced import untraced
+from rocmprobe.bypass.kernels import KEYS, kernel_library, lock_across_forks
 
 #: What can be sent to PyTorch's own kernels, as :func:`rocmprobe.bypass.install` names it.
 KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")
+NATIVE = "native"
 
-_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 _BATCH_NORM = "_batch_norm_impl_index"
 #: What that operator returns as the one whose backward is native_batch_norm's.
 _BY_PYTORCH = 0
@@ -39,9 +36,22 @@ _FUSED = ("convolution_relu", "convolution_add_relu")
 _LIBRARIES = ("miopen", "cudnn")
 
 _lock = lock_across_forks()
-_asked: dict[str, Counter[str]] = {device_type: Counter() for device_type in _KEYS}
+_asked: dict[str, Counter[str]] = {device_type: Counter() for device_type in KEYS}
 #: What keeps the kernels registered, by what requested them.
 _libraries: dict[tuple[str, str], list[Any]] = {}
+
+
+def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
+    """Of ``KINDS``, in whose order ``others`` are, those that are to be "pytorch" and not "native".
+
+    Raises:
+        ValueError: for another word, ``convolution`` being "bypass" or "native".
+    """
+    wanted = (("convolution", convolution, "bypass"), *zip(KINDS, others, ("pytorch",) * len(KINDS)))
+    for kind, word, other in wanted:
+        if word not in (NATIVE, other):
+            raise ValueError(f"{kind} is {NATIVE!r} or {other!r}, not {word!r}")
+    return tuple(kind for kind, word in zip(KINDS, others) if word != NATIVE)
 
 
 def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
@@ -51,12 +61,12 @@ def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
     Raises:
         ValueError: for another device type than "cpu" and "cuda".
     """
-    if device_type not in _KEYS:
-        raise ValueError(f"no layers of device type {device_type!r} are sent on, only of {', '.join(_KEYS)}")
+    if device_type not in KEYS:
+        raise ValueError(f"no layers of device type {device_type!r} are sent on, only of {', '.join(KEYS)}")
     with _lock:
         for kind in kinds:
             if (device_type, kind) not in _libraries:
-                _libraries[device_type, kind] = _registered(kind, _KEYS[device_type])
+                _libraries[device_type, kind] = _registered(kind, KEYS[device_type])
         _asked[device_type].update(kinds)
 
 
@@ -188,7 +198,7 @@ def _registered(kind: str, key: str) -> list[Any]:
     if kind == "fused_convolution":
         # PyTorch's own kernels for these cannot be reached behind ours, which serve every later call.
         fused: dict[str, Callable[..., Any]] = dict(zip(_FUSED, (_relu_kernel, _add_relu_kernel)))
-        return [_library(key, {f"{name}_{each}": fused[each] for name in _LIBRARIES for each in fused})]
+        return [kernel_library(key, {f"{name}_{each}": fused[each] for name in _LIBRARIES for each in fused})]
     if kind == "batch_norm":
         kernels = {_BATCH_NORM: _batch_norm_kernel(getattr(aten, _BATCH_NORM).default)}
     else:
@@ -197,15 +207,4 @@ def _registered(kind: str, key: str) -> list[Any]:
             for name in (_RNN if kind == "rnn" else (kind,))
             for overload in getattr(aten, name).overloads()
         }
-    return [_library(each, kernels) for each in (key, "Autograd" + key)]
-
-
-def _library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
-    # torch does not annotate this class in full.
-    library = cast(Any, Library)("aten", "IMPL", key)
-    with warnings.catch_warnings():
-        # PyTorch warns of what is the purpose here: a kernel of its own is overridden.
-        warnings.simplefilter("ignore")
-        for name, kernel in kernels.items():
-            library.impl(name, untraced(kernel))
-    return library
+    return [kernel_library(each, kernels) for each in (key, "Autograd" + key)]

@@ -13,17 +13,14 @@ an interceptor they hand every call, and its recording for autograd, to PyTorch'
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Callable, cast
+from typing import Any, Callable
 
 import torch
-from torch.library import Library
 
 from rocmprobe.bypass import autograd, dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.dispatch import Interceptor
-from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.untraced import untraced
+from rocmprobe.bypass.kernels import KEYS, kernel_library, lock_across_forks
 
 _lock = lock_across_forks()
 #: What keeps the kernels of a device type registered, from its first interceptor on.
@@ -53,10 +50,10 @@ def remove_interceptor(interceptor: Interceptor, device_type: str) -> None:
 
 
 def _key(device_type: str) -> str:
-    if device_type not in dispatch.KEYS:
-        known = ", ".join(dispatch.KEYS)
+    if device_type not in KEYS:
+        known = ", ".join(KEYS)
         raise ValueError(f"no interceptors for device type {device_type!r}, only for {known}")
-    return dispatch.KEYS[device_type]
+    return KEYS[device_type]
 
 
 def _convolution_kernel(*arguments: Any) -> torch.Tensor:
@@ -83,12 +80,5 @@ def _registered(key: str) -> list[Any]:
 
 
 def _library(key: str, convolution: Callable[..., Any], backward: Callable[..., Any]) -> Any:
-    # torch does not annotate this class in full.
-    library = cast(Any, Library)("aten", "IMPL", key)
-    with warnings.catch_warnings():
-        # PyTorch warns of what is the purpose here: a kernel of its own is overridden.
-        warnings.simplefilter("ignore")
-        library.impl("convolution", untraced(convolution))
-        library.impl("_convolution", untraced(convolution))
-        library.impl("convolution_backward", untraced(backward))
-    return library
+    kernels = {"convolution": convolution, "_convolution": convolution, "convolution_backward": backward}
+    return kernel_library(key, kernels)

@@ -1,10 +1,12 @@
-"""What every command shares: the group, and an exit code and one clear line for what goes wrong."""
+"""What every command shares: the group, an exit code and one clear line for what goes wrong, and the words
+for a device that another run holds."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -76,3 +78,19 @@ def main() -> None:
     Example:
       rocmprobe run
     """
+
+
+def describe_holders(device: str) -> str:
+    """``run FOLDER (pid N) on DEVICE since HH:MM:SS``, since the earliest of several; "" where none has it.
+
+    ``device`` is the name of a lock, such as "cpu" or "GPU 0000:03:00.0".
+    """
+    from rocmprobe.report.text import one_line
+    from rocmprobe.run.locks import holders
+
+    found = holders(device).get(device, [])
+    if not found:
+        return ""
+    runs = ", ".join(f"run {one_line(each.run)} (pid {each.pid})" for each in found)
+    since = time.localtime(min(each.since for each in found))
+    return f"{runs} on {device} since {time.strftime('%H:%M:%S', since)}"

@@ -47,13 +47,13 @@ def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> b
     if as_json:
         say_json(as_data(comparison))
     else:
-        from rocmprobe.report.terminal.compare import render_comparison
+        from rocmprobe.report.terminal.comparison import render_comparison
         from rocmprobe.text.console import Console
 
         with no_commands(environ):
             render_comparison(comparison, Console())
     if environ.get("GITHUB_STEP_SUMMARY"):
-        from rocmprobe.report.terminal.compare import markdown
+        from rocmprobe.report.terminal.comparison import markdown
 
         summarise(markdown(comparison), environ)
     return worse(comparison)

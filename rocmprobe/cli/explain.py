@@ -40,10 +40,10 @@ def explained(source: Optional[str], given: Facts) -> Explanation:
 
 def _not_looked_at(log: Log) -> Iterator[str]:
     if log.left_out:
-        yield f"{count(log.left_out, 'distinct line')} in the middle of the log did not count."
+        yield f"{count(log.left_out, 'distinct line')} in the middle of the log were ignored."
     if log.shortened:
         longer = count(log.shortened, "line")
-        yield f"Of {longer} longer than {LONGEST:,} characters the middle did not count."
+        yield f"{longer} longer than {LONGEST:,} characters: the middle was ignored."
 
 
 def without_identifiers(explanation: Explanation) -> Explanation:
@@ -80,7 +80,7 @@ def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
             values[name] = value
         else:
             facts = ", ".join(field for field in Facts.__dataclass_fields__ if field != "env")
-            raise BadInput(f"--fact {name!r:.80} is no fact; name one of {facts}, or a variable")
+            raise BadInput(f"--fact {name!r:.80} is not a fact; name one of {facts}, or a variable")
     try:
         of_options = facts_of({**values, "env": env})
     except BadInput as error:

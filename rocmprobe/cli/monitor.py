@@ -17,12 +17,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rocmprobe.detect import telemetry as sensing
+from rocmprobe.cli.base import describe_holders
+from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
-from rocmprobe.judge.findings.telemetry import alarms
+from rocmprobe.judge.findings.alarms import alarms
 from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.model.telemetry import QUANTITIES, WATCHED, Quantity
-from rocmprobe.report.terminal.holders import describe_holders
 from rocmprobe.report.text import bytes_
 from rocmprobe.run.journal import CannotWrite
 from rocmprobe.text.console import Console

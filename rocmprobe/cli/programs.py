@@ -22,7 +22,7 @@ _PROGRAM = {"allow_interspersed_args": False}
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @answering
 def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...]) -> int:
-    """Run any Python program, as it is, under the recommended configuration (docs/bypass.md).
+    """Run any Python program, unchanged, under the recommended configuration (docs/bypass.md).
 
     The exit code is the program's own; 2 where nothing was run.
 

@@ -68,7 +68,7 @@ def explain_command(
 def report_command(results: Path, form: str, tracker: Optional[str], output: Optional[Path]) -> int:
     """Write the report of a run again, from its results.json or from the folder of a run that died.
 
-    The issue describes the gravest failure in the fields of a tracker's form (docs/reporting-a-bug.md).
+    The issue describes the most severe failure in the fields of a tracker's form (docs/reporting-a-bug.md).
 
     \b
     Examples:

@@ -105,7 +105,7 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     found = assess(asked, setting, dtype, purpose)
     if not found.right:
         failed = ", ".join(outcome.id for outcome in found.against[:5])
-        console.print(f"{name} does not hold: {failed or 'nothing could be asked'}")
+        console.print(f"{name} does not hold: {failed or 'no check could run'}")
         return False
     console.print(f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are right")
     return True

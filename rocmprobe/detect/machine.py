@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable, Optional, TypeVar
 
-from rocmprobe.detect import variables
 from rocmprobe.detect.gpus import amd, nvidia, pci
 from rocmprobe.detect.host import access, container, dmesg, limits, packages, system
 from rocmprobe.detect.programs import tools
 from rocmprobe.detect.stack import code_objects, databases, libraries, miopen, rocm, torch_build
 from rocmprobe.detect.tree import Tree
+from rocmprobe.knowledge import variables
 from rocmprobe.model.results import Fact, Gpu, Machine
 
 T = TypeVar("T")
@@ -66,8 +66,8 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
     facts.update(attempt("databases", lambda: databases.read_facts(tree, torch, libs, gpus, environ)) or {})
     facts["python.version"] = torch_build.python_version(tree)
     facts.update(attempt("tools", lambda: tools.read_facts(tree, runs, asleep)) or {})
-    found_set = attempt("variables", lambda: variables.read_variables(environ)) or {}
-    facts.update(attempt("labels", lambda: variables.read_labels(found_set, facts)) or {})
+    found_set = attempt("variables", lambda: read_variables(environ)) or {}
+    facts.update(attempt("labels", lambda: read_labels(found_set, facts)) or {})
     return Machine(
         gpus=tuple(gpu for _, gpu in sorted(found, key=_pci_order)),
         facts=dict(sorted(facts.items())),
@@ -78,3 +78,21 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
 def _pci_order(found: tuple[str, Gpu]) -> tuple[int, str]:
     # A domain of more than four digits sorts after those of four.
     return len(found[0]), found[0]
+
+
+def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
+    """The variables that matter and are set, by name, sorted.
+
+    Those of the catalogue, and every name that begins or nearly begins as theirs do. A variable whose
+    name suggests a secret is left out, whatever it begins with.
+    """
+    return {name: Fact(environ[name], "environment") for name in sorted(environ) if variables.matters(name)}
+
+
+def read_labels(found: Mapping[str, Fact], facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """``variables.<NAME>`` for each variable ``found``: its label, under the releases given by ``facts``.
+
+    The words are those of ``rocmprobe.knowledge.variables.LABELS``; the source says why and where that was
+    read.
+    """
+    return variables.label_facts(Machine(facts=facts, variables=found))

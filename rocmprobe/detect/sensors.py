@@ -1,16 +1,142 @@
-"""Clocks and temperatures of this moment: the conditions under which something is measured."""
+"""The devices whose sensors can be watched, and readings of them, from hwmon and sysfs alone: telemetry over
+time, or the clocks and temperatures under which something is measured.
+
+Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst; of gpu_metrics
+drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
+Which files there are is found out once, so that a reading opens these and no others.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Optional
 
-from rocmprobe.detect.gpus import amdgpu, pci
-from rocmprobe.detect.tree import Tree
-from rocmprobe.model.results import Gpu
-from rocmprobe.model.telemetry import CONDITIONS
+from rocmprobe.detect.gpus import amdgpu, kfd, pci
+from rocmprobe.detect.tree import ReadError, Tree, number
+from rocmprobe.knowledge import gpus
+from rocmprobe.model.results import Fact, Gpu
+from rocmprobe.model.telemetry import CONDITIONS, TEMPERATURES, Limit
+from rocmprobe.text.tables import table
+
+#: In gpu_metrics 1.3: the format and its content revision, and where the status of throttling is, which has
+#: the same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
+_METRICS = struct.Struct("<HBB108xQ")
+_POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
+#: Range in degrees in which a limit reported by a driver is believed.
+_BELIEVED = (70, 130)
+
+
+@dataclass(frozen=True)
+class Device:
+    """What can be read of one device: ``files`` by quantity, each with what its number is divided by.
+
+    A device without a ``folder`` is the processor."""
+
+    address: str
+    name: str
+    folder: str = ""
+    hwmon: str = ""
+    files: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    isa: Optional[str] = None
+    vram: Fact = field(default_factory=Fact)
+
+
+def find_devices(tree: Tree) -> tuple[Device, ...]:
+    """Every AMD GPU that has sensors, by PCI address, whether it sleeps or not; the processor where there is
+    none."""
+    found = pci.read_devices(tree).values()
+    cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
+    watched = [card for card in cards if card.files]
+    return tuple(sorted(watched, key=lambda card: (len(card.address), card.address))) or (
+        Device("cpu", "processor"),
+    )
+
+
+def read(tree: Tree, device: Device) -> dict[str, float]:
+    """One reading, by the names of ``telemetry.QUANTITIES``; empty where the GPU sleeps: it is not woken."""
+    if not device.folder:
+        return processor(tree)
+    if amdgpu.is_suspended(tree, device.folder):
+        return {}
+    reading = {
+        quantity: value / divisor
+        for quantity, (name, divisor) in device.files.items()
+        if (value := number(tree.text(name))) is not None
+    }
+    # A sensor that a card does not have reads as zero degrees.
+    reading = {name: value for name, value in reading.items() if value or not name.startswith("temperature")}
+    return {**reading, **_throttled(tree, f"{device.folder}/gpu_metrics")}
+
+
+def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
+    """The limits of a device, by quantity. Asking for that of power wakes a GPU that sleeps, so this is for
+    one that has answered.
+
+    Temperatures are what the card says of itself; those of the table where it says nothing, or a limit above
+    the one at which it switches off.
+    """
+    found = {}
+    by_table = table("thermal").get(device.isa or "", {})
+    for quantity in (name for name in device.files if name in TEMPERATURES):
+        stem = device.files[quantity][0].removesuffix("_input")
+        name = f"{stem}_crit"
+        millidegrees = number(tree.text(name)) or 0
+        switched_off = number(tree.text(f"{stem}_emergency"))
+        if _BELIEVED[0] <= millidegrees / 1000 <= _BELIEVED[1] and (
+            switched_off is None or switched_off >= millidegrees
+        ):
+            found[quantity] = Limit(millidegrees / 1000, name)
+        # "temperature_edge_c" is "edge" there.
+        elif (sensor := quantity.split("_")[1]) in by_table:
+            source = f"data/thermal.toml: {by_table['source']}"
+            found[quantity] = Limit(float(by_table[sensor]), source)
+    cap = f"{device.hwmon}/power1_cap"
+    watts = (number(tree.text(cap)) or 0) / 1_000_000
+    if device.hwmon and watts:
+        found["power_w"] = Limit(watts, cap)
+    if device.vram.value:
+        found["vram_used_bytes"] = Limit(float(device.vram.value), device.vram.source)
+    return found
+
+
+def _card(tree: Tree, device: pci.Device) -> Device:
+    folder, hwmon = device.folder, amdgpu.hwmon(tree, device.folder)
+    files = {
+        quantity: (name, amdgpu.SENSORS[quantity].divisor)
+        for quantity, names in amdgpu.places(tree, folder).items()
+        if (name := next(filter(tree.exists, names), ""))
+    }
+    if not any(name.startswith(hwmon) for name, _ in files.values()):
+        files = {}
+    pci_id = device.device.value
+    isa = gpus.gfx_of(pci_id)
+    chip = f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
+    name = gpus.marketing_name(pci_id, device.revision.value) or chip
+    # The carve-out of a processor with graphics is full as it comes; more is taken from the system's memory.
+    vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
+    return Device(device.address, name, folder, hwmon, files, isa, vram)
+
+
+def _throttled(tree: Tree, name: str) -> dict[str, float]:
+    """The driver's word, where its table is of the one format that has the same bits on every chip."""
+    try:
+        with tree.opened(name) as handle:
+            data = os.read(handle, _METRICS.size)
+        _, version, revision, status = _METRICS.unpack(data)
+    except (ReadError, struct.error):
+        return {}
+    if (version, revision) != (1, 3) or status == (1 << 64) - 1:
+        return {}
+    return {
+        "throttled_heat": float(bool(status & _HEAT_BITS)),
+        "throttled_power": float(bool(status & _POWER_BITS)),
+    }
+
 
 #: Seconds that a reading may take: the controller of a GPU that hangs lets a read wait for ever.
 _PATIENCE = 1.0
@@ -36,10 +162,10 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     """
     found: dict[str, float] = {}
 
-    def read() -> None:
+    def gather() -> None:
         found.update(processor(tree) if gpu is None else _gpu(tree, gpu))
 
-    thread = threading.Thread(target=read, daemon=True)
+    thread = threading.Thread(target=gather, daemon=True)
     thread.start()
     thread.join(_PATIENCE)
     return {} if thread.is_alive() else found

@@ -154,7 +154,7 @@ def _decide(ranked: tuple[RankedCause, ...]) -> Optional[str]:
 
 def _note(ranked: tuple[RankedCause, ...]) -> str:
     if not ranked:
-        return "Not enough evidence: nothing in the log or the facts tells of a cause."
+        return "Not enough evidence: nothing in the log or the facts points to a cause."
     if ranked[0].cause == "unknown":
         return "Not enough evidence for one cause; what follows are guesses."
     if ranked[0].score < 0.5:

@@ -239,7 +239,7 @@ def facts_of(given: Mapping[str, Any]) -> Facts:
         if name in _OF_A_REPORT:
             continue
         if name not in _NAMES:
-            raise BadInput(f"{name!r:.80} is no fact; the facts are {', '.join(_NAMES)}")
+            raise BadInput(f"{name!r:.80} is not a fact; the facts are {', '.join(_NAMES)}")
         values[name] = _variables(value) if name == "env" else _word(name, value)
     return Facts(**values)
 

@@ -172,7 +172,7 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
 
     Raises BadInput, in one line, for the first row that is not one: what is wrong, where, and how to fix it.
     """
-    data = reading.toml_of(text.encode(), name, "mend that line")
+    data = reading.toml_of(text.encode(), name, "fix that line")
     strangers = sorted(set(data) - {"expectation"})
     rows = data.get("expectation", [])
     if strangers or not isinstance(rows, list):
@@ -199,7 +199,7 @@ def _wrong(row: Mapping[str, Any]) -> str:
     known = {field.name: field for field in fields(Expectation)}
     for key, value in row.items():
         if key not in known:
-            return f"{key} is no field of a row; there are {', '.join(known)}"
+            return f"{key} is not a field of a row; there are {', '.join(known)}"
         kind = str(known[key].type)
         if kind == "bool" and not isinstance(value, bool):
             return f"{key} is not true or false; write one of them"
@@ -234,7 +234,7 @@ def _strange_word(row: Mapping[str, Any]) -> str:
     names += [forced_setting(solver).name for solver in solvers()]
     for pattern in row["settings"]:
         if not any(fnmatchcase(name, pattern) for name in names if name != _CPU):
-            return f"settings: {pattern!r} is no setting of a GPU; `rocmprobe list settings` shows them"
+            return f"settings: {pattern!r} is not a setting of a GPU; `rocmprobe list settings` shows them"
     return ""
 
 
@@ -243,15 +243,15 @@ def _bad_version(row: Mapping[str, Any]) -> str:
         try:
             SpecifierSet(row.get(key, ""))
         except InvalidSpecifier:
-            return f"{key}: {row[key]!r} is no version specifier; write it as in '>=5.3,<6.1'"
+            return f"{key}: {row[key]!r} is not a version specifier; write it as in '>=5.3,<6.1'"
     return ""
 
 
 def _bad_source(row: Mapping[str, Any]) -> str:
     if not re.fullmatch(r"https://[^\s<>\"]+", row["link"]):
-        return "link is no https address; name the thread or source that documents it"
+        return "link is not an https address; name the thread or source that documents it"
     if not re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", row["date"]):
-        return "date is no year or year-month; write it as in '2023-10'"
+        return "date is not a year or year-month; write it as in '2023-10'"
     if len(row["reason"]) > _LONGEST_REASON:
         return f"reason is longer than {_LONGEST_REASON} characters; the link has the rest"
     return ""

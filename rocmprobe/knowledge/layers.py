@@ -103,4 +103,4 @@ def refuse_foreign(setting: Setting, where: str) -> None:
         ("layer", [option for option in setting.pytorch_layers if option not in OPTIONS]),
     ):
         for name in strange:
-            raise BadInput(f"{where}: settings: {name!r} is no {what} that a setting has; run again")
+            raise BadInput(f"{where}: settings: {name!r} is no {what} of a setting; run again")

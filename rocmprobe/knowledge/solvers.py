@@ -220,7 +220,7 @@ def cure(outcomes: Iterable[Outcome]) -> Cure:
     asked = tuple(outcomes)
     found = swept(asked)
     if not asked:
-        return Cure(None, "skipped", "no solver was asked about: there is nothing to switch off")
+        return Cure(None, "skipped", "no solver was tested: there is nothing to switch off")
     if not found.faulty:
         if all(outcome.state == "skipped" for outcome in asked):
             return Cure(None, "skipped", "default is right: no solver needs to be switched off")
@@ -229,7 +229,7 @@ def cure(outcomes: Iterable[Outcome]) -> Cure:
     names = ", ".join(sorted(found.faulty))
     variables = smallest_switches(found.faulty, found.sound)
     if variables is None:
-        return Cure(None, "n/a", f"no switches take {names} away and leave a solver that is right everywhere")
+        return Cure(None, "n/a", f"no switches turn {names} off and leave a solver that is right everywhere")
     return Cure(dict.fromkeys(variables, "0"), "", f"switches off what was found faulty here: {names}")
 
 

@@ -288,15 +288,15 @@ def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
     if row.values == "mode":
         return _refused_mode(row, value, rocm)
     if row.values == "c-int" and not _C_INTEGER.fullmatch(text):
-        return "not a number: read as 0 without a word"
+        return "not a number: silently read as 0"
     if row.values == "c-int" and row.choices and _number(row, text) not in _numbers(row, rocm):
         return f"ignored: only {_listed(row, rocm)} mean something"
     if row.values in ("decimal", "hip-int") and not _DECIMAL.fullmatch(text):
         return "not a decimal number: what stands before the first other character counts, else 0"
     if row.values == "hip-bool" and text not in ("true", "false") and not _DECIMAL.fullmatch(text):
-        return "neither true nor a number: read as 0 without a word"
+        return "neither true nor a number: silently read as 0"
     if row.values == "zero-one" and value not in ("0", "1"):
-        return "neither 0 nor 1: ignored without a word"
+        return "neither 0 nor 1: silently ignored"
     if row.values == "torch-bool" and value not in ("0", "1"):
         return "neither 0 nor 1: torch warns and ignores it"
     if row.values == "gfx-version" and isa_of_override(value) is None:
@@ -313,12 +313,12 @@ def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
 def _refused_by_miopen(value: str, rocm: Optional[Release]) -> str:
     words = _MIOPEN_OFF | _MIOPEN_ON
     if rocm is not None and rocm < (6, 0):
-        return "" if value in words else "no word that this MIOpen knows: ignored without a word; use 0 or 1"
+        return "" if value in words else "not a word that this MIOpen knows: silently ignored; use 0 or 1"
     if value.lower() in words | {"on", "off"}:
         return ""
     if rocm is not None and rocm < (6, 1):
-        return "no word that this MIOpen knows: ignored without a word; use 0 or 1"
-    return "no word that MIOpen knows: from ROCm 6.1 on calls fail with 'Invalid value for env variable'"
+        return "not a word that this MIOpen knows: silently ignored; use 0 or 1"
+    return "not a word that MIOpen knows: from ROCm 6.1 on calls fail with 'Invalid value for env variable'"
 
 
 def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
@@ -343,7 +343,7 @@ def _refused_option(row: Variable, value: str) -> str:
     for option in filter(None, re.sub(r"\[[^\]]*\]", "list", value).split(",")):
         name, colon, setting = (part.strip() for part in option.partition(":"))
         if not colon or not setting:
-            return f"{name[:40]!r} is no option:value: torch raises at the first allocation"
+            return f"{name[:40]!r} is not option:value: torch raises at the first allocation"
         if name not in known:
             return f"no option {name[:40]!r} is known: torch raises on those it does not know"
     return ""

@@ -143,8 +143,8 @@ def _isolated(options: Sequence[str]) -> str:
         for place, letter in enumerate(word[1:], 2):
             if letter in "IES":
                 return (
-                    f"Python's option -{letter} keeps it from what the environment asks of it, so nothing "
-                    "was run; leave it out, or write the lines of `rocmprobe env` into the program"
+                    f"with Python's option -{letter} what rocmprobe adds to the environment is not loaded, "
+                    "so nothing was run; leave it out, or write the lines of `rocmprobe env` into the program"
                 )
             if letter in "cm":
                 return ""

@@ -68,7 +68,7 @@ def conditions(profile: Optional[Path], bypass: str) -> Conditions:
         if bypass == "always":
             return _bypass_alone()
         raise BadInput(
-            f"{path}: no safe configuration was found, so nothing was run; run it as it is, "
+            f"{path}: no safe configuration was found, so nothing was run; run it directly, "
             "or under the bypass alone with --bypass always"
         )
     return _recommended(path, results, recommended, bypass)
@@ -123,7 +123,8 @@ def _variables(path: Path, recommended: Recommendation) -> dict[str, str]:
     for name, value in variables.items():
         if not (name.startswith(OVERRIDE) or is_variable(name, value)) or "=" in name or "\0" in name + value:
             raise BadInput(
-                f"{path}: recommendation/configuration/env: {name!r} is no variable of a setting; run again"
+                f"{path}: recommendation/configuration/env: {name!r} is not a variable of a setting; "
+                "run again"
             )
     return variables
 

@@ -166,7 +166,7 @@ def parse_problem(text: str) -> Problem:
 
     tokens = text.strip().split("-")
     if tokens[0] not in KINDS:
-        raise bad(f"{quoted(tokens[0])} is no kind (one of {', '.join(KINDS)})")
+        raise bad(f"{quoted(tokens[0])} is not a kind (one of {', '.join(KINDS)})")
     if len(tokens) < 2 or tokens[1] not in DTYPES:
         raise bad(f"the second part must be a dtype (one of {', '.join(DTYPES)})")
     rank = KINDS[tokens[0]]
@@ -179,7 +179,7 @@ def parse_problem(text: str) -> Problem:
         elif match and match[1] not in numbers:
             numbers[match[1]] = tuple(int(number) for number in match[2].split("x"))
         else:
-            raise bad(f"{quoted(token)} is not understood or stands twice")
+            raise bad(f"{quoted(token)} is not understood, or appears twice")
 
     def one(letter: str, default: int | None = None) -> int:
         values = numbers.get(letter, () if default is None else (default,))

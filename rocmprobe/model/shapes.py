@@ -91,7 +91,7 @@ def writable(path: Path) -> Path:
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
-        raise BadInput(f"{path}: is no file; name a file with -o")
+        raise BadInput(f"{path}: not a file; name a file with -o")
     try:
         descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=target.parent)
         os.close(descriptor)

@@ -39,7 +39,7 @@ def parse_workload(text: str) -> Workload:
         if key in found:
             raise BadInput(f"--estimate: {key} is there twice; leave one out")
         if not _NUMBER.fullmatch(value) or not int(value):
-            raise BadInput(f"--estimate: {word!r} is no whole number above 0; write {_EXAMPLE}")
+            raise BadInput(f"--estimate: {word!r} is not a whole number above 0; write {_EXAMPLE}")
         found[key] = int(value)
     if found.get("batch", 1) > _MOST_AT_A_TIME:
         raise BadInput(f"--estimate: a batch of {found['batch']} is not timed; {_MOST_AT_A_TIME} at most")

@@ -1,12 +1,15 @@
-"""Which machine, which software, which run: the strip of facts that a reader needs first."""
+"""Which machine, which software, which run: the strip of facts that a reader needs first; and how the run
+differs from its baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
+from rocmprobe.model.changes import CHANGED, LOST, MENDED, MISSING, NEW, REGRESSION, Changes
 from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import text
+from rocmprobe.report.page.layout import Table
 
 #: docs/how-it-was-tested.md has the whole of it.
 TRIED_ON = (
@@ -91,3 +94,31 @@ def run_seconds(results: Results) -> float:
     if started and finished and (started.tzinfo is None) == (finished.tzinfo is None):
         return (finished - started).total_seconds()
     return sum(trial.seconds for trial in results.trials)
+
+
+#: What each kind of change is called.
+CHANGE_WORDS = {
+    REGRESSION: "regressed", LOST: "no longer answered", MENDED: "mended", CHANGED: "came out otherwise",
+    NEW: "new", MISSING: "missing",
+}  # fmt: skip
+#: The page names as many changes of each kind; results.json has them all.
+_CHANGES_SHOWN = 200
+
+
+def changes_sentence(changes: Changes) -> str:
+    """What the run is held against, and how many changes of each kind there are."""
+    counts = [f"{len(changes.of(kind))} {words}" for kind, words in CHANGE_WORDS.items() if changes.of(kind)]
+    asked = text.count(changes.compared, "question")
+    return (
+        f"{asked} of the run of {text.date(changes.started)} asked again: {', '.join(counts) or 'no change'}"
+    )
+
+
+def changes_table(changes: Optional[Changes]) -> Optional[Table]:
+    """Each change with the states before and after, the gravest first; None where there is none."""
+    rows = tuple(
+        (change.id, words, change.before or "", change.after or "")
+        for kind, words in CHANGE_WORDS.items()
+        for change in (changes.of(kind)[:_CHANGES_SHOWN] if changes else ())
+    )
+    return Table(("question", "change", "before", "now"), rows) if rows else None

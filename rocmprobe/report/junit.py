@@ -1,22 +1,99 @@
-"""The JUnit file, as GitHub's and GitLab's readers take it."""
+"""Each outcome as a test case, for pytest-html's table and for JUnit, and the JUnit file as GitHub's and
+GitLab's readers take it."""
 
 from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from rocmprobe.model.results import Results
+from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.escape import cut
 from rocmprobe.report.identity import identity, run_seconds
-from rocmprobe.report.reported import Reported
+from rocmprobe.report.page import evidence
+from rocmprobe.report.page.layout import clipped
+from rocmprobe.report.states import LOOKS, reason
 
-#: Characters of an attribute, and of the text of one failure: readers show a part of it, and GitLab takes no
-#: file above 30 MB.
-_ATTRIBUTE = 1_000
+#: Characters of evidence in JUnit, whose readers load all of it.
 _TEXT = 20_000
+
+
+@dataclass(frozen=True)
+class Reported:
+    """One outcome, with no text that could harm a terminal, HTML or XML beyond escaping.
+
+    ``name`` is unique among the outcomes of a run; ``outcome`` is what pytest would call it, in lower case;
+    ``seconds`` is finite and not negative.
+    """
+
+    name: str
+    group: str
+    state: str
+    outcome: str
+    text: str
+    anchor: str
+    reason: str
+    seconds: float
+    properties: Mapping[str, str]
+
+
+def reported(results: Results) -> tuple[Reported, ...]:
+    """The outcomes of a run, in their order."""
+    found = []
+    seen: dict[str, int] = {}
+    for position, outcome in enumerate(results.outcomes):
+        name = text.one_line(outcome.id, 300) or "outcome"
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            # Readers of JUnit key by name and would merge the two.
+            name = f"{name} #{seen[name]}"
+        look = LOOKS[outcome.state]
+        found.append(
+            Reported(
+                name=name,
+                group=text.one_line(f"{outcome.check}.{outcome.setting}", 100).replace("::", ":"),
+                state=outcome.state,
+                outcome=look.pytest,
+                text=_text(outcome),
+                anchor=evidence.anchor(position),
+                reason=text.one_line(reason(outcome) or look.meaning),
+                seconds=_seconds(evidence.took(outcome)),
+                properties={
+                    "state": outcome.state,
+                    "setting": text.one_line(outcome.setting),
+                    "device": text.one_line(outcome.device),
+                    # JUnit has no word for a test that works and was expected to fail.
+                    **({"expected": text.one_line(outcome.expected.reason)} if outcome.expected else {}),
+                },
+            )
+        )
+    return tuple(found)
+
+
+def _text(outcome: Outcome) -> str:
+    look = LOOKS[outcome.state]
+    why = reason(outcome)
+    if look.pytest == "passed":
+        return ""
+    if look.pytest == "skipped":
+        return clipped(text.plain(f"{outcome.state}: {why or look.meaning}"), _TEXT)
+    lines = [f"{outcome.state}: {why or look.meaning}", *outcome.evidence[1:]]
+    known = outcome.expected
+    if known:
+        lines.insert(
+            1, f"came to {known.state}; expected by {known.source}: {known.reason} {known.link}".rstrip()
+        )
+    for number, attempt in enumerate(outcome.attempts, 1):
+        took = text.seconds(attempt.seconds)
+        lines.append(f"attempt {number}: {attempt.state}, {took} {attempt.message}".rstrip())
+    return clipped(text.plain("\n".join(lines)), _TEXT)
+
+
+#: Characters of an attribute: readers show a part of it, and GitLab takes no file above 30 MB.
+_ATTRIBUTE = 1_000
 #: Characters of all such texts together.
 _ALL_TEXTS = 10_000_000
 #: The element that says that a case did not pass, by pytest's word for it, and its type. What was expected

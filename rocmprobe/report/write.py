@@ -19,8 +19,8 @@ from rocmprobe.model.results import (
 )
 from rocmprobe.report import junit
 from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html
-from rocmprobe.report.reported import reported
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.run import run
 from rocmprobe.run.journal import NAME

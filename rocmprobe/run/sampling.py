@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.detect import telemetry as sensing
+from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.telemetry import DeviceTelemetry, Limit, summary
 from rocmprobe.text.reading import BadInput, json_line, read_bytes

@@ -276,7 +276,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"fault: {what} {pattern!r} is no regular expression: {error}") from error
+            raise ValueError(f"fault: {what} {pattern!r} is not a regular expression: {error}") from error
     return fault
 
 

@@ -146,7 +146,7 @@ def check(data: Any, schema_name: str, name: str, mend: str) -> None:
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _reason(error: Exception) -> str:

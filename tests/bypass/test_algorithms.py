@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from test_workspace import peak_above_results
 
 from rocmprobe import bypass
-from rocmprobe.bypass import layer
+from rocmprobe.bypass import convolution
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
 from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD
@@ -126,7 +126,7 @@ def test_the_peak_is_within_the_formula(name, problem, channels_last):
     if channels_last:
         tensors = [each.contiguous(memory_format=torch.channels_last) for each in tensors]
     rest = (*lists, False, (0, 0), settings["groups"])
-    computes = layer.BypassInterceptor(256, name)
+    computes = convolution.BypassInterceptor(256, name)
     forward = ConvolutionCall(*tensors, None, *rest)
     output = computes.convolution(forward, None)
 

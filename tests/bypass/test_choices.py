@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from rocmprobe import bypass
-from rocmprobe.bypass import rates
+from rocmprobe.bypass.choice import rates
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_bits_stay_the_same_from_the_first_call_on(plans):
 def test_a_process_measures_for_so_long_and_no_longer(plans, monkeypatch):
     """A program in which every problem is another one would measure at every call."""
     expected = by_the_model(monkeypatch)
-    monkeypatch.setattr("rocmprobe.bypass.choices._ALLOWANCE", -1.0)
+    monkeypatch.setattr("rocmprobe.bypass.choice.choices._ALLOWANCE", -1.0)
     monkeypatch.setitem(bypass.ALGORITHMS, expected, Slow(bypass.ALGORITHMS[expected]))
     assert len(set(computed_by(4))) == 1
     assert not plans.exists()
@@ -141,7 +141,7 @@ def test_rates_that_cannot_be_measured_are_the_usual_ones(plans, monkeypatch):
     def fail(*_, **options):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("rocmprobe.bypass.rates.seconds", fail)
+    monkeypatch.setattr("rocmprobe.bypass.choice.rates.seconds", fail)
     rates.measured.cache_clear()
     try:
         assert rates.measured(torch.device("cpu")) == rates.USUAL["cpu"]

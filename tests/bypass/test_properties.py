@@ -18,7 +18,7 @@ from test_workspace import MEGABYTE, peak_above_results
 from tiers import examples
 
 from rocmprobe import bypass
-from rocmprobe.bypass import geometry, layer
+from rocmprobe.bypass import convolution, geometry
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
 
@@ -190,7 +190,7 @@ class Problem:
         return [None if each is None else telling_strides(each) for each in (output, *gradients)]
 
     def directions(self):
-        computes = layer.BypassInterceptor(self.case.workspace_mb, self.case.algorithm)
+        computes = convolution.BypassInterceptor(self.case.workspace_mb, self.case.algorithm)
         forward = ConvolutionCall(self.input, self.weight, self.bias, *self.case.settings())
 
         def backward(*mask):

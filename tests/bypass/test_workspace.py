@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from rocmprobe import bypass
-from rocmprobe.bypass import calls, geometry, layer
+from rocmprobe.bypass import calls, convolution, geometry
 
 MEGABYTE = 1 << 20
 PROBLEMS = {
@@ -66,7 +66,7 @@ def test_measured_peak_is_within_the_formula_and_the_cap(name, dtype, channels_l
     input, weight, options = operands(name, dtype, channels_last)
     zeros = (0,) * (input.dim() - 2)
     settings = (options["stride"], options["padding"], options["dilation"], options["transposed"], zeros)
-    computes = layer.BypassInterceptor(workspace_mb, "auto")
+    computes = convolution.BypassInterceptor(workspace_mb, "auto")
     forward = calls.ConvolutionCall(input, weight, None, *settings, options["groups"])
     output = computes.convolution(forward, None)
 
@@ -150,6 +150,6 @@ def test_the_gradient_of_a_bias_keeps_the_cap(dtype):
     gradient = torch.ones(4, 64, 40, 40, dtype=dtype)
     rest = ((64,), (1, 1), (0, 0), (1, 1), False, (0, 0), 1, (False, False, True))
     call = calls.BackwardCall(gradient, input, weight, *rest)
-    computes = layer.BypassInterceptor(0.1, "auto")
+    computes = convolution.BypassInterceptor(0.1, "auto")
     assert torch.equal(computes.convolution_backward(call, None)[2], gradient.sum((0, 2, 3)))
     assert peak_above_results(lambda: computes.convolution_backward(call, None)) <= 0.1 * MEGABYTE + 4096

@@ -52,7 +52,7 @@ def test_what_is_no_name_of_a_variable_reaches_no_shell(tmp_path: Path) -> None:
     hostile = dataclasses.replace(recommendation, configuration=configuration)
     done = cli("env", written(tmp_path, recommendation=hostile))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no name of a variable" in done.stderr
+    assert "not the name of a variable" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -175,7 +175,7 @@ def test_the_machine_of_a_run_as_facts(tmp_path: Path) -> None:
 
 def test_a_line_too_long_to_be_looked_at_whole_is_told() -> None:
     told = answer(log=f"{'x' * 9_000}\nend\n")
-    assert told["note"].endswith("Of 1 line longer than 4,500 characters the middle did not count.")
+    assert told["note"].endswith("1 line longer than 4,500 characters: the middle was ignored.")
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -199,11 +199,11 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "facts in prose": ("prose.json: not JSON", ("-", "--facts", "prose.json")),
     "facts in a list": ("list.json: not a JSON object", ("-", "--facts", "list.json")),
     "deep facts": ("deep.json: not JSON", ("-", "--facts", "deep.json")),
-    "unknown fact": ("wrong.json: 'gppu' is no fact", ("-", "--facts", "wrong.json")),
+    "unknown fact": ("wrong.json: 'gppu' is not a fact", ("-", "--facts", "wrong.json")),
     "broken detection": ("detected.json: Machine", ("-", "--facts", "detected.json")),
     "fact without value": ("write NAME=VALUE", ("-", "--fact", "torch")),
-    "no fact": ("'log' is no fact", ("-", "--fact", "log=x")),
-    "all variables": ("'env' is no fact", ("-", "--fact", "env={}")),
+    "no fact": ("'log' is not a fact", ("-", "--fact", "log=x")),
+    "all variables": ("'env' is not a fact", ("-", "--fact", "env={}")),
     "a name for a target": ("--fact: true_gfx is 'navi10'", ("-", "--fact", "true_gfx=navi10")),
     "unknown exit": ("exit is 'boom'", ("-", "--fact", "exit=boom")),
 }

@@ -17,7 +17,7 @@ from runs import environment, rocmprobe, wait_until
 
 from rocmprobe.cli import main
 from rocmprobe.cli.monitor import monitor
-from rocmprobe.detect import telemetry as sensing
+from rocmprobe.detect import sensors as sensing
 from rocmprobe.model.results import BadInput
 from rocmprobe.run.locks import DeviceLock
 from rocmprobe.text.plain_text import is_plain

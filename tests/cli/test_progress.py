@@ -16,8 +16,7 @@ import pytest
 from rich.console import Console
 from runs import PROBLEM, SMALL, environment, machine_file, run, wait_until
 
-from rocmprobe.cli.progress import Progress
-from rocmprobe.cli.time_left import TimeLeft
+from rocmprobe.cli.progress import Progress, TimeLeft
 from rocmprobe.model.cases import Case
 from rocmprobe.run.journal import NAME, Journal, records
 from rocmprobe.run.locks import DeviceLock

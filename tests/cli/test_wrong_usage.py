@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[int, str, Make]] = {
     "device word": (2, "--device 'gpu'", lambda at: ["run", "--device", "gpu"]),
     "absent device": (3, "--device cuda:7", lambda at: ["run", "--device", "cuda:7"]),
     "setting": (2, "no setting 'warp'", lambda at: ["run", "--device", "cpu", "--settings", "warp"]),
-    "problem": (2, "'conv9d' is no kind", lambda at: ["run", "--problem", "conv9d-fp32"]),
+    "problem": (2, "'conv9d' is not a kind", lambda at: ["run", "--problem", "conv9d-fp32"]),
     "no shapes": (2, "cannot be read", lambda at: ["run", "--shapes", at / "none.json"]),
     "shapes of nothing": (2, "holds no problem", lambda at: ["run", "--shapes", written(
         at / "shapes.json", '{"schema_version": 1, "problems": []}')]),

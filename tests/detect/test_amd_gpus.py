@@ -12,7 +12,7 @@ from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
 from tiers import examples
 
 from rocmprobe.detect.gpus import amd, amdgpu
-from rocmprobe.detect.gpus.override import effective_isa
+from rocmprobe.detect.gpus.amd import effective_isa
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from rocmprobe.detect.gpus import amd, amdgpu, libdrm, pci
+from rocmprobe.detect.gpus import amd, amdgpu, pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Gpu
 from rocmprobe.model.telemetry import QUANTITIES
@@ -153,11 +153,11 @@ def test_link_by_the_gpu_controller(build):
 
 
 def test_name_by_libdrm_where_the_table_has_none(build):
-    build.file(libdrm.TABLES[0][1:], "# a comment\n1.0.0\n\n731F,\tEE,\tAMD Radeon RX 5777\nbad line\n")
+    build.file(amd.LIBDRM_TABLES[0][1:], "# a comment\n1.0.0\n\n731F,\tEE,\tAMD Radeon RX 5777\nbad line\n")
     build.device("0000:0b:00.0", device="0x731f", revision="0xee")
     build.device("0000:0c:00.0", device="0x731f", revision="0xca")
     unknown, known = build.detect().gpus
-    assert (unknown.name.value, unknown.name.source) == ("AMD Radeon RX 5777", libdrm.TABLES[0])
+    assert (unknown.name.value, unknown.name.source) == ("AMD Radeon RX 5777", amd.LIBDRM_TABLES[0])
     assert known.name.value == "AMD Radeon RX 5600 XT"
 
 
@@ -200,10 +200,10 @@ def test_no_content_of_any_file_breaks_the_reader(tmp_path_factory, contents):
 @given(st.binary(max_size=300))
 def test_no_table_of_names_breaks_libdrm(tmp_path_factory, content):
     root = tmp_path_factory.mktemp("machine")
-    path = root / libdrm.TABLES[1][1:]
+    path = root / amd.LIBDRM_TABLES[1][1:]
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    libdrm.marketing_name(Tree(root), 0x731F, 0xCA)
+    amd.marketing_name(Tree(root), 0x731F, 0xCA)
 
 
 def test_folders_links_and_pipes_in_place_of_files(build):

@@ -182,7 +182,7 @@ def test_own_torch_that_is_broken(tmp_path, monkeypatch, content):
         assert facts["torch.version"].value == "1.13.1+rocm5.2"
     else:
         assert facts["torch.version"].value is None
-        assert "rests of a removed package" in facts["torch.version"].source
+        assert "left over from a removed package" in facts["torch.version"].source
     assert str(tmp_path) not in str(facts)
 
 

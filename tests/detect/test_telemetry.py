@@ -7,9 +7,9 @@ import struct
 import pytest
 from test_recorded_machines import FIXTURES, mount
 
-from rocmprobe.detect.telemetry import find_devices, read, read_limits
+from rocmprobe.detect.sensors import find_devices, read, read_limits
 from rocmprobe.detect.tree import Tree
-from rocmprobe.judge.findings.telemetry import alarms
+from rocmprobe.judge.findings.alarms import alarms
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"
 HWMON = f"{DEVICE}/hwmon/hwmon3"

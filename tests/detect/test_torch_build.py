@@ -25,7 +25,7 @@ def test_wheel(build):
     assert found.value("rocblas.targets") == ["gfx900", "gfx906", "gfx908", "gfx90a", "gfx1030"]
     assert found.value("rocblas.path") == "torch/lib/rocblas/library"
     assert found.value("miopen.version") == "2.17.0"
-    assert found.facts["miopen.version_told"].source == "not asked: --root"
+    assert found.facts["miopen.version_told"].source == "not run: --root"
 
 
 def test_the_library_path_swaps_the_libraries_of_a_wheel(build):

@@ -84,14 +84,14 @@ class TestNotCovered:
         results = dataclasses.replace(results, outcomes=(*results.outcomes, second))
         assert left_out(results)[-3:] == (
             "cuda:1: the recommendation is about cuda:0",
-            "what the run had not come to when it ended",
+            "what the run had not reached when it ended",
             "the GPU itself: the machine was simulated",
         )
 
     def test_the_library_alone(self):
         results = run()
         alone = tuple(dataclasses.replace(each, driver="capi") for each in results.outcomes)
-        assert "PyTorch: the library was asked alone" in left_out(
+        assert "PyTorch: the library was tested without it" in left_out(
             dataclasses.replace(results, outcomes=alone)
         )
 
@@ -115,13 +115,11 @@ def test_where_nothing_is_safe_it_says_so_and_why():
 
 def test_what_was_not_asked_did_not_fail():
     told = nothing_safe({"*": "blocked"})
-    assert "float32 convolution was not asked, since what it stands on fails. Nothing could be asked." in told
+    assert "float32 convolution was not tested, since what it depends on fails. No check could run." in told
     results = run()
     alone = tuple(each for each in results.outcomes if each.check == "batch-norm")
     told = recommend(dataclasses.replace(results, outcomes=alone)).sentence
-    assert told == (
-        "No safe configuration was found: float32 convolution was not asked. Nothing that was asked failed."
-    )
+    assert told == ("No safe configuration was found: float32 convolution was not tested. No check failed.")
 
 
 def test_what_holds_is_named_where_something_else_does_not():

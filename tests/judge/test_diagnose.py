@@ -294,7 +294,7 @@ class TestControls:
 
 class TestSeveralGpus:
     @pytest.mark.parametrize(
-        ("check", "words"), [("all-reduce", "one sum"), ("data-parallel", "DataParallel")]
+        ("check", "words"), [("all-reduce", "the same sum"), ("data-parallel", "DataParallel")]
     )
     def test_the_first_that_fails_is_told(self, check, words):
         found = finding(healthy(changes={f"default/{check}/*": "wrong"}), "multi-gpu")
@@ -344,7 +344,7 @@ class TestOtherLayers:
     def test_a_partial_run(self):
         options = {**healthy().options, "folder": "my runs/one"}
         results = dataclasses.replace(healthy(), partial=True, options=options)
-        assert finding(results, "partial").advice == "Go on with `rocmprobe run --resume 'my runs/one'`."
+        assert finding(results, "partial").advice == "Continue with `rocmprobe run --resume 'my runs/one'`."
 
     def test_our_own_failure_is_told(self):
         found = finding(run({"default/gemm/float32": "probe-error"}), "probe-error")

@@ -47,7 +47,7 @@ def test_torch_fails_what_miopen_alone_computes():
     results = by_capi(run(natively(STATUS)))
     finding = findings(results)["driver-torch"]
     assert (finding.severity, finding.layer) == ("error", "torch-build")
-    assert "MIOpen alone computes it: PyTorch's way to it is at fault" in finding.title
+    assert "MIOpen called directly computes it: the way PyTorch calls it is at fault" in finding.title
     assert any("/torch/default/" in line for line in finding.evidence)
     assert any("/capi/default/" in line for line in finding.evidence)
     assert findings(results)["native-convolution"].layer == "miopen-find"
@@ -100,12 +100,12 @@ def test_capi_alone_with_batch_norm_broken_is_told_layer_by_layer():
     assert (recommendation.verdict, recommendation.configuration.setting) == ("native", "default")
     assert recommendation.sentence == (
         "Native convolution works: MIOpen is right on all float32 problems checked. Batch norm fails there: "
-        "a model that has it needs PyTorch's own kernels for it, which were not there to be asked. "
-        "Asked of MIOpen itself, without PyTorch."
+        "a model that has it needs PyTorch's own kernels for it, which were not available. "
+        "Tested on MIOpen itself, without PyTorch."
     )
     assert recommendation.configuration.layers == (
         "convolution: MIOpen as it comes, right",
-        "batch norm: fails in MIOpen; PyTorch's own kernels, which were not there to be asked: "
+        "batch norm: fails in MIOpen; PyTorch's own kernels, which were not available: "
         '`rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")`',
     )
     assert recommendation.verify
@@ -128,7 +128,7 @@ def test_capi_alone_with_every_kernel_broken_blames_none_that_was_not_asked():
     facts = {**machine.facts, "rocblas.targets": Fact(["gfx900", "gfx1010"], "file names")}
     results = run(machine=dataclasses.replace(machine, facts=facts))
     told = recommend(by_capi(results, {**blocked, "/elementwise/": crash}, alone=True))
-    assert "float32 convolution was not asked, since what it stands on fails" in told.sentence
+    assert "float32 convolution was not tested, since what it depends on fails" in told.sentence
     assert "/capi/default/elementwise/float32: crash" in told.sentence
     assert "batch norm" not in told.sentence
     [away] = told.advice
@@ -138,7 +138,7 @@ def test_capi_alone_with_every_kernel_broken_blames_none_that_was_not_asked():
 
 def test_capi_alone_with_everything_broken_names_what_a_torch_can_add():
     results = by_capi(run(everywhere(STATUS)), {"/convolution/": STATUS}, alone=True)
-    assert "tried with a torch" in recommend(results).sentence
+    assert "can be tested only with PyTorch" in recommend(results).sentence
     assert "Install a ROCm build of torch" in findings(results)["native-convolution"].advice
 
 
@@ -166,7 +166,7 @@ def test_an_isa_that_hip_does_not_confirm():
     assert "hip-isa" not in told("gfx1030")
     finding = told("gfx1010:xnack-")["hip-isa"]
     assert (finding.severity, finding.cause) == ("warning", "override-not-effective")
-    assert finding.title == "HIP has cuda:0 as gfx1010, the facts of this machine as gfx1030"
+    assert finding.title == "HIP reports cuda:0 as gfx1010, the facts of this machine say gfx1030"
 
 
 def test_a_run_that_was_cut_off_recommends_nothing_that_was_not_asked_whether_it_trains():

@@ -115,7 +115,7 @@ def test_without_an_override_the_effective_target_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"gppu": "x"}, "'gppu' is no fact"),
+        ({"gppu": "x"}, "'gppu' is not a fact"),
         ({"rocm": ["5.2"]}, "rocm is"),
         ({"env": "A=1"}, "env is"),
         ({"env": {"A": None}}, "env: 'A' is None"),

@@ -94,7 +94,7 @@ class TestSpeed:
 
     def test_the_sentence_says_that_native_is_right_too(self):
         found = recommend(run(seconds={"vendor-off": (0.29, 0.3, 0.31)}))
-        assert "MIOpen is right too as it comes, but slower" in found.sentence
+        assert "MIOpen with its defaults is right too, but slower" in found.sentence
 
     def test_not_on_a_simulated_machine(self):
         results = run(seconds={"vendor-off": (0.29, 0.3, 0.31)}, simulated="somewhere")

@@ -41,7 +41,7 @@ def test_a_quicker_setting_is_named() -> None:
     results = run(first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7))
     (finding,) = slow(results)
     assert (finding.severity, finding.cause, finding.layer) == ("info", "cold-compile-slow", "miopen-find")
-    assert "40 s as MIOpen comes, and 3.0 s with find-fast" in finding.title
+    assert "40 s with MIOpen's defaults, and 3.0 s with find-fast" in finding.title
     assert "In a second process it took 0.8 s" in finding.advice
 
 

@@ -116,7 +116,7 @@ def test_a_program_without_steps_and_inference() -> None:
     assert whole.reason == "no training step was recorded"
     forward = told(timed({"default": BOTH}, shapes(), purpose="inference"))["default"]
     assert (forward.per, forward.convolution_seconds) == ("program", 2 * (20 * 1.0 + 2 * 0.25))
-    assert forward.reason == "the run is about inference"
+    assert forward.reason == "the run is for inference"
 
 
 CHANNELS_LAST = Setting("channels-last", "the memory format", "native-with-settings", channels_last=True)
@@ -275,7 +275,7 @@ def test_for_inference_the_page_shows_forward_alone_and_states_of_channels_last(
     found = program(dataclasses.replace(results, step_times=step_times(results)))
     assert found is not None
     assert found.setting == "channels-last"
-    assert "convolves forward" in found.caption
+    assert "all forward convolutions" in found.caption
     assert found.problems.header[1] == "in all"
     assert found.problems.rows == ((FIRST, "2 / 0 / 0", "2 / 1 / 2", "pass", "4 s", "100 %"),)
 

@@ -120,7 +120,7 @@ def test_where_default_is_right_it_is_worth_knowing_only() -> None:
         ("", "Ask with --settings no-faulty-solvers"),
         (
             "pass",
-            "MIOPEN_DEBUG_CONV_FFT=0 switches it off, and every convolution that was then asked is right.",
+            "MIOPEN_DEBUG_CONV_FFT=0 switches it off, and every convolution tested then is right.",
         ),
         ("wrong", "fails all the same"),
         ("n/a", "was not learned"),

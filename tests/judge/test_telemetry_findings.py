@@ -10,7 +10,7 @@ import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.judge.findings.telemetry import FINDINGS, alarms, telemetry_findings
+from rocmprobe.judge.findings.alarms import FINDINGS, alarms, telemetry_findings
 from rocmprobe.model import telemetry
 from rocmprobe.model.results import from_json, to_json
 from rocmprobe.model.telemetry import DeviceTelemetry, Limit, summary

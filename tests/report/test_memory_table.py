@@ -55,7 +55,7 @@ def test_measured_beside_predicted_and_native_beside_the_others() -> None:
         ("vendor-off", "17 MiB; predicted 16 MiB", kept, "36 (40) · 1.50×"),  # noqa: RUF001
         ("bypass", "10 MiB; predicted 9 MiB", kept, "at least 12 · 0.50×"),  # noqa: RUF001
     )
-    assert "forward and backward in 64 MiB" in found.caption
+    assert "forward and backward fit into 64 MiB" in found.caption
 
 
 def test_what_did_not_pass_says_so() -> None:

@@ -11,7 +11,7 @@ import sample
 from rich.console import Console
 
 from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
-from rocmprobe.report.page import html, models
+from rocmprobe.report.page import html, networks
 from rocmprobe.report.terminal.ending import render_run
 
 STEP = (0.02, 0.01, 0.04)
@@ -45,7 +45,7 @@ def with_models(results: Results, *times: TrainingTime) -> Results:
 
 
 def test_the_section_tells_what_was_trained_and_what_it_takes(healthy: Results) -> None:
-    found = models.models(with_models(healthy, time("resnet")))
+    found = networks.models(with_models(healthy, time("resnet")))
     assert found is not None
     assert found.trained.rows[0][4:6] == ("2.3 → 1.25", "1e-07 of 1e-05")
     assert found.trained.rows[0][-2:] == ("20 ms (10 ms to 40 ms)", "200 images/s")
@@ -66,7 +66,7 @@ def test_the_page_holds_it(healthy: Results) -> None:
 
 
 def test_the_line_of_the_users_own_network_counts(healthy: Results) -> None:
-    line = models.line(with_models(healthy, time("resnet"), time("train.py", own=True)))
+    line = networks.line(with_models(healthy, time("resnet"), time("train.py", own=True)))
     assert "your network" in line
     assert "train.py" in line
     assert "resnet" not in line
@@ -77,7 +77,7 @@ def test_it_names_the_batch_that_it_was_computed_with(healthy: Results) -> None:
     results = with_models(healthy, time("your model", own=True))
     assert results.estimate is not None
     asked = dataclasses.replace(results.estimate, batch=8, own_left_out=("Validation.",))
-    found = models.models(dataclasses.replace(results, estimate=asked))
+    found = networks.models(dataclasses.replace(results, estimate=asked))
     assert found is not None
     assert "in batches of 4 with your network" in found.answer
     assert found.question == "Time of 10 epochs of 12000 images in batches of 4"
@@ -89,14 +89,14 @@ def test_it_names_the_batch_that_it_was_computed_with(healthy: Results) -> None:
 
 @pytest.mark.parametrize("losses", [{}, {"a": 1}, "text", 7, [], [None], ["a"], [float("nan")], [10**400]])
 def test_losses_that_are_none_do_no_harm(healthy: Results, losses: Any) -> None:
-    found = models.models(dataclasses.replace(healthy, outcomes=(trained(losses=losses),)))
+    found = networks.models(dataclasses.replace(healthy, outcomes=(trained(losses=losses),)))
     assert found is not None
     assert found.trained.rows[0][4] in ("", "unknown → unknown")
 
 
 def test_a_run_without_networks_has_no_section(healthy: Results) -> None:
-    assert models.models(dataclasses.replace(healthy, outcomes=(), estimate=None)) is None
-    assert models.line(dataclasses.replace(healthy, estimate=None)) == ""
+    assert networks.models(dataclasses.replace(healthy, outcomes=(), estimate=None)) is None
+    assert networks.line(dataclasses.replace(healthy, estimate=None)) == ""
 
 
 def test_the_terminal_has_one_line_of_it(healthy: Results) -> None:

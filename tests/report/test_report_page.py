@@ -28,8 +28,8 @@ from rocmprobe.model.results import (
     write_results,
 )  # fmt: skip
 from rocmprobe.report import junit
+from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html, view
-from rocmprobe.report.reported import reported
 from rocmprobe.report.states import LOOKS
 from rocmprobe.report.terminal.markdown import markdown
 
@@ -315,7 +315,7 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
     above = page[page.index("<body>") : page.index('<header class="verdict')]
     titles = re.findall(r'class="banner (\w+)"', above)
     assert titles == ["simulated", "partial", "override", "dirty", "busy"]
-    assert "reaching every trial: HIP_VISIBLE_DEVICES." in above
+    assert "passed to every trial: HIP_VISIBLE_DEVICES." in above
     assert "those of “as-found”: MIOPEN_FIND_MODE." in above
     assert "97 % busy" in above
 
@@ -335,7 +335,7 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
         ),
         ((None, "probe-error", "wrong"), "GEMM breaks. Not learned below it: Copy, Elementwise."),
         (("pass", "pass", "n/a"), "every rung that applies holds."),
-        (("pass", None), "no rung breaks, but not every rung was learned."),
+        (("pass", None), "no rung breaks, but not every rung could be tested."),
     ],
 )
 def test_the_ladder_names_no_rung_that_was_not_learned(states: tuple, caption: str) -> None:

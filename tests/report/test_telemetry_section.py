@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from rocmprobe.judge.findings.telemetry import telemetry_findings
+from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.model.results import Results, from_json
 from rocmprobe.model.telemetry import DeviceTelemetry, Series, summary
 from rocmprobe.report.page import html
 from rocmprobe.report.page.plots import Line, lines
-from rocmprobe.report.page.telemetry import telemetry
+from rocmprobe.report.page.telemetry_section import telemetry
 from rocmprobe.simulate.machines import load_machine
 
 FRAME = "<html><head><title>x</title></head><body></body></html>"
@@ -55,13 +55,13 @@ def test_plots_extremes_and_alarms() -> None:
 def test_nothing_where_nothing_was_sampled_and_simulation_says_so() -> None:
     assert section(sample.healthy_cpu()) == ""
     assert "A simulated machine has no sensors" in section(of(sample.rdna1()))
-    assert "Made up: this machine is simulated." in section(sample.rdna1())
+    assert "Synthetic data: this machine is simulated." in section(sample.rdna1())
 
 
 def test_a_gpu_that_slept_is_said_to() -> None:
     asleep = summary("0000:0b:00.0", "RX 5600 XT", "", [(float(second), {}) for second in range(9)], {})
     shown = section(of(sample.healthy_cpu(), asleep))
-    assert "9 samples over 8 s, 9 of them found it asleep" in shown
+    assert "9 samples over 8 s, 9 of them while it was asleep" in shown
     assert "<svg" not in shown
 
 

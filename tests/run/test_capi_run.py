@@ -144,7 +144,7 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
     )
     convolution, batch_norm = recommendation.configuration.layers
     assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, right"
-    assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not there")
+    assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not")
 
 
 def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):
@@ -154,7 +154,7 @@ def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):
     recommendation = done.results.recommendation
     assert recommendation.verdict == "none"
     assert "did not hold in MIOpen itself under any of 9 setting(s)" in recommendation.sentence
-    assert "with a torch" in recommendation.sentence
+    assert "only with PyTorch" in recommendation.sentence
     [finding] = [each for each in done.results.findings if each.id == "native-convolution"]
     assert finding.layer.startswith("miopen")
     assert "Install a ROCm build of torch" in finding.advice
@@ -261,7 +261,7 @@ def test_auto_asks_both_drivers_where_both_are(tmp_path, libraries):
     assert "pass" not in set.union(*by_driver["torch"].values())
     [finding] = [each for each in done.results.findings if each.id == "driver-torch"]
     assert (finding.severity, finding.layer) == ("error", "torch-build")
-    assert "PyTorch's way to it is at fault" in finding.title
+    assert "the way PyTorch calls it is at fault" in finding.title
     assert done.results.recommendation.verdict == "none"
     page = (done.folder / "report.html").read_text()
     assert "driver torch" in page

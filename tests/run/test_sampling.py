@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocmprobe.detect import telemetry as sensing
+from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import BadInput
 from rocmprobe.model.telemetry import POINTS, summary

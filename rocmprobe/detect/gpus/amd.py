@@ -1,4 +1,5 @@
-"""AMD GPUs: KFD nodes joined with their PCI devices, and PCI devices that KFD does not list."""
+"""AMD GPUs: KFD nodes joined with their PCI devices, and PCI devices that KFD does not list; their names in
+libdrm's table, and their ISA after HSA_OVERRIDE_GFX_VERSION."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
-from rocmprobe.detect.gpus import amdgpu, kfd, libdrm, pci
-from rocmprobe.detect.gpus.override import effective_isa
+from rocmprobe.detect.gpus import amdgpu, kfd, pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.variables import release
 from rocmprobe.model.results import Fact, Gpu
 
 _TABLE = "data/gpus.toml"
@@ -195,7 +197,7 @@ def _name(tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Op
     if product:
         return Fact(product, f"{here} revision {_shown(revision, 2)}")
     if pci_id is not None and revision is not None:
-        in_libdrm = libdrm.marketing_name(tree, pci_id, revision)
+        in_libdrm = marketing_name(tree, pci_id, revision)
         if in_libdrm.value:
             return in_libdrm
     shared = gpus.marketing_name(pci_id, None)
@@ -259,3 +261,60 @@ def _shown(value: Optional[int], digits: int) -> str:
 
 def _hex_fact(fact: Fact, digits: int) -> Fact:
     return dataclasses.replace(fact, value=_hex(fact.value, digits))
+
+
+#: The distribution's copy, that of AMD's driver packages, and that of ROCm since 7.14.
+LIBDRM_TABLES = (
+    "/usr/share/libdrm/amdgpu.ids",
+    "/opt/amdgpu/share/libdrm/amdgpu.ids",
+    "/opt/rocm/lib/rocm_sysdeps/share/libdrm/amdgpu.ids",
+)
+
+
+def marketing_name(tree: Tree, pci_id: int, revision: int) -> Fact:
+    """The product with this PCI device id and revision.
+
+    Format: libdrm data/amdgpu.ids, lines of "device,<tab>revision,<tab>product", both numbers hexadecimal.
+    """
+    for path in LIBDRM_TABLES:
+        for line in (tree.text(path) or "").splitlines():
+            device, _, rest = line.partition(",")
+            stepping, _, product = rest.partition(",")
+            if (_parsed_hex(device), _parsed_hex(stepping)) == (pci_id, revision) and product.strip():
+                return Fact(product.strip(), path)
+    return Fact(None, f"{', '.join(LIBDRM_TABLES)}: no such device")
+
+
+def _parsed_hex(text: str) -> int:
+    try:
+        return int(text.strip(), 16)
+    except ValueError:
+        return -1
+
+
+def effective_isa(
+    native: Fact, node: Optional[int], environ: Mapping[str, str], hip: Optional[str] = None
+) -> Fact:
+    """The effective ISA of a GPU; ``node`` is the runtime's number for it, None where KFD does not list it.
+
+    Releases up to 6.2 know only the plain variable. ``hip`` is the version of the runtime; where it is not
+    known, the source of a per-node value says so.
+
+    Rules of the ROCm thunk (libhsakmt topology.c): the form with a node number wins over the plain one, a set
+    but empty variable counts, and a malformed value makes the runtime fail. The number counts the nodes of
+    the KFD topology, processors too, so that the first GPU is often 1; nodes that are closed to a container
+    are left out.
+    """
+    per_node = f"{OVERRIDE}_{node}"
+    runtime = release(hip or "")
+    old = runtime is not None and runtime <= (6, 2)
+    name = per_node if node is not None and per_node in environ and not old else OVERRIDE
+    if name not in environ:
+        return Fact(native.value, f"{native.source}; no {OVERRIDE}")
+    value = environ[name]
+    isa = gpus.isa_of_override(value)
+    if isa is None:
+        return Fact(None, f"{name}={value!r} is not MAJOR.MINOR.STEPPING: the ROCm runtime refuses to start")
+    unsure = name == per_node and runtime is None
+    note = " (ROCm 6.2 and older ignore the form with a node number)" if unsure else ""
+    return Fact(isa, f"{name}={value}{note}")

@@ -82,7 +82,7 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
         },
     }
     if is_suspended(tree, folder):
-        asleep = Fact(None, f"{folder}/power/runtime_status: suspended, not woken to ask")
+        asleep = Fact(None, f"{folder}/power/runtime_status: suspended, not woken to read it")
         return {**state, **dict.fromkeys(ASKED, asleep)}
     names = places(tree, folder)
     return {

@@ -14,7 +14,7 @@ NVIDIA = 0x10DE
 PROC = "/proc/driver/nvidia/gpus"
 _MODEL = re.compile(r"^Model:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 _NO_ISA = Fact(None, "not an AMD GPU")
-_NOT_ASKED = Fact(None, "not asked of NVIDIA GPUs")
+_NOT_ASKED = Fact(None, "not read for NVIDIA GPUs")
 
 
 def read_gpus(tree: Tree, devices: Mapping[str, pci.Device]) -> list[tuple[str, Gpu]]:

@@ -57,7 +57,7 @@ def _reported_version(
     if library is None:
         return Fact(None, "no libMIOpen is installed")
     if not tree.own:
-        return Fact(None, "not asked: --root")
+        return Fact(None, "not run: --root")
     source = f"miopenGetVersion of {torch.shown(library.path)}"
     ended = children.run([sys.executable, "-I", "-S", "-c", _PROGRAM, library.path], environ, ASK_SECONDS)
     match = _VERSION.fullmatch(ended.out.strip())

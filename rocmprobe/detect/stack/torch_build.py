@@ -165,7 +165,7 @@ def _own() -> tuple[Optional[str], str]:
     if spec is None:
         return None, "torch is not installed for this Python"
     if not spec.has_location or spec.origin is None:
-        return None, "a folder named torch without __init__.py: rests of a removed package"
+        return None, "a folder named torch without __init__.py: left over from a removed package"
     return str(Path(spec.origin).parent), ""
 
 

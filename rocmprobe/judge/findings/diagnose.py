@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Optional
@@ -16,15 +17,14 @@ from rocmprobe.judge.assessment import (
     quoted,
 )
 from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
-from rocmprobe.judge.commands import resume
+from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
 from rocmprobe.judge.findings.machine import MACHINE_RULES
-from rocmprobe.judge.findings.models import models
+from rocmprobe.judge.findings.networks import models
 from rocmprobe.judge.findings.primitives import controls, primitives, several_gpus
 from rocmprobe.judge.findings.start_up import slow_first_calls
 from rocmprobe.judge.findings.sweep import faulty_solvers
-from rocmprobe.judge.findings.telemetry import telemetry_findings
 from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
@@ -37,9 +37,9 @@ OF_THE_INSTALLATION = frozenset(
 )  # fmt: skip
 #: What a rung below convolution carries; copy and elementwise carry everything.
 _CARRIES = {
-    "copy": "every rung above stands on it and was not asked",
-    "elementwise": "every rung above stands on it and was not asked",
-    "gemm": "the bypass and PyTorch's own convolution stand on it",
+    "copy": "every rung above depends on it and was not tested",
+    "elementwise": "every rung above depends on it and was not tested",
+    "gemm": "the bypass and PyTorch's own convolution depend on it",
     "im2col": "PyTorch's own convolution works like it",
 }
 
@@ -59,6 +59,12 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
     return by_severity([*(_with_cure(results, finding) for finding in judged), *found])
+
+
+def resume(results: Results) -> str:
+    """The command that continues a run that did not come to its end, with the folder as its user named it."""
+    folder = results.options.get("folder")
+    return f"rocmprobe run --resume {shlex.quote(str(folder))}" if folder else "rocmprobe run --resume"
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
@@ -127,7 +133,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
             "error",
             cause,
             layer,
-            f"A small network does not train right with {library(results)}, although its parts passed",
+            f"A small network does not train correctly with {library(results)}, although its parts passed",
             quoted(broken),
             "Use the recommended configuration if there is one; its training step passed.",
         )
@@ -145,7 +151,7 @@ def _gradient_flow(results: Results) -> Iterator[Finding]:
             "error" if in_float32 else "warning",
             cause,
             layer,
-            f"Gradients do not come out right in a way of training in {dtypes}, although each direction does",
+            f"Gradients are wrong in a way of training in {dtypes}, although each direction alone is right",
             quoted(broken),
             "Avoid the way that the evidence names, or use a configuration under which it passed.",
         )
@@ -162,9 +168,9 @@ def _memory(results: Results) -> Iterator[Finding]:
             "info",
             "unknown",
             "rocmprobe",
-            f"{len(beyond)} question(s) about memory took more than was predicted",
+            f"{len(beyond)} memory check(s) used more memory than predicted",
             quoted(beyond),
-            "Results are not touched by this; plan with what was measured.",
+            "Results are not affected; plan with the measured amounts.",
         )
 
 
@@ -179,7 +185,7 @@ def _autocast_step(results: Results) -> Iterator[Finding]:
             "warning",
             cause,
             layer,
-            f"Under autocast to {dtypes} a small network does not train right; in float32 it does",
+            f"Under autocast to {dtypes} a small network does not train correctly; in float32 it does",
             quoted(broken),
             "Train in float32, or use a configuration whose autocast step passed.",
         )
@@ -246,9 +252,9 @@ def _bypass(results: Results) -> Iterator[Finding]:
         layer,
         f"The bypass fails {len(broken)} of its own checks",
         quoted(broken),
-        "GEMM, on which it stands, fails too: mend that first."
+        "GEMM, on which it depends, fails too: fix that first."
         if gemm
-        else "GEMM, on which it stands, is not known to fail: this may be a bug of rocmprobe, report it.",
+        else "GEMM, on which it depends, is not known to fail: this may be a bug in rocmprobe, report it.",
     )
 
 
@@ -280,7 +286,7 @@ def _aborted(results: Results) -> Iterator[Finding]:
             "driver" if froze else "rocmprobe",
             f"{len(died)} question(s) were in flight when the {'machine' if froze else 'run'} ended",
             quoted(froze or died),
-            f"`{resume(results)} --retry-aborted` asks again"
+            f"`{resume(results)} --retry-aborted` repeats them"
             + ("; it may take the machine down again." if froze else "."),
         )
 
@@ -295,7 +301,7 @@ def _wedged(results: Results) -> Iterator[Finding]:
             "driver",
             f"The device stopped answering during the run; {len(blocked)} question(s) were not asked",
             quoted(failed(results.outcomes)[-1:]),
-            f"Reboot, then go on with `{resume(results)}`. rocmprobe never resets a GPU.",
+            f"Reboot, then continue with `{resume(results)}`. rocmprobe never resets a GPU.",
         )
 
 
@@ -335,8 +341,8 @@ def _partial(results: Results) -> Iterator[Finding]:
             "unknown",
             "warning-only",
             "The run did not come to its end: what is missing was not learned",
-            (f"{len(results.outcomes)} outcomes are in",),
-            f"Go on with `{resume(results)}`.",
+            (f"{len(results.outcomes)} outcomes were recorded",),
+            f"Continue with `{resume(results)}`.",
         )
 
 

@@ -32,7 +32,7 @@ def disagreement(results: Results) -> Iterator[Finding]:
     if by_capi:
         yield Finding(
             "driver-capi", "info", "unknown", "rocmprobe",
-            f"{len(by_capi)} question(s) fail where rocmprobe itself calls, and pass in PyTorch",
+            f"{len(by_capi)} question(s) fail where rocmprobe calls the library itself, and pass in PyTorch",
             (*quoted(direct for _, direct in by_capi), *_copies(results)),
             "PyTorch's answer is the one that counts for programs that use PyTorch.",
         )  # fmt: skip
@@ -43,9 +43,9 @@ def _of_torch(results: Results, found: list[Pair]) -> Finding:
     in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
     name = library(results) if in_library else "HIP or rocBLAS"
     copies = _copies(results)
-    at_fault = f"{name} alone computes it: PyTorch's way to it is at fault"
+    at_fault = f"{name} called directly computes it: the way PyTorch calls it is at fault"
     if copies:
-        at_fault = f"another copy of {name} computes it: PyTorch's copy or its way to it is at fault"
+        at_fault = f"another copy of {name} computes it: PyTorch's copy or the way it is called is at fault"
     return Finding(
         "driver-torch", "error", blamed(results, outcomes, "torch-build")[0], "torch-build",
         f"PyTorch fails {len(found)} question(s) that pass without it; {at_fault}",
@@ -93,7 +93,7 @@ def two_copies(results: Results) -> Iterator[Finding]:
         yield Finding(
             "two-copies", "warning", "library-path", "user-env",
             f"Two copies of one library in one process: {names}", tuple(copies)[:5],
-            "Leave one: unset LD_LIBRARY_PATH, or remove the ROCm libraries that this torch does not bring.",
+            "Keep one: unset LD_LIBRARY_PATH, or remove the ROCm libraries that this torch does not bring.",
         )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def other_isa(results: Results) -> Iterator[Finding]:
         if arch and arch != isa:
             yield Finding(
                 "hip-isa", "warning", "override-not-effective", "user-env",
-                f"HIP has {device} as {arch}, the facts of this machine as {isa}",
+                f"HIP reports {device} as {arch}, the facts of this machine say {isa}",
                 (f"capi.devices: {arch}", f"effective ISA: {isa}"),
                 "See whether HSA_OVERRIDE_GFX_VERSION reaches every process, and which GPUs are visible.",
             )  # fmt: skip

@@ -41,7 +41,7 @@ _CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there 
 #: What becomes of a variable that does not do what it was set for, by its label.
 _IDLE = {
     UNKNOWN: ("warning", "is unknown to ROCm, MIOpen and torch"),
-    REJECTED: ("warning", "has a value that is not taken"),
+    REJECTED: ("warning", "has a value that is not accepted"),
     FOLKLORE: ("info", "exists in no release: it has no effect"),
     NOT_HERE: ("info", "does not exist in the installed release"),
 }
@@ -59,7 +59,7 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
             own.advice
             if own
             else f"{_wheels(native)}A torch built for {native} needs no override. Until then use the "
-            "configuration that `rocmprobe run` recommends, which is checked as the machine is."
+            "configuration that `rocmprobe run` recommends, which is tested on the machine in this state."
         )
         if lacking:
             severity = "error" if _hurt(results, gpu) else "warning"
@@ -158,7 +158,7 @@ def _no_gpu(results: Results) -> Iterator[Finding]:
         "error" if missed else "info",
         cause,
         layer,
-        f"ROCm has no way to a GPU: {why or 'none was found, and the CPU was tested'}",
+        f"ROCm cannot reach a GPU: {why or 'none was found, and the CPU was tested'}",
         (
             f"/dev/kfd: {node}, from {machine.facts.get('kfd.device', Fact()).source or 'nowhere'}",
             f"AMD GPUs found: {len(cards)}",
@@ -195,7 +195,7 @@ def _tools(results: Results) -> Iterator[Finding]:
             "error",
             "gpu-hang-reset" if stuck else "hsa-init-failed",
             "driver" if stuck else "hsa",
-            f"ROCm's own tools get no answer from the GPU: {machine.value(f'{broken[0]}.meaning')}",
+            f"ROCm's own tools get no response from the GPU: {machine.value(f'{broken[0]}.meaning')}",
             tuple(f"{tool.replace('_', '-')}: {machine.value(f'{tool}.message')}" for tool in broken),
             "Restart the machine." if stuck else "Fix this first: nothing above the runtime can work.",
         )
@@ -268,7 +268,7 @@ def _kernel_log(results: Results) -> Iterator[Finding]:
             "driver",
             f"The kernel has had trouble with the GPU since it started: {kinds}",
             tuple(f"{event['count']} x {event['line']}" for event in grave[:8]),
-            "Restart the machine before trusting a result: after a reset a GPU may go on answering wrongly.",
+            "Restart the machine before trusting a result: after a reset it may keep giving wrong answers.",
         )
 
 

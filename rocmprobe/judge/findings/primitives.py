@@ -142,7 +142,7 @@ def several_gpus(results: Results) -> Iterator[Finding]:
     if not broken:
         return
     what = {
-        "all-reduce": "The GPUs do not come to one sum together (all-reduce)",
+        "all-reduce": "The GPUs do not arrive at the same sum (all-reduce)",
         "data-parallel": "DataParallel does not train as one GPU does, although their all-reduce is right",
     }
     cause, layer = blamed(results, broken, rung_layer(results, "copy"))

@@ -107,10 +107,10 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
             "info",
             "cold-compile-slow",
             "miopen-find" if name == "MIOpen" else library_layer(results, ()),
-            f"The first call of a convolution takes {default.cold.median:.0f} s as {name} comes, and "
+            f"The first call of a convolution takes {default.cold.median:.0f} s with {name}'s defaults, and "
             f"{best.cold.median:.1f} s with {best.setting}",
             tuple(_describe(each) for each in (default, best)),
-            f"A network meets this once for each of its shapes: try {best.setting}, and compare its speed "
+            f"A network pays this once for each of its shapes: try {best.setting}, and compare its speed "
             f"once started. {_kept(default)}",
         )
 
@@ -125,4 +125,4 @@ def _describe(each: StartUp) -> str:
 def _kept(default: StartUp) -> str:
     if default.cache_survives:
         return f"In a second process it took {default.warm.median:.3g} s: keep the databases and caches."
-    return "That it is faster in a second process was not seen." if default.cache_survives is False else ""
+    return "A second process was not seen to be faster." if default.cache_survives is False else ""

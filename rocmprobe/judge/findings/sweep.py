@@ -78,9 +78,9 @@ def faulty_solvers(results: Results) -> Iterator[Finding]:
 def _advice(results: Results) -> str:
     derived = next((setting for setting in results.settings if setting.name == DERIVED), None)
     if derived is None:
-        return f"Ask with --settings {DERIVED} too: it takes the faulty ones away."
+        return f"Ask with --settings {DERIVED} too: it switches the faulty ones off."
     if not derived.env:
-        return "No set of switches was found that takes the faulty ones away and leaves one that is right."
+        return "No set of switches was found that disables the faulty ones and leaves one that is right."
     switches = " ".join(f"{name}={value}" for name, value in derived.env.items())
     off = f"{switches} switches {'it' if len(swept(of_sweep(results)).faulty) == 1 else 'them'} off"
     dtypes = dict.fromkeys(
@@ -91,5 +91,5 @@ def _advice(results: Results) -> str:
     if not asked:
         return f"{off}; whether that is enough was not learned."
     if all(sound(each) and not any(map(in_matrix, each.against)) for each in asked):
-        return f"{off}, and every convolution that was then asked is right."
+        return f"{off}, and every convolution tested then is right."
     return f"{off}, and convolution fails all the same: something else is at fault, too."

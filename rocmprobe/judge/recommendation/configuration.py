@@ -104,14 +104,14 @@ def unusable(configuration: Configuration) -> str:
     """
     for name, value in configuration.env.items():
         if not VARIABLE_NAME.fullmatch(name):
-            return f"env: {quoted(name)} is no name of a variable"
+            return f"env: {quoted(name)} is not the name of a variable"
         if not _printable(value) or len(value) > _LONGEST_VALUE:
-            return f"env: {quoted(name)}: {quoted(value)} is no value of a setting"
+            return f"env: {quoted(name)}: {quoted(value)} is not a value of a setting"
     code = configuration.code
     lines = code.split("\n")
     commands = any(line.lstrip().startswith("::") or "##[" in line for line in lines)
     if commands or len(code) > _LONGEST_CODE or not all(map(_printable, lines)):
-        return f"code: {quoted(code)}: these are no lines of a setting"
+        return f"code: {quoted(code)}: these are not lines of a setting"
     return ""
 
 
@@ -138,7 +138,7 @@ def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
     for words, outcomes in layers_asked(results, setting.name).items():
         if failed(outcomes):
             line = install_line(options_for((words,)))
-            lines.append(f"{words}: fails in {name}; {_PYTORCH}, which were not there to be asked: `{line}`")
+            lines.append(f"{words}: fails in {name}; {_PYTORCH}, which were not available: `{line}`")
         elif _works(outcomes):
             lines.append(f"{words}: {name}, right")
     return tuple(lines)

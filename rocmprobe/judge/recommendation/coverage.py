@@ -99,7 +99,7 @@ def _lacking(what: str, wanted: tuple[str, ...], found: set[str]) -> Iterator[st
 
 def _directions(convolved: list[Outcome], dtype: str, purpose: str) -> Iterator[str]:
     if purpose == "inference":
-        yield "training: the run was about inference, and asked the forward direction alone"
+        yield "training: the run was for inference and tested only the forward direction"
         return
     asked = {outcome.direction for outcome in convolved if outcome.dtype == dtype}
     found = {_DIRECTIONS[name] for name in DIRECTIONS if name in asked}
@@ -136,11 +136,11 @@ def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
         above = joined(LEVELS[LEVELS.index(level) + 1 :])
         yield f"the problems of level {above}, and those of your own program (--shapes)"
     if driver_of(results) == "capi":
-        yield "PyTorch: the library was asked alone"
+        yield "PyTorch: the library was tested without it"
     others = sorted({outcome.device for outcome in results.outcomes} - {device_of(results), "cpu"})
     if others:
         yield f"{joined(others)}: the recommendation is about {device_of(results)}"
     if results.partial:
-        yield "what the run had not come to when it ended"
+        yield "what the run had not reached when it ended"
     if results.simulated:
         yield "the GPU itself: the machine was simulated"

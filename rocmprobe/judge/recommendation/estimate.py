@@ -23,7 +23,7 @@ _LEFT_OUT = (
 )
 _OWN_LEFT_OUT = (
     "Validation and checkpoints between the epochs, and the first step, which may compile.",
-    "Another way to load the data, or another optimizer: what is no convolution is taken over as recorded.",
+    "Another way to load the data, or another optimizer: the time outside convolution is kept as recorded.",
     "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
 )
 _SIMULATED = "The GPU: these are times of the CPU that stands in for it."

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rocmprobe.judge.assessment import Assessment, assess, driver_of, failed, owed_to_the_user, times
-from rocmprobe.judge.recommendation.peaks import SAME_MEMORY, peaks
-from rocmprobe.judge.recommendation.speed import Speed, speed
+from rocmprobe.judge.recommendation.speed import SAME_MEMORY, Speed, peaks, speed
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.results import NATIVE, VERDICTS, Results, Setting
 

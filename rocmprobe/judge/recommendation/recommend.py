@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, dtypes, of_driver, quoted
-from rocmprobe.judge.commands import verify
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
-from rocmprobe.judge.recommendation.peaks import peaks
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import other_dtypes, sentence
-from rocmprobe.judge.recommendation.speed import Speed, speed
+from rocmprobe.judge.recommendation.speed import Speed, peaks, speed
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Configuration, Recommendation, Results
@@ -49,7 +49,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
         not_covered=not_covered(results, best, asked[0], purpose),
         advice=advice(results, best is not None and best.setting.unchanged),
         # A run that died has no results.json, and one that stopped recommends by half of its evidence.
-        verify=verify(results) if best and not results.partial else "",
+        verify=_verify(results) if best and not results.partial else "",
     )
 
 
@@ -133,3 +133,9 @@ def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> l
             rival = least.get(setting.verdict, setting.name)
             least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
     return list(least.items()) if best.setting.name in found else []
+
+
+def _verify(results: Results) -> str:
+    """The command that verifies the recommended configuration, with the folder as its user named it."""
+    path = PurePosixPath(str(results.options.get("folder", "."))) / "results.json"
+    return f"rocmprobe run --verify {shlex.quote(str(path))}"

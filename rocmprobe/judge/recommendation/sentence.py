@@ -31,8 +31,8 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
     without = driver_of(results) == "capi"
     if best is None:
         return f"No safe configuration was found: {_held(ranked, dtype, name if without else '')}" + (
-            f"{_lowest(results)} PyTorch was not there to be asked: switching the library off and the bypass "
-            "are tried with a torch."
+            f"{_lowest(results)} PyTorch was not available: switching the library off and the bypass "
+            "can be tested only with PyTorch."
             if without
             else _why(results, ranked)
         )
@@ -52,7 +52,7 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
     unchanged = next((each for each in ranked if each.right and each.setting.unchanged), None)
     lost_as_it_comes = _lost(results, unchanged) if unchanged and without else ""
     slower = unchanged and unchanged is not best and not lost_as_it_comes
-    faster = f" {name} is right too as it comes, but slower." if slower else ""
+    faster = f" {name} with its defaults is right too, but slower." if slower else ""
     as_it_comes = next((each for each in ranked if each.setting.unchanged), None)
     fails = _fails(results, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
     lost = _lost(results, best) if without else ""
@@ -68,7 +68,7 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
         text = fails + _by_layer(results, best.setting, dtype) + faster
     else:
         text = fails + texts[best.setting.verdict] + faster
-    return f"{text}{lost} Asked of {name} itself, without PyTorch." if without else text
+    return f"{text}{lost} Tested on {name} itself, without PyTorch." if without else text
 
 
 def _rests_on(results: Results) -> str:
@@ -84,7 +84,7 @@ def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
     convolved = [each for each in ranked if _answered(each)]
     if not convolved:
         blocked = any(convolutions(each.counted) for each in ranked)
-        return f"{what} was not asked{', since what it stands on fails' if blocked else ''}."
+        return f"{what} was not tested{', since what it depends on fails' if blocked else ''}."
     alone = f" in {library_alone} itself" if library_alone else ""
     holds = [each for each in convolved if not broken(each)]
     asked = f"{len(convolved)} setting(s)"
@@ -115,7 +115,7 @@ def _lowest(results: Results) -> str:
     if lowest:
         return f" The lowest that fails is {quoted(lowest, 1)[0]}."
     passed = any(outcome.state in WORKING_STATES for outcome in asked)
-    return " Nothing that was asked failed." if passed else " Nothing could be asked."
+    return " No check failed." if passed else " No check could run."
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
@@ -165,7 +165,7 @@ def _lost(results: Results, best: Assessment) -> str:
     """That batch norm, which nothing else computes without PyTorch, fails in the library all the same."""
     if not failed(layers_asked(results, best.setting.name)["batch norm"]):
         return ""
-    needed = "PyTorch's own kernels for it, which were not there to be asked"
+    needed = "PyTorch's own kernels for it, which were not available"
     return f" Batch norm fails there: a model that has it needs {needed}."
 
 

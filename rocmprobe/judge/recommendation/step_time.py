@@ -27,7 +27,7 @@ def shapes_of(results: Results) -> Optional[Shapes]:
 
 def counted(results: Results, shapes: Shapes) -> Counts:
     """How often each direction of each problem counts: in a training step, in the whole program where none
-    was recorded, and where the run is about inference, forward in the whole program."""
+    was recorded, and where the run is for inference, forward in the whole program."""
     if results.options.get("purpose") == "inference":
         return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}
     return {each.problem: each.step_counts if shapes.steps else each.counts for each in shapes.problems}
@@ -35,14 +35,14 @@ def counted(results: Results, shapes: Shapes) -> Counts:
 
 def step_times(results: Results) -> tuple[StepTime, ...]:
     """One for each device and setting that was timed: of a training step. Where none was recorded, of all
-    convolutions of the program, and where the run is about inference, of its forward ones."""
+    convolutions of the program, and where the run is for inference, of its forward ones."""
     shapes = shapes_of(results)
     if shapes is None:
         return ()
     inference = results.options.get("purpose") == "inference"
     steps = None if inference else shapes.steps
     counts = counted(results, shapes)
-    missing_reason = "the run is about inference" if inference else "no training step was recorded"
+    missing_reason = "the run is for inference" if inference else "no training step was recorded"
     timed: dict[tuple[str, str], dict[str, Outcome]] = {}
     for (device, setting, problem), outcome in timed_problems(results).items():
         timed.setdefault((device, setting), {})[problem] = outcome
@@ -100,9 +100,9 @@ def _unknown_rest(device: str, steps: Steps) -> str:
         return "the recorded training steps compute no convolution"
     if steps.device != here:
         where = "several devices" if steps.device == "several" else steps.device
-        return f"steps were recorded on {where}, and this is {here}: what else is in them is not known here"
+        return f"steps were recorded on {where}, and this is {here}: what else is in them is unknown here"
     if steps.rest_seconds is not None:
         return ""
     if here == "cpu":
-        return "the program convolves in several threads at once: what else is in a step cannot be told"
+        return "the program convolves in several threads at once: what else is in a step is unknown"
     return "on a GPU the convolutions of a step cannot be timed while the program runs"

@@ -40,7 +40,7 @@ def _library_off(results: Results, others: Mapping[str, Outcome]) -> str:
     without = [each.name for each in results.settings if not each.vendor_library or each.bypass]
     found = _states(others, without)
     if not found:
-        return "Not asked in this run."
+        return "Not tested in this run."
     return f"The same question under settings that keep it out of the library: {found}."
 
 
@@ -64,12 +64,12 @@ def _find_mode(results: Results, failure: Failure, others: Mapping[str, Outcome]
         answer += "; no solver was named in the log"
     searching = [each.name for each in results.settings if each.search]
     found = _states(others, searching)
-    return f"{answer}. " + (f"Asked in other ways: {found}." if found else "No other way was asked.")
+    return f"{answer}. " + (f"With other find modes: {found}." if found else "No other find mode was tested.")
 
 
 def _log(results: Results, failure: Failure) -> str:
     if results.simulated:
-        return "Folded below, and made up in part: the machine was simulated, and no MIOpen ran."
+        return "Folded below, and partly synthetic: the machine was simulated, and no MIOpen ran."
     if failure.outcome.check in MEASUREMENTS:
         return "Folded below; a measurement is taken without MIOpen's own log."
     return (
@@ -115,7 +115,7 @@ def support(isa: str) -> str:
 def _override(results: Results) -> str:
     variable = results.machine.variables.get(OVERRIDE)
     posing = "; ".join(
-        f"the silicon is {code(native, 40)}, the runtime takes it for {code(effective, 40)}"
+        f"the GPU is {code(native, 40)}, the runtime treats it as {code(effective, 40)}"
         for native, effective in overridden(results.machine)
     )
     answer = f"Yes, to {code(str(variable.value), 40)}" if variable else "No"
@@ -129,7 +129,7 @@ def _dmesg(results: Results) -> str:
         return f"Not read{why}: as root, `dmesg | grep -iE 'amdgpu|kfd'` shows it."
     events = [event for event in fact.value if isinstance(event, Mapping)]
     if not events:
-        return "Nothing of a GPU fault, reset or rejection when the run began."
+        return "No GPU fault, reset or rejection when the run began."
     return "; ".join(map(_event, events[:_EVENTS])) + "."
 
 

@@ -82,7 +82,7 @@ def _rocm(results: Results, failure: Failure, tracker: str) -> Iterator[Optional
     yield "### Steps to Reproduce"
     yield from _reproduction(failure)
     yield "### (Optional for Linux users) Output of /opt/rocm/bin/rocminfo --support"
-    yield "rocmprobe keeps no output of programs. This is what rocminfo and the kernel driver told it:"
+    yield "rocmprobe does not keep the output of programs. It read this from rocminfo and the kernel driver:"
     yield rocminfo(results)
     yield "### Additional Information"
     yield from _additional(results, failure)
@@ -212,14 +212,14 @@ def _numbers(outcome: Outcome) -> str:
 
 def _reproduction(failure: Failure) -> Iterator[str]:
     if failure.script:
-        yield "This needs PyTorch alone. Wrong numbers end it with 1; an exception or a crash comes as it is:"
+        yield "This needs only PyTorch. It exits with 1 if the numbers are wrong; an exception is not caught:"
         yield fence(failure.script, "python", 6000)
     else:
         yield f"There is no script without rocmprobe: {words(failure.no_script)}"
     if failure.driver.startswith("no MIOpenDriver line"):
         yield f"{words(failure.driver)}."
     else:
-        yield "The same by MIOpen's own program:"
+        yield "The same with MIOpen's own program:"
         yield fence(failure.driver, "sh", 3000)
 
 
@@ -228,7 +228,7 @@ def _additional(results: Results, failure: Failure) -> Iterator[str]:
     others = same_question(results, failure.outcome).values()
     passing = [each.setting for each in others if each.state in WORKING_STATES]
     if passing:
-        yield f"The same question is right under: {', '.join(code(name, 60) for name in passing[:_OTHERS])}."
+        yield f"The same problem passes under: {', '.join(code(name, 60) for name in passing[:_OTHERS])}."
     ending = ", ".join(f"{name} {text.show(value)}" for name, value in failure.outcome.ending.items())
     if ending:
         yield f"How the process ended: {words(ending)}."
@@ -252,7 +252,7 @@ def _log(results: Results, failure: Failure, limit: int) -> str:
     if not log:
         return "The process printed nothing."
     inner = fence(log, limit=max(limit, _LEAST_LOG))
-    return folded("What the process printed (of all that was asked in it)", inner)
+    return folded("What the process printed (for every check that ran in it)", inner)
 
 
 def _fact(results: Results, name: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rocmprobe.judge.commands import resume
+from rocmprobe.judge.findings.diagnose import resume
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.variables import DEFAULT, find
 from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import text
 from rocmprobe.report.identity import card, overridden, show_gpu_name
-from rocmprobe.report.page.size import FITS, Fit
+from rocmprobe.report.page.layout import FITS, Fit
 
 #: Per cent of a GPU's time, and share of its memory, that a desktop alone does not take.
 _BUSY, _FULL = 20, 0.5
@@ -61,7 +61,7 @@ def _overridden(machine: Machine) -> Iterator[Banner]:
     for native, effective in overridden(machine):
         variable = machine.variables.get(OVERRIDE)
         by = f" ({OVERRIDE}={variable.value})" if variable else ""
-        body = f"The silicon is {native}, but the ROCm runtime is told that it is {effective}{by}."
+        body = f"The GPU is {native}, but the ROCm runtime treats it as {effective}{by}."
         yield Banner("override", "ISA override", body)
 
 
@@ -74,9 +74,9 @@ def _dirty(machine: Machine) -> Iterator[Banner]:
         if name == OVERRIDE or (label and str(label.value).startswith(DEFAULT)):
             continue
         (reach if row is not None and row.keep else dropped).append(name)
-    parts = [f"Set, and reaching every trial: {_names(reach)}."] if reach else []
+    parts = [f"Set, and passed to every trial: {_names(reach)}."] if reach else []
     if dropped:
-        parts.append(f"Set, and kept from all trials but those of “as-found”: {_names(dropped)}.")
+        parts.append(f"Set, and removed for all trials except those of “as-found”: {_names(dropped)}.")
     if parts:
         yield Banner("dirty", "Environment", " ".join(parts))
 
@@ -96,8 +96,8 @@ def _busy(gpus: Sequence[Gpu]) -> Iterator[Banner]:
             parts.append(f"{text.bytes_(used)} of {text.bytes_(whole)} VRAM in use")
         if parts:
             body = (
-                f"{show_gpu_name(gpu)} had other work when the run began: {', '.join(parts)}. "
-                "Times and memory are less sure."
+                f"{show_gpu_name(gpu)} was in use by other programs when the run began: {', '.join(parts)}. "
+                "Times and memory figures are less reliable."
             )
             yield Banner("busy", "GPU busy", body)
 
@@ -107,7 +107,8 @@ def _probe_errors(results: Results) -> Iterator[Banner]:
     if broken:
         verb = "says" if broken == 1 else "say"
         body = (
-            f"{text.count(broken, 'check')} broke by rocmprobe's own fault and {verb} nothing of the machine."
+            f"{text.count(broken, 'check')} failed because of an error in rocmprobe itself and {verb} "
+            "nothing about the machine."
         )
         yield Banner("probe", "Probe errors", body)
 

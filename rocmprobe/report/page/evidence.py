@@ -18,8 +18,7 @@ from rocmprobe.model.results import (
     Trial,
 )
 from rocmprobe.report import text
-from rocmprobe.report.page.measures import Table
-from rocmprobe.report.page.size import Fit, fit_lines
+from rocmprobe.report.page.layout import Fit, Table, fit_lines
 from rocmprobe.report.repro.script import reproduction
 from rocmprobe.report.states import LOOKS, Look, reason
 
@@ -145,7 +144,7 @@ def _why(outcome: Outcome) -> str:
     """State, cause and the first words of the reason: numbers in it differ from problem to problem."""
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
-        first = "the numbers are off"
+        first = "the numbers are wrong"
     return " · ".join(dict.fromkeys(filter(None, (outcome.state, outcome.cause, first))))
 
 

@@ -21,9 +21,9 @@ from rocmprobe.model.results import Results, to_json, write_whole
 from rocmprobe.report import junit, text
 from rocmprobe.report.issue.failure import TRACKERS, failures
 from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.junit import Reported, reported
 from rocmprobe.report.page import pytest_html_page, view
-from rocmprobe.report.page.size import CAP, FITS, Fit, clipped
-from rocmprobe.report.reported import Reported, reported
+from rocmprobe.report.page.layout import CAP, FITS, Fit, clipped
 from rocmprobe.report.terminal.markdown import markdown
 
 #: What indents elements: no line of a text begins with an angle bracket that is not escaped.

@@ -1,4 +1,4 @@
-"""Settings against problems and against layers."""
+"""Settings against problems and against layers, and solvers that ran one at a time against problems."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.judge.findings.sweep import of_sweep, solver_class, summary
+from rocmprobe.knowledge.solvers import solver_of
 from rocmprobe.model.results import DIRECTIONS, RUNGS, UNLEARNED_STATES, Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.states import LOOKS, Look, reason, worst
@@ -141,3 +143,64 @@ def unlearned(results: Results) -> list[tuple[Look, str, int]]:
         if outcome.state in UNLEARNED_STATES
     )
     return [(LOOKS[state], why, amount) for (state, why), amount in counts.most_common()]
+
+
+#: What says nothing of a solver; one that has nothing else gets no row.
+_SILENT = ("does not apply", "skipped", "blocked")
+
+
+@dataclass(frozen=True)
+class SolverRow:
+    """One solver: for each question the word for its result and the cell, or None where it did not run."""
+
+    solver: str
+    cells: tuple[Optional[tuple[str, Cell]], ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """``questions`` are problem and direction; ``silent`` the solvers without a row, with the reason."""
+
+    summary: str
+    questions: tuple[tuple[str, str], ...]
+    rows: tuple[SolverRow, ...]
+    silent: tuple[tuple[str, str], ...]
+
+
+def solver_matrix(results: Results) -> Optional[Sweep]:
+    """The table, or None where no solver was selected."""
+    outcomes = of_sweep(results)
+    if not outcomes:
+        return None
+    telling = [outcome for outcome in outcomes if solver_class(outcome) not in _SILENT]
+    questions = tuple(
+        sorted(
+            {(outcome.problem or "", outcome.direction or "") for outcome in telling},
+            key=lambda question: (question[0], _direction_order(question[1])),
+        )
+    )
+    names = dict.fromkeys(str(solver_of(outcome)) for outcome in telling)
+    rows = tuple(SolverRow(name, _solver_cells(results, outcomes, name, questions)) for name in names)
+    silent: dict[str, list[str]] = {}
+    for name in dict.fromkeys(str(solver_of(outcome)) for outcome in outcomes):
+        if name not in names:
+            said = next(reason(outcome) for outcome in outcomes if solver_of(outcome) == name)
+            silent.setdefault(text.one_line(said.replace(name, "it")), []).append(name)
+    quiet = tuple((", ".join(each), why) for why, each in silent.items())
+    return Sweep(summary(results) or "No solver was run alone", questions, rows, quiet)
+
+
+def _solver_cells(
+    results: Results, outcomes: Sequence[Outcome], name: str, questions: Sequence[tuple[str, str]]
+) -> tuple[Optional[tuple[str, Cell]], ...]:
+    mine = {(each.problem, each.direction): each for each in outcomes if solver_of(each) == name}
+    cells: list[Optional[tuple[str, Cell]]] = []
+    for question in questions:
+        outcome = mine.get(question)
+        if outcome is None:
+            cells.append(None)
+            continue
+        word = solver_class(outcome)
+        hint = text.one_line(f"{word}: {reason(outcome)}" if reason(outcome) else word, 160)
+        cells.append((word, Cell(LOOKS[outcome.state], hint, anchor(results, outcome))))
+    return tuple(cells)

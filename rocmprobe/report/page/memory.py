@@ -11,7 +11,7 @@ from markupsafe import Markup
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 from rocmprobe.report.states import LOOKS
 
 _MOST_PLOTS, _MOST_BARS = 4, 16
@@ -42,13 +42,15 @@ def memory(results: Results) -> Optional[Memory]:
         drawn.append((label, _bars(found)))
     bounds = {text.bytes_(bound) for each in mine if (bound := _number(each, "bound_bytes")) is not None}
     caption = (
-        "Peak of forward and backward above input, weight and the gradient of the output; output and the "
-        "other gradients are part of it, and the least that it can be where a library tells no workspace."
+        "Peak of forward and backward beyond input, weight and the gradient of the output. It includes the "
+        "output and the other gradients, which are its lower bound where a library does not report its "
+        "workspace."
     )
     if bounds:
         caption += (
-            f" Largest batch: forward and backward in {' or '.join(sorted(bounds))}, in brackets the "
-            "smallest that was refused, and the factor against setting “default”."
+            " Largest batch: the largest whose forward and backward fit into "
+            f"{' or '.join(sorted(bounds))}, in brackets the smallest that did not, and the ratio to "
+            "setting “default”."
         )
     charts = [(label, bars) for label, bars in drawn if bars][:_MOST_PLOTS]
     return Memory(

@@ -21,7 +21,7 @@ import jinja2
 from rocmprobe.model.results import Results
 from rocmprobe.report import text
 from rocmprobe.report.identity import identity, run_seconds
-from rocmprobe.report.reported import Reported
+from rocmprobe.report.junit import Reported
 
 #: The results that pytest-html counts and filters by, in its order, as (key, words for the count).
 _RESULTS = (

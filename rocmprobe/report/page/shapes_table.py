@@ -12,7 +12,7 @@ from rocmprobe.judge.recommendation.step_time import counted, shapes_of
 from rocmprobe.model.results import DIRECTIONS, Outcome, Results, StepTime
 from rocmprobe.model.shapes import Shapes, Steps
 from rocmprobe.report import text
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 from rocmprobe.report.states import worst
 
 
@@ -66,9 +66,9 @@ def _inference(results: Results) -> bool:
 
 
 def _caption(results: Results, shapes: Shapes) -> str:
-    note = "No training step of the program was recorded: times are of all that it convolves."
+    note = "No training step of the program was recorded: times cover all of its convolutions."
     if _inference(results):
-        note = "The run is about inference: times are of all that the program convolves forward."
+        note = "The run is for inference: times cover all forward convolutions of the program."
     elif shapes.steps:
         note = _recorded(shapes.steps)
     here = results.machine.value("torch.version")
@@ -86,7 +86,7 @@ def _recorded(steps: Steps) -> str:
     if steps.rest_seconds is None:
         return f"{note}; {alike}."
     rest = text.seconds(steps.rest_seconds)
-    return f"{note}; {alike}. Of a step {rest} is no convolution: every prediction takes that over."
+    return f"{note}; {alike}. {rest} of a step is not convolution; every prediction includes it as recorded."
 
 
 def _settings(results: Results, shapes: Shapes) -> Table:

@@ -1,4 +1,5 @@
-"""What convolution took: plots of the times, rates beside the roofline, and settings against each other."""
+"""What convolution took: plots of the times, rates beside the roofline, settings against each other, and what
+the first calls took, with search and compilation, cold and warm."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
+from markupsafe import Markup
+
 from rocmprobe.judge.assessment import assess, broken, by_given_problem
+from rocmprobe.judge.findings.start_up import FirstCalls, StartUp, start_ups
 from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
@@ -15,7 +19,7 @@ from rocmprobe.model.roofline import Roof, Work, roof, work
 from rocmprobe.model.telemetry import CONDITIONS
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 
 _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
 #: Of which there are bars; the others are in the tables.
@@ -76,7 +80,7 @@ def throughput(results: Results) -> Optional[Throughput]:
         figures.append(Figures(label, _rates(timed, rivals), _compared(timed, rivals)))
     note = "; speeds of the simulating CPU" if results.simulated else ""
     return Throughput(
-        caption=f"Median time, shorter is faster; the factor is against {against}{note}."
+        caption=f"Median time, shorter is faster; factors are relative to {against}{note}."
         + _conditions(outcome for outcomes in groups.values() for outcome in outcomes),
         plots=tuple(
             (label, plots.bars(bars, f"plot-{i}")) for i, (label, bars) in enumerate(drawn[:_MAX_PLOTS])
@@ -250,3 +254,64 @@ def _conditions(outcomes: Iterable[Outcome]) -> str:
         if read[each.name]
     ]
     return f" Before and after: {', '.join(parts)}." if parts else ""
+
+
+_MOST_START_UP_PLOTS, _MOST_START_UP_BARS = 4, 12
+
+
+@dataclass(frozen=True)
+class StartUps:
+    """First calls as a table, and of the first problems as ``plots`` (label and SVG)."""
+
+    caption: str
+    table: Table
+    plots: tuple[tuple[str, Markup], ...]
+
+
+def start_up(results: Results) -> Optional[StartUps]:
+    """First calls under each setting, cold and warm, beside the calls that follow."""
+    found = start_ups(results)
+    if not found:
+        return None
+    devices = {each.device for each in found}
+    survives = {True: "yes", False: "no", None: "too few starts to tell"}
+    rows = tuple(
+        (
+            each.problem if len(devices) == 1 else f"{each.problem} ({each.device})",
+            each.setting,
+            _first_calls(each.cold),
+            _first_calls(each.warm),
+            text.seconds(each.steady),
+            survives[each.cache_survives],
+        )
+        for each in found
+    )
+    caption = (
+        "Median of the first call in new processes, minimum to maximum in brackets: cold with empty "
+        "databases and caches, warm with those that an earlier process left; steady is the median of the "
+        "calls that follow. Warm is faster if every warm first call was faster than every cold one."
+    )
+    if results.simulated:
+        caption += " Times are those of the simulating CPU, whose library keeps no cache."
+    header = ("problem", "setting", "cold first call", "warm first call", "steady", "warm is faster")
+    return StartUps(caption, Table(header, rows), _start_up_plots(found))
+
+
+def _start_up_plots(found: Sequence[StartUp]) -> tuple[tuple[str, Markup], ...]:
+    """Cold beside warm under each setting; bars of nothing are none."""
+    by_problem: dict[tuple[str, str], list[plots.Bar]] = defaultdict(list)
+    for each in found:
+        for kind, series, calls in (("cold", "fwd", each.cold), ("warm", "fwd_bwd", each.warm)):
+            median = text.numeric(calls.median)
+            if median and median > 0:
+                bar = plots.Bar(f"{each.setting} {kind}", series, median, text.seconds(median))
+                by_problem[each.problem, each.device].append(bar)
+    drawn = list(by_problem.items())[:_MOST_START_UP_PLOTS]
+    return tuple(
+        (problem, plots.bars(bars[:_MOST_START_UP_BARS], f"start-up-{number}"))
+        for number, ((problem, _), bars) in enumerate(drawn)
+    )
+
+
+def _first_calls(calls: FirstCalls) -> str:
+    return f"{text.seconds(calls.median)} ({text.seconds(calls.least)} to {text.seconds(calls.largest)})"

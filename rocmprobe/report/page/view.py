@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
+from rocmprobe.knowledge.causes import Cause, cause, layers
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.model.checks import CONVOLUTIONS
-from rocmprobe.model.results import RUNGS, Configuration, Fact, Gpu, Machine, Outcome, Results
-from rocmprobe.report import changes, text  # fmt: skip
-from rocmprobe.report.identity import card, identity, poses, tried_on
+from rocmprobe.model.results import RUNGS, Configuration, Fact, Finding, Gpu, Machine, Outcome, Results
+from rocmprobe.report import text  # fmt: skip
+from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
     evidence,  # fmt: skip
-    findings,  # fmt: skip
+    layout,  # fmt: skip
     matrix,  # fmt: skip
-    measures,  # fmt: skip
     memory,  # fmt: skip
-    models,  # fmt: skip
+    networks,  # fmt: skip
     plots,  # fmt: skip
     shapes_table,  # fmt: skip
-    solvers,  # fmt: skip
-    start_up,  # fmt: skip
-    telemetry,  # fmt: skip
+    telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
     validation,  # fmt: skip
 )
 from rocmprobe.report.page.banners import banners
-from rocmprobe.report.page.size import FITS, Fit
+from rocmprobe.report.page.layout import FITS, Fit
 from rocmprobe.report.states import (
     LOOKS,
     SEVERITY_SYMBOLS,
@@ -109,8 +108,8 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "tried_on": tried_on(results),
         "blocks": blocks(recommendation.configuration) if recommendation else (),
         "identity": identity(results),
-        "causes": findings.by_cause(results.findings),
-        "layer_titles": findings.layer_titles(),
+        "causes": by_cause(results.findings),
+        "layer_titles": layer_titles(),
         "severity_symbols": SEVERITY_SYMBOLS,
         "devices": [device(results, name, fit) for name in names],
         "looks": [look for look in LOOKS.values() if any(o.state == look.state for o in results.outcomes)],
@@ -118,7 +117,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "counted": evidence.counted(results),
         "logs": evidence.logs(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
-        "alternatives": measures.table(recommendation.alternatives, ("setting", "verdict"))
+        "alternatives": layout.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
         **_measured(results if fit.tables else replace(results, outcomes=())),
@@ -126,10 +125,10 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "variables": fact_rows(labelled(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
         "unlearned": matrix.unlearned(results),
-        "against": changes.sentence(results.changes) if results.changes else "",
-        "changes": changes.table(results.changes),
+        "against": changes_sentence(results.changes) if results.changes else "",
+        "changes": changes_table(results.changes),
         "settings": results.settings,
-        "sweep": solvers.build(results),
+        "sweep": matrix.solver_matrix(results),
     }
 
 
@@ -139,12 +138,12 @@ def _measured(results: Results) -> dict[str, Any]:
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
         "rooflines": plots.rooflines(results),
-        "start_up": start_up.start_up(results),
+        "start_up": throughput.start_up(results),
         "validation": validation.validation(results),
         "validation_views": validation.VIEWS.values(),
         "memory": memory.memory(results),
-        "telemetry": telemetry.telemetry(results),
-        "models": models.models(results),
+        "telemetry": telemetry_section.telemetry(results),
+        "models": networks.models(results),
     }
 
 
@@ -223,7 +222,7 @@ def ladder_caption(rungs: Sequence[Rung]) -> str:
     if all(map(_holds, applicable)):
         that_applies = " that applies" if len(applicable) < len(rungs) else ""
         return f"Setting “default”: every rung{that_applies} holds."
-    return "Setting “default”: no rung breaks, but not every rung was learned."
+    return "Setting “default”: no rung breaks, but not every rung could be tested."
 
 
 def _broken(below: Sequence[Rung], step: Rung) -> str:
@@ -240,7 +239,7 @@ def _holds(step: Rung) -> bool:
     return step.look is not None and step.look.tone in ("good", "slow")
 
 
-def per_rows(per: Mapping[str, Mapping[str, Any]]) -> measures.Table:
+def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
     rows = []
     for key, answer in per.items():
         dtype, _, purpose = key.partition("/")
@@ -248,7 +247,7 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> measures.Table:
         rows.append(
             {"dtype": dtype, "purpose": purpose, **answer, "verdict": VERDICT_WORDS.get(verdict, verdict)}
         )
-    return measures.table(rows, ("dtype", "purpose", "verdict", "setting"))
+    return layout.table(rows, ("dtype", "purpose", "verdict", "setting"))
 
 
 def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
@@ -272,3 +271,31 @@ def labelled(machine: Machine) -> dict[str, Fact]:
 
 def fact_rows(facts: Mapping[str, Fact]) -> list[tuple[str, str, str]]:
     return [(name, text.show(fact.value), fact.source) for name, fact in sorted(facts.items())]
+
+
+@dataclass(frozen=True)
+class Caused:
+    """Findings of one cause; ``about`` is None for a cause that the vocabulary lacks."""
+
+    name: str
+    about: Optional[Cause]
+    findings: tuple[Finding, ...]
+
+
+def by_cause(findings: Iterable[Finding]) -> list[Caused]:
+    """In the order of the findings, which is that of their weight."""
+    groups: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        groups[finding.cause].append(finding)
+    return [Caused(name, _about(name), tuple(same)) for name, same in groups.items()]
+
+
+def layer_titles() -> dict[str, str]:
+    return {layer.name: layer.title for layer in layers()}
+
+
+def _about(name: str) -> Optional[Cause]:
+    try:
+        return cause(name)
+    except KeyError:
+        return None

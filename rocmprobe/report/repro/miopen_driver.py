@@ -21,7 +21,7 @@ def batch_norm_line(dtype: str) -> tuple[str, str]:
     if dtype == "float16":
         return "", "none is known for float16 with the weights in float32, as PyTorch has them"
     if dtype != "float32":
-        return "", "PyTorch keeps batch norm of this dtype from MIOpen"
+        return "", "PyTorch does not send batch norm of this dtype to MIOpen"
     return "MIOpenDriver bnorm -n 4 -c 16 -H 14 -W 14 -m 1 -F 1 -t 1", ""
 
 
@@ -36,9 +36,9 @@ def convolution_line(
     if torch is None and problem.dtype not in _BASES:
         return "", "the driver has no convolution of this dtype"
     if torch is not None and _kept_from_miopen(problem, direction, torch):
-        return "", "PyTorch keeps this problem from MIOpen"
+        return "", "PyTorch does not send this problem to MIOpen"
     if problem.transposed and _shrunk(problem) != problem.input_size:
-        return "", "the driver cannot say this output padding"
+        return "", "the driver has no option for this output padding"
     return " ".join(["MIOpenDriver", *_words(problem, direction), *(["-S 0"] if immediate else [])]), ""
 
 

@@ -69,7 +69,7 @@ def _convolution(outcome: Outcome) -> ReproScript:
     that may fail first."""
     problem, direction = problem_of(outcome), outcome.direction or "fwd"
     if direction not in DIRECTIONS:
-        raise BadInput(f"{one_line(outcome.id)}: {one_line(direction)!r} is no direction")
+        raise BadInput(f"{one_line(outcome.id)}: {one_line(direction)!r} is not a direction")
     shapes = {"x": problem.input_shape, "w": problem.weight_shape}
     if problem.bias:
         shapes = {"b": (problem.out_channels,), **shapes}
@@ -226,7 +226,7 @@ def _fused(outcome: Outcome, setting: Setting, backend: str) -> ReproScript:
 
 def dtype_of(outcome: Outcome) -> str:
     if outcome.dtype not in DTYPES.values():
-        raise BadInput(f"{one_line(outcome.id)}: {one_line(outcome.dtype)!r} is no dtype")
+        raise BadInput(f"{one_line(outcome.id)}: {one_line(outcome.dtype)!r} is not a dtype")
     return outcome.dtype
 
 

@@ -77,7 +77,7 @@ def script(results: Results, outcome: Outcome) -> str:
     setting = _setting(results, outcome)
     if outcome.driver != "torch":
         raise BadInput(
-            f"{one_line(outcome.id)}: asked without torch, so no script of torch's reproduces it; "
+            f"{one_line(outcome.id)}: ran without torch, so no torch script reproduces it; "
             + driver_line(results, outcome)
         )
     asked = question(outcome, setting, backend(results, outcome, setting))
@@ -132,7 +132,7 @@ def _flags(setting: Setting) -> tuple[list[str], list[str]]:
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
         raise BadInput(
-            f"setting {one_line(setting.name)}: {one_line(unknown[0])!r} is no flag of torch.backends"
+            f"setting {one_line(setting.name)}: {one_line(unknown[0])!r} is not a flag of torch.backends"
         )
     values = {FLAGS[name]: bool(value) for name, value in setting.torch.items()}
     old = [
@@ -242,7 +242,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
     elif setting.bypass or not setting.vendor_library or leaves(setting, outcome):
-        why = "under this setting nothing enters MIOpen"
+        why = "under this setting nothing calls MIOpen"
     elif outcome.check == "batch-norm":
         line, why = batch_norm_line(outcome.dtype)
     elif outcome.rung in ("batch-norm", "primitives") and outcome.problem is None:
@@ -250,7 +250,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     elif setting.search == "find-2.0":
         why = "the driver does not use Find 2.0"
     elif outcome.problem is None:
-        why = "this check enters no MIOpen"
+        why = "this check does not call MIOpen"
     else:
         version = (torch_version(results.machine) or (99, 0)) if outcome.driver == "torch" else None
         immediate = setting.search == "immediate"
@@ -282,7 +282,7 @@ def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
 def _device(outcome: Outcome, setting: Setting) -> str:
     device = setting.device or outcome.device
     if not re.fullmatch(r"[a-z]+(:[0-9]+)?", device):
-        raise BadInput(f"{one_line(outcome.id)}: {one_line(device)!r} is no device of torch's")
+        raise BadInput(f"{one_line(outcome.id)}: {one_line(device)!r} is not a torch device")
     return device
 
 

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model.results import Finding, Outcome, Results
-from rocmprobe.report import changes, text
-from rocmprobe.report.identity import tried_on
-from rocmprobe.report.page import models, shapes_table, view
+from rocmprobe.report import text
+from rocmprobe.report.identity import changes_sentence, tried_on
+from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, verdict_word
 
@@ -60,13 +60,13 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         for row in recommendation.advice:
             console.print(styled(("Besides: ", "dim"), (f"{row['title']}. {row['text']}", "")))
     if results.estimate:
-        console.print(styled(("Estimate: ", "dim"), (models.line(results), "")))
+        console.print(styled(("Estimate: ", "dim"), (networks.line(results), "")))
     print_findings(results.findings, console)
     sweep = summary(results)
     if sweep and not any(found.id == FAULTY_SOLVERS for found in results.findings):
         console.print(styled(("\nSolvers alone: ", "dim"), (f"{sweep}.", "")))
     if results.changes:
-        console.print(styled(("\nBaseline: ", "dim"), (f"{changes.sentence(results.changes)}.", "")))
+        console.print(styled(("\nBaseline: ", "dim"), (f"{changes_sentence(results.changes)}.", "")))
     _print_counts(results, console)
     for name, path in paths.items():
         console.print(styled((f"{name:>12}  ", "dim"), (str(path), "")), soft_wrap=True)

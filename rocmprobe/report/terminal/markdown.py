@@ -8,10 +8,10 @@ from typing import Optional
 
 from rocmprobe.judge.findings.sweep import summary
 from rocmprobe.model.results import Configuration, Finding, Results
-from rocmprobe.report import changes, text
+from rocmprobe.report import text
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
-from rocmprobe.report.identity import card, identity, tried_on
-from rocmprobe.report.page import matrix, measures, models, shapes_table, view
+from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, tried_on
+from rocmprobe.report.page import layout, matrix, networks, shapes_table, view
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, Look, verdict_word
 
@@ -61,7 +61,7 @@ def verdict(results: Results) -> Iterator[str]:
         ("Your model", shapes_table.sentence(results)),
         ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
         ("Tried on", tried_on(results)),
-        ("Estimate", models.line(results) if results.estimate else ""),
+        ("Estimate", networks.line(results) if results.estimate else ""),
     )
     yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in rows if value)
     if recommendation.verify:
@@ -110,8 +110,8 @@ def against(results: Results, most: int = 50) -> Iterator[str]:
     if results.changes is None:
         return
     yield "## Against the baseline"
-    yield f"{words(changes.sentence(results.changes), 1000)}."
-    tabled = changes.table(results.changes)
+    yield f"{words(changes_sentence(results.changes), 1000)}."
+    tabled = changes_table(results.changes)
     if tabled:
         yield _table(tabled, most)
 
@@ -170,13 +170,13 @@ def _recommended(results: Results) -> Iterator[str]:
     if per.rows:
         yield "## For each dtype and purpose"
         yield _table(per)
-    alternatives = measures.table(results.recommendation.alternatives, ("setting", "verdict"))
+    alternatives = layout.table(results.recommendation.alternatives, ("setting", "verdict"))
     if alternatives.rows:
         yield "## Alternatives"
         yield _table(alternatives)
 
 
-def _table(tabled: measures.Table, most: int = _ROWS) -> str:
+def _table(tabled: layout.Table, most: int = _ROWS) -> str:
     header = [words(name, 60) for name in tabled.header[:_COLUMNS]]
     return table(header, ([words(cell, 200) for cell in row[:_COLUMNS]] for row in tabled.rows), most)
 
@@ -189,7 +189,7 @@ def _not_covered(results: Results) -> Iterator[str]:
         f"- {text.count(amount, 'outcome')} {look.symbol} {look.state}: {words(why)}"
         for look, why, amount in matrix.unlearned(results)[:20]
     ]
-    yield "\n".join(items) or "All that was asked was answered."
+    yield "\n".join(items) or "Every question was answered."
     sweep = summary(results)
     if sweep:
         yield f"Solvers alone: {words(sweep)}."
@@ -200,7 +200,7 @@ def _never_run(results: Results) -> Iterator[str]:
     if results.simulated:
         yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
     elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):
-        yield "any AMD GPU: this run asked none"
+        yield "any AMD GPU: this run tested none"
 
 
 def _environment(results: Results) -> Iterator[str]:

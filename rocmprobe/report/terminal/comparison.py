@@ -14,8 +14,8 @@ from rocmprobe.judge.comparison.compare import Comparison, Side, verdict, worse
 from rocmprobe.judge.comparison.environment_changes import ABSENT
 from rocmprobe.judge.comparison.measurement_changes import LESS, MORE, OPEN, Measured, quiet
 from rocmprobe.report import text
-from rocmprobe.report.changes import WORDS
 from rocmprobe.report.escape import code, table
+from rocmprobe.report.identity import CHANGE_WORDS
 from rocmprobe.report.states import VERDICT_WORDS
 
 #: Rows of each table; the JSON has all of them.
@@ -90,15 +90,15 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if not quiet(factor):
             yield (
                 "Device",
-                f"the own speed of {device} differs by a factor of {factor:.2f} between the runs, as matrix "
-                "product and copy tell: something else used it, or its clocks were others. No time of it is "
-                "called changed; compare runs of a quiet machine.",
+                f"the speed of {device} itself differs by a factor of {factor:.2f} between the runs, by "
+                "matrix product and copy: another program used it, or its clocks differed. None of its "
+                "times is reported as changed; compare runs of an idle machine.",
             )
     if found.times and not found.drift:
         yield (
             "Device",
-            "no matrix product and copy were timed in both runs, so its own speed is not known, and no time "
-            "is called changed; ask throughput in both.",
+            "no matrix product and copy were timed in both runs, so its own speed is unknown, and no time is "
+            "reported as changed; run the check throughput in both.",
         )
     open_ = found.changed_as(OPEN)
     if open_:
@@ -122,7 +122,7 @@ def _recommended(side: Side) -> str:
 
 def _sections(comparison: Comparison) -> Iterator[_Section]:
     states = [
-        (WORDS[change.kind], change.id, change.before or "", change.after or "")
+        (CHANGE_WORDS[change.kind], change.id, change.before or "", change.after or "")
         for change in comparison.changed
     ]
     if states:

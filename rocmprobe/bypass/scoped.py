@@ -1,6 +1,9 @@
-"""The bypass for one model only.
+"""The bypass for one model, or for one call, in the thread that makes it.
 
-Each module of the model gets a class derived from its own, whose calls run inside of a scoped bypass. The
+The interceptor of such a scope is added as any other, and passes on what does not come from inside of
+:func:`entered`.
+
+Each module of a patched model gets a class derived from its own, whose calls run inside of a scope. The
 instances, their parameters, hooks, parametrisations and state-dict keys stay as they are, and ``isinstance``
 holds. Deep copies and DataParallel replicas are patched too; a pickle holds the former classes.
 """
@@ -9,15 +12,85 @@ from __future__ import annotations
 
 import copy
 import copyreg
+import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, cast
+from typing import Any, Callable, cast
 
 import torch
+import torch.nn.functional as F
 from torch.nn.utils import parametrize
 
-from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.scope import ScopedInterceptor, entered
+from rocmprobe.bypass import registration
+from rocmprobe.bypass.choice.plan import algorithm_or_default, workspace_or_default
+from rocmprobe.bypass.convolution import BypassInterceptor
+from rocmprobe.bypass.dispatch import RANK_BYPASS
+from rocmprobe.bypass.kernels import lock_across_forks
+
+_DEVICE_TYPES = ("cpu", "cuda")
+
+_local = threading.local()
+
+
+class ScopedInterceptor(BypassInterceptor):
+    """Acts in a thread that is inside of :func:`entered`, there in place of what is installed."""
+
+    rank = RANK_BYPASS + 1
+
+    def acts(self) -> bool:
+        entered: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
+        return bool(entered) and entered[-1] is self
+
+    def add(self) -> None:
+        """Add it for every device type."""
+        for device_type in _DEVICE_TYPES:
+            registration.add_interceptor(self, device_type)
+
+    def remove(self) -> None:
+        """Remove it again."""
+        for device_type in _DEVICE_TYPES:
+            registration.remove_interceptor(self, device_type)
+
+
+@contextmanager
+def entered(interceptor: ScopedInterceptor) -> Iterator[None]:
+    """Let ``interceptor`` act in this thread inside of the block; of nested blocks the innermost holds."""
+    outer: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
+    _local.entered = (*outer, interceptor)
+    try:
+        yield
+    finally:
+        _local.entered = outer
+
+
+@cache
+def _interceptor() -> ScopedInterceptor:
+    interceptor = ScopedInterceptor(workspace_or_default(None), algorithm_or_default(None))
+    interceptor.add()
+    return interceptor
+
+
+def _by_bypass(function: Callable[..., Any]) -> Callable[..., Any]:
+    def convolve(*arguments: Any, **options: Any) -> Any:
+        with entered(_interceptor()):
+            return function(*arguments, **options)
+
+    convolve.__name__ = convolve.__qualname__ = function.__name__
+    convolve.__doc__ = f"``torch.nn.functional.{function.__name__}`` by the bypass."
+    return convolve
+
+
+# The convolutions of ``torch.nn.functional``, with its arguments, results and errors. Workspace and algorithm
+# are the defaults of :func:`rocmprobe.bypass.install` at the first call.
+conv1d = _by_bypass(F.conv1d)
+conv2d = _by_bypass(F.conv2d)
+conv3d = _by_bypass(F.conv3d)
+conv_transpose1d = _by_bypass(F.conv_transpose1d)
+conv_transpose2d = _by_bypass(F.conv_transpose2d)
+conv_transpose3d = _by_bypass(F.conv_transpose3d)
+
 
 _lock = lock_across_forks()
 #: The living modules behind each interceptor that was added.
@@ -27,21 +100,21 @@ _users: dict[ScopedInterceptor, weakref.WeakSet[torch.nn.Module]] = {}
 class _Patched:
     """What the derived classes have in common."""
 
-    _bypass_layer: ScopedInterceptor
+    _bypass_interceptor: ScopedInterceptor
     _bypass_former: Any
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         # As what it was: modules have copy protocols of their own.
-        layer, derived, former = self._bypass_layer, _derived_of(self), self._bypass_former
+        interceptor, derived, former = self._bypass_interceptor, _derived_of(self), self._bypass_former
         _replace(self, derived, former)
         try:
             copied = copy.deepcopy(self, memo)
         finally:
             _replace(self, former, derived)
         with _lock:
-            if layer in _users and isinstance(copied, torch.nn.Module):
+            if interceptor in _users and isinstance(copied, torch.nn.Module):
                 _replace(copied, former, derived)
-                _users[layer].add(copied)
+                _users[interceptor].add(copied)
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -60,7 +133,7 @@ def _call() -> Any:
         if not isinstance(self, _Patched):
             # torch.compile keeps the method of a model that has been restored since.
             return self(*arguments, **options)
-        with entered(self._bypass_layer):
+        with entered(self._bypass_interceptor):
             return self._bypass_former.__call__(self, *arguments, **options)
 
     if hasattr(torch, "compiler"):
@@ -70,8 +143,8 @@ def _call() -> Any:
     return call
 
 
-def patch_model(model: torch.nn.Module, layer: ScopedInterceptor) -> None:
-    """Let every convolution that ``model`` or a module in it computes go through ``layer``.
+def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
+    """Let every convolution that ``model`` or a module in it computes go through ``interceptor``.
 
     Raises:
         TypeError: for something that is no module, or a scripted one, which runs outside of Python.
@@ -84,25 +157,25 @@ def patch_model(model: torch.nn.Module, layer: ScopedInterceptor) -> None:
         _restore(model)
         modules = list(model.modules())
         formers = [_patched_class(module) for module in modules]
-        classes = {former: _derived(former, layer) for former in formers}
-        layer.lay()
-        _users[layer] = weakref.WeakSet(modules)
+        classes = {former: _derived(former, interceptor) for former in formers}
+        interceptor.add()
+        _users[interceptor] = weakref.WeakSet(modules)
         for module, former in zip(modules, formers):
             _replace(module, former, classes[former])
-        _lift_the_idle()
+        _remove_unused()
 
 
 def unpatch_model(model: torch.nn.Module) -> None:
     """Undo :func:`patch_model`; what is not patched is left alone."""
     with _lock:
         _restore(model)
-        _lift_the_idle()
+        _remove_unused()
 
 
 def _restore(model: torch.nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, _Patched):
-            _users.get(module._bypass_layer, weakref.WeakSet()).discard(module)
+            _users.get(module._bypass_interceptor, weakref.WeakSet()).discard(module)
             _replace(module, _derived_of(module), module._bypass_former)
 
 
@@ -129,19 +202,19 @@ def _replace(module: Any, old: type, new: type) -> None:
     )
 
 
-def _lift_the_idle() -> None:
+def _remove_unused() -> None:
     # Of a model that was dropped while patched this is the first news.
-    for layer in [layer for layer, modules in _users.items() if not modules]:
-        del _users[layer]
-        layer.lift()
+    for interceptor in [interceptor for interceptor, modules in _users.items() if not modules]:
+        del _users[interceptor]
+        interceptor.remove()
 
 
-def _derived(former: type, layer: ScopedInterceptor) -> type:
+def _derived(former: type, interceptor: ScopedInterceptor) -> type:
     return type(
         former.__name__,
         (_Patched, former),
         {
             "__module__": former.__module__, "__qualname__": former.__qualname__, "__doc__": former.__doc__,
-            "__call__": _call(), "_bypass_layer": layer, "_bypass_former": former,
+            "__call__": _call(), "_bypass_interceptor": interceptor, "_bypass_former": former,
         },
     )  # fmt: skip

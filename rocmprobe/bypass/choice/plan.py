@@ -1,18 +1,24 @@
-"""Which algorithms can compute a problem, in which pieces, with how much memory, and which should. Pure."""
+"""Which algorithms can compute a problem, in which pieces, with how much memory, and which should.
+
+All of it is pure but for the two variables that a user may set in place of arguments.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 from rocmprobe.bypass.algorithms import ALGORITHMS, Operands, Plan
 from rocmprobe.bypass.algorithms.base import ELEMENT_BYTES
+from rocmprobe.bypass.choice.rates import USUAL
 from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
-from rocmprobe.bypass.rates import USUAL
 
 DEFAULT_WORKSPACE_MB = 256
 POLICIES = ("auto", "fast")
 MEGABYTE = 1 << 20
+WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
+ALGORITHM_VARIABLE = "ROCMPROBE_BYPASS_ALGORITHM"
 
 
 def plan(
@@ -77,6 +83,40 @@ def check(dtype: str, device_type: str, algorithm: str) -> None:
     ):
         if value not in known:
             raise ValueError(f"no {what} {value!r}; there are {', '.join(known)}")
+
+
+def workspace_or_default(workspace_mb: float | None) -> float:
+    """MiB of workspace: the argument, else the variable, else 256.
+
+    Raises:
+        ValueError: for what is not a positive number.
+    """
+    if workspace_mb is not None:
+        if not workspace_mb > 0:
+            raise ValueError(f"workspace_mb is a positive number of MiB, not {workspace_mb!r}")
+        return workspace_mb
+    text = os.environ.get(WORKSPACE_VARIABLE) or str(DEFAULT_WORKSPACE_MB)
+    try:
+        return workspace_or_default(float(text))
+    except ValueError:
+        raise ValueError(f"{WORKSPACE_VARIABLE}={text}: set a positive number of MiB") from None
+
+
+def algorithm_or_default(algorithm: str | None) -> str:
+    """The argument, else the variable, else "auto".
+
+    Raises:
+        ValueError: for an unknown algorithm.
+    """
+    known = (*POLICIES, *ALGORITHMS)
+    if algorithm is not None:
+        if algorithm not in known:
+            raise ValueError(f"no algorithm {algorithm!r}; there are {', '.join(known)}")
+        return algorithm
+    text = os.environ.get(ALGORITHM_VARIABLE) or "auto"
+    if text not in known:
+        raise ValueError(f"{ALGORITHM_VARIABLE}={text}: there are {', '.join(known)}")
+    return text
 
 
 def plain_form(
@@ -156,7 +196,7 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
     return min(plans, key=USUAL[device_type].seconds)
 
 
-def name(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
+def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
     """One line that is equal for problems with equal plans."""
     policy = "fast" if algorithm == "fast" else "auto"
     sizes = (

@@ -9,7 +9,7 @@ from typing import Any, Optional
 from rocmprobe.model.checks import MODELS
 from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 from rocmprobe.report.states import LOOKS
 
 #: What is held against a limit, by the key of ``numerics``.
@@ -36,8 +36,8 @@ def models(results: Results) -> Optional[Models]:
     if not mine and not results.estimate:
         return None
     caption = (
-        "Each trained for some steps on fixed data and held against the same training in float64 on the CPU; "
-        "another dtype than float32 is autocast to it. Errors are shown beside their limits."
+        "Each network was trained for some steps on fixed data and compared with the same training in "
+        "float64 on the CPU; dtypes other than float32 use autocast. Errors are shown beside their limits."
     )
     if results.simulated:
         caption += " Speeds are those of the simulating CPU."
@@ -115,7 +115,7 @@ def line(results: Results) -> str:
     if asked is None:
         return ""
     if not asked.times:
-        return f"{_training(asked)}: no network trained right, so none was timed."
+        return f"{_training(asked)}: no network trained correctly, so none was timed."
     counting = [each for each in asked.times if each.own] or list(asked.times)
     recommended = results.recommendation.configuration.setting if results.recommendation else None
     setting = recommended if any(each.setting == recommended for each in counting) else counting[0].setting

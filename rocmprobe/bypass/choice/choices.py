@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Callable
+from typing import Any, Callable
 
 import torch
 
-from rocmprobe.bypass import plan_file
-from rocmprobe.bypass.algorithms import Plan
-from rocmprobe.bypass.locks import lock_across_forks
-from rocmprobe.bypass.rates import USUAL, measured, seconds
+from rocmprobe.bypass.algorithms import Operands, Plan
+from rocmprobe.bypass.choice import plan_file
+from rocmprobe.bypass.choice.plan import MEGABYTE, check, eligible, plain_direction, plain_form, problem_key
+from rocmprobe.bypass.choice.rates import USUAL, measured, seconds
+from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD
+from rocmprobe.bypass.kernels import lock_across_forks
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
 
@@ -124,3 +127,60 @@ def measures() -> bool:
 
 def _capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One direction of a problem.
+
+    Attributes:
+        algorithm: what is taken.
+        why: one sentence.
+        workspace_bytes: the upper bound on what it allocates above operands and results.
+        flops: its multiplications and additions.
+        alternatives: the plans of all algorithms that may be taken, the quickest by the cost model first.
+    """
+
+    algorithm: str
+    why: str
+    workspace_bytes: int
+    flops: int
+    alternatives: tuple[Plan, ...]
+
+
+def explain_problem(
+    problem: Any, device: torch.device, workspace_mb: float, algorithm: str
+) -> dict[str, Explanation]:
+    """As :func:`rocmprobe.bypass.choice.choices`, with all that it leaves open decided."""
+    value = problem.__getitem__ if isinstance(problem, Mapping) else lambda key: getattr(problem, key)
+    plain = plain_form(
+        value("input_shape"), value("weight_shape"), stride=value("stride"), padding=value("padding"),
+        dilation=value("dilation"), transposed=value("transposed"),
+        output_padding=value("output_padding") if value("transposed") else None, groups=value("groups"),
+    )  # fmt: skip
+    dtype = str(value("dtype"))
+    check(dtype, device.type, algorithm)
+    operands = Operands(dtype, device.type, value("channels_last"), dense=True)
+    cap = int(workspace_mb * MEGABYTE)
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    found = {}
+    for direction in (FWD, BWD_DATA, BWD_WEIGHTS):
+        turned = plain_direction(direction, value("transposed"))
+        plans = eligible(turned, plain, operands, cap, algorithm, deterministic)
+        choice = Choice(problem_key(turned, plain, operands, cap, algorithm), plans, device)
+        found[direction] = _explained(choice, algorithm)
+    return found
+
+
+def _explained(choice: Choice, algorithm: str) -> Explanation:
+    plan = choice.settled or choice.plans[0]
+    count = len(choice.plans)
+    if plan.algorithm == algorithm:
+        why = "it was requested by name"
+    elif count == 1:
+        why = "no other algorithm applies"
+    elif measures() and choice.settled:
+        why = f"it was the fastest of those measured on this device ({count} apply)"
+    else:
+        why = f"the cost model ranks it fastest of the {count} that apply; not measured"
+    return Explanation(plan.algorithm, why, plan.workspace_bytes, plan.flops, tuple(choice.plans))

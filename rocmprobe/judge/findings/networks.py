@@ -31,7 +31,8 @@ def models(results: Results) -> Iterator[Finding]:
                 results,
                 in_float32,
                 "error",
-                f"{_WORDS[check]} does not train right with {library(results)}, although its parts passed",
+                f"{_WORDS[check]} does not train correctly with {library(results)}, "
+                "although its parts passed",
                 "Use a configuration under which it passed: see the models in the report.",
             )
         elif broken:
@@ -40,7 +41,7 @@ def models(results: Results) -> Iterator[Finding]:
                 results,
                 broken,
                 "warning",
-                f"{_WORDS[check]} does not train right under autocast to {dtypes}; in float32 it does",
+                f"{_WORDS[check]} does not train correctly under autocast to {dtypes}; in float32 it does",
                 "Train in float32, or use a configuration under which it passed.",
             )
 

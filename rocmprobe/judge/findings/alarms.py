@@ -44,7 +44,7 @@ _FAN_ADVICE = (
     "hwmon), and let air into the case. A lower power limit costs little speed: `sudo rocm-smi "
     "--setpoweroverdrive 120`, or power1_cap in hwmon, where the card allows it."
 )
-_WEAK = "The fan has room left, which is a finding of its own: begin there."
+_WEAK = "The fan can run faster, which is a separate finding: start there."
 
 
 def telemetry_findings(results: Results) -> Iterator[Finding]:

@@ -8,11 +8,11 @@ from typing import Optional
 
 from markupsafe import Markup
 
-from rocmprobe.judge.findings.telemetry import FINDINGS
+from rocmprobe.judge.findings.alarms import FINDINGS
 from rocmprobe.model.results import Finding, Results
 from rocmprobe.model.telemetry import PLOTS, QUANTITIES, WATCHED, DeviceTelemetry, Quantity
 from rocmprobe.report import text
-from rocmprobe.report.page.measures import Table
+from rocmprobe.report.page.layout import Table
 from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.states import SEVERITY_SYMBOLS
 
@@ -46,7 +46,7 @@ def telemetry(results: Results) -> Optional[Telemetry]:
         note = "A simulated machine has no sensors: nothing was sampled."
         return Telemetry((), note) if results.simulated else None
     found = [_watched(device, number, results.findings, len(seen) > 1) for number, device in enumerate(seen)]
-    note = "Made up: this machine is simulated." if results.simulated else ""
+    note = "Synthetic data: this machine is simulated." if results.simulated else ""
     return Telemetry(tuple(found), note)
 
 
@@ -54,7 +54,7 @@ def _watched(device: DeviceTelemetry, number: int, findings: Sequence[Finding], 
     lasted = text.seconds(max((each for each in device.seconds if each is not None), default=0.0))
     caption = f"{text.count(device.samples, 'sample')} over {lasted}"
     if device.asleep:
-        caption += f", {device.asleep} of them found it asleep and did not wake it"
+        caption += f", {device.asleep} of them while it was asleep; it was not woken"
     suffix = f"-{device.device}" if several else ""
     own = {f"{name}{suffix}" for name in FINDINGS}
     alarms = tuple(
