@@ -24,9 +24,9 @@ from typing import Any
 class Host:
     """One process; it ends with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [python, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
         atexit.register(self._end)
@@ -51,19 +51,22 @@ class Host:
         self._process.communicate(timeout=60)
 
 
-_free: list[Host] = []
+_free: dict[str, list[Host]] = {}
 _lock = threading.Lock()
 
 
-def ask(arguments: list[str], environ: Mapping[str, str], cwd: str) -> subprocess.CompletedProcess[str]:
-    """Have a host run ``rocmprobe`` with ``arguments`` with ``environ``, in ``cwd``."""
+def ask(
+    arguments: list[str], environ: Mapping[str, str], cwd: str, python: str
+) -> subprocess.CompletedProcess[str]:
+    """Have a host, run by ``python``, run ``rocmprobe`` with ``arguments`` and ``environ`` in ``cwd``."""
     with _lock:
-        host = _free.pop() if _free else None
-    host = host or Host()
+        free = _free.setdefault(python, [])
+        host = free.pop() if free else None
+    host = host or Host(python)
     done = host.ask(arguments, environ, cwd)
     # One that died is not put back.
     with _lock:
-        _free.append(host)
+        free.append(host)
     return done
 
 

@@ -73,10 +73,14 @@ def rocmprobe(
 
 
 def cli(
-    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    python: Path | str = sys.executable,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end, in a process that ran others before and may run more."""
-    return command_host.ask([str(each) for each in arguments], environment(env), str(cwd or Path.cwd()))
+    words = [str(each) for each in arguments]
+    return command_host.ask(words, environment(env), str(cwd or Path.cwd()), str(python))
 
 
 @dataclass

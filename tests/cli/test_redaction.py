@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import CHECKOUT, Run, cli, environment, machine_file, rocmprobe, run
+from runs import CHECKOUT, Run, environment, machine_file, rocmprobe, run
 
 WRITTEN = ("results.json", "journal.jsonl", "report.html", "junit.xml")
 ENV = {
@@ -82,11 +82,11 @@ def test_no_redact_keeps_them(kept: Run, name: str) -> None:
 def test_the_terminal_of_detect_shows_none(tmp_path: Path) -> None:
     env = {**ENV, "MIOPEN_USER_DB_PATH": SAID, "HIP_VISIBLE_DEVICES": "GPU-95a1ca7691e7c377"}
     for arguments in (["detect"], ["detect", "--json"]):
-        shown = cli(*arguments, env={**env, "COLUMNS": "900"}).stdout
+        shown = rocmprobe(*arguments, env={**env, "COLUMNS": "900"}).stdout
         assert "MIOPEN_USER_DB_PATH" in shown
         assert [planted for planted in PLANTED if planted in shown] == []
     assert set(json.loads(shown)["redacted"]) >= KINDS
-    raw = json.loads(cli("detect", "--json", "--no-redact", env=env).stdout)
+    raw = json.loads(rocmprobe("detect", "--json", "--no-redact", env=env).stdout)
     assert raw["variables"]["MIOPEN_USER_DB_PATH"]["value"] == SAID
     assert raw["redacted"] == {}
 

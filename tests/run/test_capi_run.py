@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import CHECKOUT, cli, rocmprobe, run
+from runs import CHECKOUT, Run, cli, rocmprobe, run
 from stand_in_libraries import FILES, build, python_without_torch
 
 from rocmprobe.backends.capi import places
@@ -37,7 +37,10 @@ def asked(tmp_path, libraries, python):
 
     def ask(*arguments, **variables):
         env = {"LD_LIBRARY_PATH": str(libraries), **variables}
-        return run(tmp_path / "out", "--problem", PROBLEM, *arguments, env=env, python=python)
+        folder = tmp_path / "out"
+        return Run(
+            folder, cli("run", "--out", folder, "--problem", PROBLEM, *arguments, env=env, python=python)
+        )
 
     return ask
 
@@ -48,8 +51,11 @@ def of(found, check, setting="default", direction=None):
     return found.outcomes["/".join(part for part in parts if part)]
 
 
-def test_the_whole_ladder_under_every_setting_without_torch(asked, libraries, tmp_path, python):
-    done = asked("--device", "cuda:0", "--settings", "all")
+@pytest.mark.parametrize(
+    "settings", ["as-found,find-2.0,immediate,gemm-only", pytest.param("all", marks=pytest.mark.thorough)]
+)
+def test_the_whole_ladder_without_torch(asked, libraries, settings):
+    done = asked("--device", "cuda:0", "--settings", settings)
     assert done.ended.returncode == 0, done.ended.stderr
     results = done.results
     assert {outcome.driver for outcome in results.outcomes} == {"capi"}
@@ -72,7 +78,8 @@ def test_the_whole_ladder_under_every_setting_without_torch(asked, libraries, tm
     alone = {
         name.split("/")[2] for name, state in done.states.items() if "/solver/" in name and state == "pass"
     }
-    assert alone == {f"only-{solver}" for solver in SOLVERS}
+    # A solver is run alone where default fails, or where all settings are asked for.
+    assert alone == ({f"only-{solver}" for solver in SOLVERS} if settings == "all" else set())
 
     forward = of(done, "convolution", direction="fwd")
     assert (forward.solver, forward.algorithm) == ("ConvBinWinogradRxSf2x3", "Winograd")
@@ -131,7 +138,7 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
     assert recommendation.configuration.setting == "no-faulty-solvers"
     assert recommendation.configuration.env == {"MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3": "0"}
     assert of(done, "convolution", "no-winograd", "fwd").state == "slow"
-    verified = rocmprobe(
+    verified = cli(
         "run", "--verify", done.folder / "results.json", "--out", done.folder.parent / "verified",
         env={"LD_LIBRARY_PATH": str(Path(done.results.machine.value("capi.place"))), **faults},
         python=python,
@@ -215,7 +222,7 @@ def test_what_cannot_be_asked_is_one_line(asked, arguments, variables, code, mes
 def test_no_library_at_all_is_one_line(tmp_path, python):
     if places({}, import_path=[]):
         pytest.skip("this machine has ROCm libraries where they are looked for")
-    refused = run(tmp_path / "out", env={"LD_LIBRARY_PATH": ""}, python=python).ended
+    refused = cli("run", "--out", tmp_path / "out", env={"LD_LIBRARY_PATH": ""}, python=python)
     assert refused.returncode == 3
     assert refused.stderr.count("\n") == 1
     why = "no torch in this Python, and without one: no libamdhip64 with a libMIOpen anywhere"
@@ -228,11 +235,11 @@ def test_a_folder_by_name_and_the_run_taken_up_again(tmp_path, libraries, python
     folder.mkdir()
     (folder / "lib").symlink_to(libraries)
     rungs = ("--only", "copy", "--only", "gemm")
-    done = run(tmp_path / "out", "--driver", "capi", "--libraries", folder, *rungs,
-               env={"LD_LIBRARY_PATH": ""}, python=python)  # fmt: skip
+    bare = {"env": {"LD_LIBRARY_PATH": ""}, "python": python}
+    done = run(tmp_path / "out", "--driver", "capi", "--libraries", folder, *rungs, **bare)
     assert done.ended.returncode == 0, done.ended.stderr
     assert set(done.states.values()) == {"pass"}
-    gone = rocmprobe("run", "--resume", done.folder, env={"LD_LIBRARY_PATH": ""}, python=python)
+    gone = rocmprobe("run", "--resume", done.folder, **bare)
     assert gone.returncode == 2
     assert "name them with --libraries" in gone.stderr
     again = rocmprobe("run", "--resume", done.folder, "--libraries", folder, python=python)

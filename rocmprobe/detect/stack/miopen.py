@@ -24,14 +24,14 @@ _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _HEADERS = ("include/miopen/version.h", "miopen/include/miopen/version.h")
 #: Prints the version that a MIOpen library reports of itself. In a process of its own: loading the library
 #: brings in the whole of ROCm, which may crash. No GPU is touched.
-_PROGRAM = """
-import ctypes, sys
-numbers = [ctypes.c_size_t() for _ in range(3)]
-status = ctypes.CDLL(sys.argv[1]).miopenGetVersion(*map(ctypes.byref, numbers))
-if status:
-    sys.exit(f"miopenGetVersion gave status {status}")
-print(".".join(str(number.value) for number in numbers))
-"""
+_PROGRAM = (
+    "import ctypes, sys\n"
+    "numbers = [ctypes.c_size_t() for _ in range(3)]\n"
+    "status = ctypes.CDLL(sys.argv[1]).miopenGetVersion(*map(ctypes.byref, numbers))\n"
+    "if status:\n"
+    "    sys.exit(f'miopenGetVersion gave status {status}')\n"
+    "print('.'.join(str(number.value) for number in numbers))\n"
+)
 #: Loading a wheel's MIOpen from a cold disk reads hundreds of megabytes.
 ASK_SECONDS = 5.0
 
