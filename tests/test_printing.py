@@ -33,8 +33,8 @@ def test_nobody_else_prints() -> None:
             continue
         inert = "rocmprobe.text.console import Console" in content
         for number, line in enumerate(content.splitlines(), 1):
-            # A script that `repro` makes prints, too.
-            scripted = re.search(r"""^\s*f?['"] """, line)
+            # A program in a string prints, too.
+            scripted = re.search(r"""^\s*f?['"]""", line)
             console = inert and re.search(r"\bConsole\(", line)
             if _PRINTS.search(line) and not scripted and not console:
                 found.append(f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}")
