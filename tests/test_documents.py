@@ -18,6 +18,7 @@ from rocmprobe.explain.explain import explain
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.model import exit_codes
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.log import of_text
@@ -190,3 +191,11 @@ def test_wheels_are_those_of_the_data() -> None:
     )
     assert len(rows) > 10
     assert dict(rows) == {gfx: gpus.target(gfx).wheels or "none" for gfx, _ in rows}
+
+
+def test_every_exit_code_is_in_its_table() -> None:
+    text = (
+        (ROOT / "docs" / "results.md").read_text("utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
+    )
+    rows = {int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    assert rows == {value for value in vars(exit_codes).values() if isinstance(value, int)}

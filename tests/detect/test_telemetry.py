@@ -93,6 +93,7 @@ def test_the_processor_where_there_is_no_amd_gpu(build):
     assert (device.address, read(tree, device)) == ("cpu", {"temperature_c": 55.25})
 
 
+#: How many quantities of each card are read at least.
 CASES = {
     "hd7870": 3, "phoenix": 5, "r7-240": 5, "rx5500xt": 8, "rx580": 8, "rx6600xt": 9, "rx6900xt": 12,
     "rx7600s": 11, "rx7700s": 9, "rx7900xtx": 9, "rx9070": 11, "vangogh": 4, "vega56": 10,
@@ -105,7 +106,7 @@ def test_recorded_cards_are_read_and_raise_no_alarm(build, case):
     mount(build, f"sysfs-lact-{case}")
     tree, device = card_again(build)
     reading = read(tree, device)
-    assert len(reading) == CASES[case]
+    assert len(reading) >= CASES[case]
     limits = {name: limit.value for name, limit in read_limits(tree, device).items()}
     assert all(0 < reading.get(name, 1) < limit for name, limit in limits.items())
     assert alarms(reading, limits) == ()

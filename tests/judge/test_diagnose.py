@@ -250,6 +250,14 @@ class TestPrimitives:
         found = finding(healthy(changes={"default/lstm/*": COMPILER}), "lstm")
         assert (found.cause, found.layer) == ("miopen-kernel-compile-failure", "miopen-compile")
 
+    def test_one_that_the_bypass_cannot_send_to_pytorch_has_a_finding_too(self):
+        results = healthy()
+        asked = next(each for each in results.outcomes if each.check == "lstm" and each.setting == "default")
+        unknown = dataclasses.replace(asked, id=f"{asked.id}-x", check="cumulative-sum", state="wrong")
+        found = finding(dataclasses.replace(results, outcomes=(*results.outcomes, unknown)), "cumulative-sum")
+        assert found.title.startswith("Cumulative sum computes wrong numbers in MIOpen")
+        assert "PyTorch's own kernels" not in found.advice
+
     def test_batch_norm_is_told_once(self):
         assert ids(healthy(changes={"default/batch-norm*": "error"})) == ["batch-norm"]
 

@@ -123,7 +123,8 @@ def _in(folder: str, sensors: str, file: str) -> str:
 def _numbers(tree: Tree, pattern: str, labels: Sequence[str]) -> dict[str, str]:
     """The numbers of the sensors of one kind by their labels."""
     found = {}
-    for index in range(1, len(labels) + 1):
+    # The kernel counts voltages from 0, and all others from 1.
+    for index in range(len(labels) + 1):
         label = tree.text(_label(pattern).replace("*", str(index))) or (labels[0] if index == 1 else "")
         if label in labels:
             found[label] = str(index)
