@@ -82,9 +82,11 @@ class Gpu:
     ``native_isa`` is the silicon (from the kernel driver), ``effective_isa`` what the ROCm runtime
     believes after any override. ``cus`` counts compute units, ``simds`` their SIMD units, ``wave_size`` the
     threads of a wavefront; ``apu`` says that the GPU sits in a processor and ``partition`` in which
-    compute mode it is split. ``pcie_atomics`` is whether its way to the processor carries them. ``pcie_link``
-    is the present link and the best one. From ``vram_used_bytes`` on the facts are of this moment, each in
-    the unit of its name: bytes, per cent, degrees Celsius, turns a minute, watts, megahertz.
+    compute mode it is split. ``uuid`` is what ROCm calls it ("GPU-" and 16 digits), ``order`` its place in
+    the order of the ROCm runtime, ``index`` the N of torch's ``cuda:N`` under the variables that are set,
+    without a value where they hide it. ``pcie_atomics`` is whether its way to the processor carries them.
+    ``pcie_link`` is the present link and the best one. From ``vram_used_bytes`` on the facts are of this
+    moment, each in the unit of its name: bytes, per cent, degrees Celsius, turns a minute, watts, megahertz.
     """
 
     native_isa: Fact = Fact()
@@ -101,6 +103,9 @@ class Gpu:
     wave_size: Fact = Fact()
     apu: Fact = Fact()
     partition: Fact = Fact()
+    uuid: Fact = Fact()
+    order: Fact = Fact()
+    index: Fact = Fact()
     pcie_atomics: Fact = Fact()
     pcie_link: Fact = Fact()
     vbios: Fact = Fact()

@@ -221,3 +221,48 @@ def test_databases_on_a_network_file_system():
     finding = found(miopen__version="2.17.0", miopen__user_db=place)["miopen-user-db"]
     assert finding.cause == "miopen-db-unusable"
     assert "nfs4" in finding.title
+
+
+def beside(order, index, apu=False, name="RX 5700 XT"):
+    return dataclasses.replace(
+        CARD,
+        name=Fact(name),
+        apu=Fact(apu),
+        order=Fact(order),
+        index=Fact(index),
+        address=Fact("0000:03:00.0"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("card", "integrated", "variables", "severity", "title", "advice"),
+    [
+        ((1, 1), (0, 0), {}, "warning", "that take the first GPU", "`export HIP_VISIBLE_DEVICES=1` leaves"),
+        ((0, 0), (1, 1), {}, "info", "see Raphael", "`export HIP_VISIBLE_DEVICES=0` leaves"),
+        (
+            (1, None), (0, 0), {"HIP_VISIBLE_DEVICES": "0"},
+            "warning", "hide RX 5700 XT", "`export HIP_VISIBLE_DEVICES=1` leaves",
+        ),
+        (
+            (1, None), (0, 0), {"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "0"},
+            "warning", "hide RX 5700 XT", "`unset HIP_VISIBLE_DEVICES; export ROCR_VISIBLE_DEVICES=1` leaves",
+        ),
+        ((1, 0), (0, None), {"HIP_VISIBLE_DEVICES": "1"}, None, None, None),
+    ],
+)  # fmt: skip
+def test_a_gpu_in_the_processor_beside_a_card(card, integrated, variables, severity, title, advice):
+    finding = found(beside(*card), beside(*integrated, True, "Raphael"), variables=variables).get(
+        "integrated-gpu"
+    )
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.cause == "integrated-gpu-first"
+        assert title in finding.title
+        assert advice in finding.advice
+
+
+def test_the_uuid_names_the_card_where_the_order_is_not_known():
+    card = dataclasses.replace(beside(None, None), uuid=Fact("GPU-4904ba80f4e6b186"))
+    finding = found(card, beside(None, None, True, "Raphael"))["integrated-gpu"]
+    assert "`export ROCR_VISIBLE_DEVICES=GPU-4904ba80f4e6b186`" in finding.advice
+    assert "`rocminfo`" in found(beside(None, None), beside(None, None, True))["integrated-gpu"].advice

@@ -82,11 +82,12 @@ def _print_gpus(alike: list[Gpu], console: Console) -> None:
         heading.append(" -> ", "dim")
         heading.append(text.plain(text.show(effective)), "bold yellow")
     console.print(heading)
-    for part in (_silicon(gpu), _bus(gpu), *map(_now, alike)):
+    numbers = [] if several else _number(gpu)
+    for part in (_silicon(gpu), _bus(gpu), numbers, *map(_now, alike)):
         if part:
             console.print(styled((f"  {', '.join(part)}", "")))
     if several:
-        console.print(styled((f"  at {', '.join(text.show(each.address.value) for each in alike)}", "")))
+        console.print(styled((f"  at {', '.join(map(_place, alike))}", "")))
     for label, fact in (("native ISA", gpu.native_isa), ("effective ISA", gpu.effective_isa)):
         console.print(styled((f"  {label}: {fact.source or 'source unknown'}", "dim")))
 
@@ -103,6 +104,23 @@ def _silicon(gpu: Gpu) -> list[str]:
         *(["in a processor"] if gpu.apu.value else []),
         *([f"partition {text.show(gpu.partition.value)}"] if gpu.partition.value else []),
     ]
+
+
+def _place(gpu: Gpu) -> str:
+    """The address, and the number that torch has for the GPU now, where that is known."""
+    if gpu.index.value is not None:
+        return f"{text.show(gpu.address.value)} (cuda:{text.show(gpu.index.value)})"
+    return text.show(gpu.address.value) + (" (hidden)" if gpu.order.value is not None else "")
+
+
+def _number(gpu: Gpu) -> list[str]:
+    """Which GPU a program takes it for, and what ROCm calls it."""
+    if gpu.index.value is not None:
+        number = [f"cuda:{text.show(gpu.index.value)} ({text.show(gpu.index.source)})"]
+    else:
+        number = [text.show(gpu.index.source)] if gpu.order.value is not None else []
+    uuid = gpu.uuid.value or ("none" if gpu.order.value is not None else None)
+    return [*number, *([f"UUID {text.show(uuid)}"] if uuid else [])]
 
 
 def _bus(gpu: Gpu) -> list[str]:
