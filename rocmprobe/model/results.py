@@ -302,11 +302,26 @@ class Configuration:
 
 
 @dataclass(frozen=True)
+class DeviceAnswer:
+    """What is recommended for one device of several: as ``Recommendation``, for the GPU of that name.
+    ``mask`` is the variable, as NAME=VALUE, that leaves a program this GPU alone; "" where it is unknown."""
+
+    verdict: str
+    sentence: str
+    setting: Optional[str] = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpu: Optional[str] = None
+    in_processor: bool = False
+    mask: str = ""
+
+
+@dataclass(frozen=True)
 class Recommendation:
     """The ranked answer. ``per`` maps "dtype/purpose" to a verdict and setting; ``cost`` and
     ``confidence`` are sentences, ``verify`` a command that exits 0 if and only if it holds.
     ``confidence_level`` is "high", "medium" or "low", by what was covered; ``not_covered`` says what was
-    not. ``advice`` (each with ``title``, ``text``, ``source``) is what no setting can give."""
+    not. ``advice`` (each with ``title``, ``text``, ``source``) is what no setting can give. ``devices`` is
+    the answer for each device where a run tested several, by device."""
 
     verdict: str
     sentence: str
@@ -319,6 +334,7 @@ class Recommendation:
     confidence_level: str = ""
     not_covered: tuple[str, ...] = ()
     advice: tuple[Mapping[str, str], ...] = ()
+    devices: Mapping[str, DeviceAnswer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
