@@ -33,7 +33,11 @@ _NOW = sorted((*row.glance, row.name) for row in QUANTITIES.values() if row.glan
 
 def render_machine(machine: Machine, findings: Iterable[Finding], console: Console) -> None:
     """Every GPU, the findings, the software with its sources, the variables that are set."""
-    if not machine.amd_gpus:
+    if machine.value("os.id") == "windows":
+        console.print(
+            styled(("GPUs are not looked up on Windows: torch and the variables alone.", "bold yellow"))
+        )
+    elif not machine.amd_gpus:
         console.print(styled(("No AMD GPU was found.", "bold yellow")))
     for alike in _alike(machine.gpus):
         _print_gpus(alike, console)
