@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Callable, Optional, TypeVar
 
 from rocmprobe.detect.gpus import amd, nvidia, pci
-from rocmprobe.detect.host import access, container, dmesg, limits, packages, system, windows
+from rocmprobe.detect.host import access, container, dmesg, limits, packages, system, windows, wsl
 from rocmprobe.detect.programs import tools
 from rocmprobe.detect.stack import code_objects, databases, libraries, miopen, rocm, torch_build
 from rocmprobe.detect.tree import Tree
@@ -60,6 +60,8 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
         attempt("libraries", lambda: libraries.read_libraries(tree, torch, environ)) or libraries.Libraries()
     )
     facts.update(libs.facts)
+    of_wsl = facts.get("container.wsl", Fact()).value
+    facts.update(attempt("wsl", lambda: wsl.read_facts(tree, of_wsl, torch, environ)) or {})
     facts.update(attempt("rocm", lambda: rocm.read_facts(tree, torch, libs)) or {})
     release = facts.get("rocm.version", Fact())
     facts.update(attempt("miopen", lambda: miopen.read_facts(tree, torch, libs, release, environ)) or {})

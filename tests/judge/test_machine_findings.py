@@ -172,7 +172,7 @@ def test_no_way_to_a_gpu_that_nobody_misses():
     assert found(nvidia, integrated, torch__kind="cuda", kfd__device="no permission").keys() == {
         "wrong-torch-build"
     }
-    assert found(torch__kind="rocm", kfd__device="absent", container__wsl="WSL2") == {}
+    assert "no-gpu" not in found(torch__kind="rocm", kfd__device="absent", container__wsl="WSL2")
 
 
 def test_a_group_without_a_name_in_a_container():
@@ -266,3 +266,40 @@ def test_the_uuid_names_the_card_where_the_order_is_not_known():
     finding = found(card, beside(None, None, True, "Raphael"))["integrated-gpu"]
     assert "`export ROCR_VISIBLE_DEVICES=GPU-4904ba80f4e6b186`" in finding.advice
     assert "`rocminfo`" in found(beside(None, None), beside(None, None, True))["integrated-gpu"].advice
+
+
+READY = {
+    "torch__kind": "rocm", "container__wsl": "WSL2", "torch__hip": "7.13.26183", "wsl__dxg": True,
+    "wsl__librocdxg": ["/opt/rocm/lib/librocdxg.so"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "title", "advice"),
+    [
+        ({"wsl__dxg": False}, "there is no /dev/dxg", "`wsl --update`"),
+        ({"wsl__librocdxg": None}, "librocdxg is not installed", "https://github.com/ROCm/librocdxg"),
+        ({"torch__hip": "5.2.21151"}, "ROCm 5.2.21151 does not load librocdxg", "torch of ROCm 7.1 or newer"),
+        ({"torch__hip": "7.2.1"}, "DETECTION is not set", "`export HSA_ENABLE_DXG_DETECTION=1`"),
+        ({"container__wsl": "WSL1"}, "WSL1 has no GPU", "`wsl --set-version NAME 2`"),
+        (
+            {"rocminfo__state": "no-wsl-adapter"},
+            "finds no GPU in this WSL",
+            "RDNA2: Not listed; owners report",
+        ),
+    ],
+)
+def test_what_is_missing_in_wsl(changed, title, advice):
+    finding = found(**{**READY, **changed})["wsl"]
+    assert (finding.severity, finding.cause) == ("error", "unsupported-platform")
+    assert title in finding.title
+    assert advice in finding.advice
+    assert any(line.startswith("RDNA1: The driver for WSL stops") for line in finding.evidence)
+
+
+def test_nothing_is_missed_in_a_wsl_that_is_ready_or_has_no_rocm():
+    assert "wsl" not in found(**READY)
+    set_ = {"HSA_ENABLE_DXG_DETECTION": "1"}
+    assert "wsl" not in found(**{**READY, "torch__hip": "7.2.1"}, variables=set_)
+    assert "wsl" not in found(**{**READY, "wsl__dxg": False, "torch__kind": "cuda"})
+    assert "wsl" not in found(**{**READY, "wsl__dxg": False}, rocminfo__agents=[{"gfx": "gfx1100"}])

@@ -8,6 +8,7 @@ from typing import Any
 from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
 from rocmprobe.judge.findings.several_gpus import integrated_beside_a_card
+from rocmprobe.judge.findings.wsl import way_through_wsl
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.override import needless, serves
@@ -378,7 +379,7 @@ def _databases(results: Results) -> Iterator[Finding]:
 
 MACHINE_RULES = (
     _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, integrated_beside_a_card,
-    _kernel_log, _variables, _disagreements, _databases,
+    way_through_wsl,    _kernel_log, _variables, _disagreements, _databases,
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from rocmprobe.report.terminal.ending import print_findings, styled
 
 #: The facts that people ask for first, in this order; all others are in the JSON.
 _SOFTWARE = (
-    "os.name", "kernel.release", "container.kind", "cpu.name", "memory.bytes",
+    "os.name", "kernel.release", "container.kind", "wsl.librocdxg", "wsl.dids", "cpu.name", "memory.bytes",
     "kfd.device", "access.groups_needed", "amdgpu.version", "amdgpu.origin", "dmesg.events",
     "rocm.version", "rocm.installs", "hip.version", "rocblas.targets",
     "rocminfo.state", "rocm_smi.state", "amd_smi.state",
