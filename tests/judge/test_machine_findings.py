@@ -265,6 +265,9 @@ def test_the_uuid_names_the_card_where_the_order_is_not_known():
     card = dataclasses.replace(beside(None, None), uuid=Fact("GPU-4904ba80f4e6b186"))
     finding = found(card, beside(None, None, True, "Raphael"))["integrated-gpu"]
     assert "`export ROCR_VISIBLE_DEVICES=GPU-4904ba80f4e6b186`" in finding.advice
+    redacted = dataclasses.replace(card, uuid=Fact("GPU-<uuid-3884f>"))
+    finding = found(redacted, beside(None, None, True, "Raphael"))["integrated-gpu"]
+    assert "`rocmprobe detect --no-redact` shows the card's UUID" in finding.advice
     assert "`rocminfo`" in found(beside(None, None), beside(None, None, True))["integrated-gpu"].advice
 
 

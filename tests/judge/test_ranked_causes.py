@@ -280,7 +280,7 @@ class TestTheTables:
         told = {
             cause for row in (*signatures(), *rules()) for cause, points in row.points.items() if points > 0
         }
-        # Told by comparing kernels, firmware or whole runs, or by the numbers of the GPUs; and what is no cause.
+        # Told by comparing kernels, firmware or whole runs, or by the order of GPUs; and what is no cause.
         by_facts = {"kernel-driver-regression", "integrated-gpu-first"}
         assert {row.name for row in causes()} - told <= {*by_facts, "unknown"}
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from rocmprobe.knowledge.visible_devices import CUDA, HIP, ROCR, in_processor, mask_for
 from rocmprobe.model.results import Finding, Gpu, Machine, Results
 
+#: What redaction puts in the place of a UUID.
+_PLACEHOLDER = "<"
 _CAUSE, _LAYER = "integrated-gpu-first", "user-env"
 
 
@@ -52,7 +54,9 @@ def _without_numbers(machine: Machine) -> Iterator[Finding]:
         _LAYER,
         f"{_named(cards)} is beside a GPU in the processor, and the order of the two is not known",
         tuple(_line(gpu) for gpu in machine.amd_gpus),
-        f"`export {mask}` leaves programs the card alone."
+        f"`rocmprobe detect --no-redact` shows the card's UUID, which {ROCR} takes."
+        if mask and _PLACEHOLDER in mask
+        else f"`export {mask}` leaves programs the card alone."
         if mask
         else f"`rocminfo` lists the GPUs in the order that {HIP} counts, from 0: name the card's.",
     )
