@@ -12,6 +12,7 @@ from synthetic import STATUS, natively, run
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Fact, from_json, read_results, to_json, write_results
 from rocmprobe.model.results import Recommendation as Recommended
+from rocmprobe.report.page.html import page
 from rocmprobe.report.terminal.ending import render_run
 from rocmprobe.report.terminal.markdown import markdown
 
@@ -79,6 +80,7 @@ def test_it_is_written_read_and_shown(two, tmp_path):
     assert "Alone: HIP_VISIBLE_DEVICES=1" in shown.getvalue()
     text = markdown(again)
     assert "## For each device" in text
+    assert "For each device</h2>" in page(again)
 
 
 def test_results_of_before_are_read():
