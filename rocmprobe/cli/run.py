@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 @main.command("run")
-@click.option("--device", default="auto", help="auto, cpu, cuda:N or all (auto: AMD, then NVIDIA, then CPU).")
+@click.option(
+    "--device",
+    default="auto",
+    help="auto, cpu, cuda:N or all (auto: AMD, then NVIDIA, then CPU; a card before a GPU in the processor).",
+)
 @click.option(
     "--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to test."
 )

@@ -48,6 +48,8 @@ def found(tmp_path_factory):
         "explain": ["explain", "log.txt", "--fact", "gpu=RX 5700 XT"],
         "report": ["report", "results.json", "-o", "report.html"],
         "markdown": ["report", "results.json", "--format", "md"],
+        "issue": ["report", "results.json", "--format", "issue", "--for", "pytorch"],
+        "junit": ["report", "results.json", "--format", "junit", "-o", "junit.xml"],
         "compare": ["compare", "results.json", "results.json"],
         "env": ["env", "results.json"],
         "powershell": ["env", "results.json", "--shell", "powershell"],
@@ -63,7 +65,9 @@ def found(tmp_path_factory):
     return folder, dict(zip(commands, given))
 
 
-@pytest.mark.parametrize("command", ["explain", "report", "markdown", "compare", "env", "powershell", "list"])
+@pytest.mark.parametrize(
+    "command", ["explain", "report", "markdown", "issue", "junit", "compare", "env", "powershell", "list"]
+)
 def test_what_needs_no_gpu_works(found, command):
     code, out, err = found[1][command]
     assert code == 0, err

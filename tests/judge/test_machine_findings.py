@@ -306,3 +306,18 @@ def test_nothing_is_missed_in_a_wsl_that_is_ready_or_has_no_rocm():
     assert "wsl" not in found(**{**READY, "torch__hip": "7.2.1"}, variables=set_)
     assert "wsl" not in found(**{**READY, "wsl__dxg": False, "torch__kind": "cuda"})
     assert "wsl" not in found(**{**READY, "wsl__dxg": False}, rocminfo__agents=[{"gfx": "gfx1100"}])
+
+
+def test_an_override_that_suits_the_card_alone():
+    """An override strikes every GPU: the one in the processor is hidden, the card keeps it."""
+    card = dataclasses.replace(
+        beside(1, 1, name="RX 7600"), native_isa=Fact("gfx1102"), effective_isa=Fact("gfx1100")
+    )
+    integrated = dataclasses.replace(
+        beside(0, 0, True, "Raphael"), native_isa=Fact("gfx1036"), effective_isa=Fact("gfx1100")
+    )
+    struck = found(card, integrated)["isa-mismatch-1"]
+    assert struck.severity == "warning"
+    assert (
+        struck.advice == "`export HIP_VISIBLE_DEVICES=1` hides this GPU in the processor and keeps RX 7600."
+    )

@@ -41,6 +41,14 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
     )
 
 
+def hiding(machine: Machine, gpu: Gpu) -> str:
+    """What to do about a GPU in the processor that is in the way of a card; "" for any other GPU."""
+    cards = [each for each in machine.amd_gpus if each.order.value is not None and not in_processor(each)]
+    if not in_processor(gpu) or gpu.index.value is None or not cards:
+        return ""
+    return f"{_way(machine, cards)} hides this GPU in the processor and keeps {_named(cards)}."
+
+
 def _without_numbers(machine: Machine) -> Iterator[Finding]:
     """The compute driver's order was not learned, as in a recording of /sys/class/drm alone."""
     cards = [gpu for gpu in machine.amd_gpus if not in_processor(gpu)]
