@@ -80,6 +80,17 @@ def main() -> None:
     """
 
 
+def needs_linux(command: str) -> str:
+    """Why ``command`` cannot work here, in one line; "" where it can: on Windows processes cannot be forked,
+    and ended as groups, as it needs."""
+    if sys.platform != "win32":
+        return ""
+    return (
+        f"`rocmprobe {command}` needs Linux: on Windows start it in WSL; what tests nothing works here, "
+        "such as explain, report, compare, env and list"
+    )
+
+
 def describe_holders(device: str) -> str:
     """``run FOLDER (pid N) on DEVICE since HH:MM:SS``, since the earliest of several; "" where none has it.
 

@@ -9,9 +9,9 @@ from typing import Optional
 
 import click
 
-from rocmprobe.cli.base import answering, main
+from rocmprobe.cli.base import answering, main, needs_linux
 from rocmprobe.model.exit_codes import NOTHING, OK
-from rocmprobe.model.results import BadInput, to_json
+from rocmprobe.model.results import BadInput, NothingToTest, to_json
 from rocmprobe.text.printing import say_json
 
 
@@ -75,6 +75,8 @@ def monitor_command(csv: Optional[Path], root: Path) -> int:
     Example:
       rocmprobe monitor --csv training.csv
     """
+    if why := needs_linux("monitor"):
+        raise NothingToTest(why)
     from rocmprobe.cli.monitor import monitor
 
     monitor(root, csv)

@@ -8,7 +8,8 @@ from typing import Optional
 
 import click
 
-from rocmprobe.cli.base import answering, main
+from rocmprobe.cli.base import answering, main, needs_linux
+from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
 _PROGRAM = {"allow_interspersed_args": False}
@@ -31,6 +32,8 @@ def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...])
       rocmprobe exec -- python train.py --epochs 3
       rocmprobe exec --bypass always -- torchrun --nproc_per_node 2 train.py
     """
+    if why := needs_linux("exec"):
+        raise BadInput(why)
     from rocmprobe.launch.command import become, checked, environment
     from rocmprobe.launch.conditions import conditions
 
@@ -54,6 +57,8 @@ def shapes_command(output: Path, command: tuple[str, ...]) -> int:
     Example:
       rocmprobe shapes -o shapes.json -- python train.py
     """
+    if why := needs_linux("shapes"):
+        raise BadInput(why)
     from rocmprobe.launch.recording import record
     from rocmprobe.run.journal import CannotWrite
 

@@ -121,7 +121,10 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
 
 @main.command("env")
 @click.argument("results", type=click.Path(path_type=Path), default=Path("reports/latest/results.json"))
-@click.option("--shell", type=click.Choice(("sh", "fish", "dotenv", "json")), default="sh", show_default=True)
+@click.option(
+    "--shell", type=click.Choice(("sh", "fish", "powershell", "dotenv", "json")), default="sh",
+    show_default=True,
+)  # fmt: skip
 @answering
 def env_command(results: Path, shell: str) -> int:
     """Print the recommended configuration as variables; Python lines that it also needs go to stderr.
@@ -145,12 +148,17 @@ def env_command(results: Path, shell: str) -> int:
     env = dict(configuration.env)
     if found.simulated:
         print_stderr(f"for the simulated machine {found.simulated}, not this one")
-    forms = {"sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}"}
+    forms = {
+        "sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}",
+        "powershell": "$env:{0} = {1}",
+    }  # fmt: skip
     if shell == "json":
         say_json(env)
     else:
         for name, value in env.items():
-            say(forms[shell].format(name, shlex.quote(value)))
+            # PowerShell doubles a quote where a POSIX shell ends the text.
+            doubled = "'" + value.replace("'", "''") + "'"
+            say(forms[shell].format(name, doubled if shell == "powershell" else shlex.quote(value)))
     if configuration.code:
         print_stderr("the program also needs these lines:")
         print_stderr_lines(configuration.code)

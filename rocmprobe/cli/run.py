@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, main
+from rocmprobe.cli.base import answering, main, needs_linux
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
-from rocmprobe.model.results import BadInput, Results, read_results
+from rocmprobe.model.results import BadInput, NothingToTest, Results, read_results
 from rocmprobe.process.signals import ending_in_order, held
 from rocmprobe.text.printing import print_stderr
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 @main.command("run")
-@click.option("--device", default="auto", help="auto, cpu, cuda:N or all (auto: AMD, then NVIDIA, then CPU).")
+@click.option(
+    "--device",
+    default="auto",
+    help="auto, cpu, cuda:N or all (auto: AMD, then NVIDIA, then CPU; a card before a GPU in the processor).",
+)
 @click.option(
     "--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to test."
 )
@@ -119,6 +123,8 @@ def run_command(
       rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
+    if why := needs_linux("run"):
+        raise NothingToTest(why)
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import derived, refuse, verified, verifying
     from rocmprobe.process.leftovers import remove_leftovers

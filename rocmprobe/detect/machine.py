@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Callable, Optional, TypeVar
 
 from rocmprobe.detect.gpus import amd, nvidia, pci
-from rocmprobe.detect.host import access, container, dmesg, limits, packages, system
+from rocmprobe.detect.host import access, container, dmesg, limits, packages, system, windows, wsl
 from rocmprobe.detect.programs import tools
 from rocmprobe.detect.stack import code_objects, databases, libraries, miopen, rocm, torch_build
 from rocmprobe.detect.tree import Tree
@@ -24,12 +24,14 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
     ``environ`` defaults to this process's variables for the own machine and to none for a recorded
     tree, which they are not about. Never raises: what a reader could not learn is a fact without a
     value whose source says why, and a reader that broke leaves ``errors.<reader>``.
-    GPUs are sorted by PCI address.
+    GPUs are sorted by PCI address; on Windows itself they are not looked up.
     """
     tree = Tree(Path(root))
     if environ is None:
         environ = os.environ if tree.own else {}
     facts: dict[str, Fact] = {}
+    if windows.runs_here(tree):
+        return _on_windows(tree, environ)
 
     def attempt(reader: str, read: Callable[[], T]) -> Optional[T]:
         try:
@@ -58,6 +60,8 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
         attempt("libraries", lambda: libraries.read_libraries(tree, torch, environ)) or libraries.Libraries()
     )
     facts.update(libs.facts)
+    of_wsl = facts.get("container.wsl", Fact()).value
+    facts.update(attempt("wsl", lambda: wsl.read_facts(tree, of_wsl, torch, environ)) or {})
     facts.update(attempt("rocm", lambda: rocm.read_facts(tree, torch, libs)) or {})
     release = facts.get("rocm.version", Fact())
     facts.update(attempt("miopen", lambda: miopen.read_facts(tree, torch, libs, release, environ)) or {})
@@ -72,6 +76,16 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
         gpus=tuple(gpu for _, gpu in sorted(found, key=_pci_order)),
         facts=dict(sorted(facts.items())),
         variables=found_set,
+    )
+
+
+def _on_windows(tree: Tree, environ: Mapping[str, str]) -> Machine:
+    """What Python alone knows: the system, the files of torch, the variables."""
+    found_set = read_variables(environ)
+    torch = torch_build.read_build(tree)
+    facts = {**windows.read_facts(), **torch.facts, "python.version": torch_build.python_version(tree)}
+    return Machine(
+        facts=dict(sorted({**facts, **read_labels(found_set, facts)}.items())), variables=found_set
     )
 
 

@@ -70,8 +70,25 @@ def of_driver(results: Results) -> Results:
 
 
 def device_of(results: Results) -> Optional[str]:
-    """The device that the recommendation is about: the first one tested."""
-    return results.outcomes[0].device if results.outcomes else None
+    """The device that the recommendation is about: of those tested the first in the order of the run's
+    targets that does not sit in the processor, else the first."""
+    if len(results.options.get("targets") or ()) < 2:
+        return results.outcomes[0].device if results.outcomes else None
+    return next(iter(devices_of(results)), None)
+
+
+def devices_of(results: Results) -> tuple[str, ...]:
+    """Every device that was tested, the one that the recommendation is about first."""
+    tested = dict.fromkeys(outcome.device for outcome in results.outcomes)
+    if len(tested) < 2:
+        return tuple(tested)
+    targets = {str(each.get("device")): each for each in results.options.get("targets") or ()}
+    ordered = [*(device for device in targets if device in tested), *tested]
+    return tuple(dict.fromkeys(sorted(ordered, key=lambda device: bool(_in_processor(targets.get(device))))))
+
+
+def _in_processor(target: Optional[Mapping[str, Any]]) -> Any:
+    return target and target.get("in_processor")
 
 
 def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Assessment:

@@ -82,9 +82,11 @@ class Gpu:
     ``native_isa`` is the silicon (from the kernel driver), ``effective_isa`` what the ROCm runtime
     believes after any override. ``cus`` counts compute units, ``simds`` their SIMD units, ``wave_size`` the
     threads of a wavefront; ``apu`` says that the GPU sits in a processor and ``partition`` in which
-    compute mode it is split. ``pcie_atomics`` is whether its way to the processor carries them. ``pcie_link``
-    is the present link and the best one. From ``vram_used_bytes`` on the facts are of this moment, each in
-    the unit of its name: bytes, per cent, degrees Celsius, turns a minute, watts, megahertz.
+    compute mode it is split. ``uuid`` is what ROCm calls it ("GPU-" and 16 digits), ``order`` its place in
+    the order of the ROCm runtime, ``index`` the N of torch's ``cuda:N`` under the variables that are set,
+    without a value where they hide it. ``pcie_atomics`` is whether its way to the processor carries them.
+    ``pcie_link`` is the present link and the best one. From ``vram_used_bytes`` on the facts are of this
+    moment, each in the unit of its name: bytes, per cent, degrees Celsius, turns a minute, watts, megahertz.
     """
 
     native_isa: Fact = Fact()
@@ -101,6 +103,9 @@ class Gpu:
     wave_size: Fact = Fact()
     apu: Fact = Fact()
     partition: Fact = Fact()
+    uuid: Fact = Fact()
+    order: Fact = Fact()
+    index: Fact = Fact()
     pcie_atomics: Fact = Fact()
     pcie_link: Fact = Fact()
     vbios: Fact = Fact()
@@ -297,11 +302,26 @@ class Configuration:
 
 
 @dataclass(frozen=True)
+class DeviceAnswer:
+    """What is recommended for one device of several: as ``Recommendation``, for the GPU of that name.
+    ``mask`` is the variable, as NAME=VALUE, that leaves a program this GPU alone; "" where it is unknown."""
+
+    verdict: str
+    sentence: str
+    setting: Optional[str] = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpu: Optional[str] = None
+    in_processor: bool = False
+    mask: str = ""
+
+
+@dataclass(frozen=True)
 class Recommendation:
     """The ranked answer. ``per`` maps "dtype/purpose" to a verdict and setting; ``cost`` and
     ``confidence`` are sentences, ``verify`` a command that exits 0 if and only if it holds.
     ``confidence_level`` is "high", "medium" or "low", by what was covered; ``not_covered`` says what was
-    not. ``advice`` (each with ``title``, ``text``, ``source``) is what no setting can give."""
+    not. ``advice`` (each with ``title``, ``text``, ``source``) is what no setting can give. ``devices`` is
+    the answer for each device where a run tested several, by device."""
 
     verdict: str
     sentence: str
@@ -314,6 +334,7 @@ class Recommendation:
     confidence_level: str = ""
     not_covered: tuple[str, ...] = ()
     advice: tuple[Mapping[str, str], ...] = ()
+    devices: Mapping[str, DeviceAnswer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Optional
 
-#: Ctrl-C, what `kill`, `timeout`, service managers and CI runners send, and a terminal that is closed.
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Ctrl-C, what `kill`, `timeout`, service managers and CI runners send, and a terminal that is closed, which
+#: Windows has no signal for.
+_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class _Coming:

@@ -22,8 +22,6 @@ from rocmprobe.report.issue.issue import issue_block
 from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html
 from rocmprobe.report.terminal.markdown import markdown
-from rocmprobe.run import run
-from rocmprobe.run.journal import NAME
 from rocmprobe.text.redact import census
 
 _NAMES = {"html": "report.html", "json": "results.json", "junit": "junit.xml"}
@@ -81,6 +79,9 @@ def recorded(folder: Path) -> Results:
 
     Raises BadInput where its journal does not hold what a run writes.
     """
+    from rocmprobe.run import run
+    from rocmprobe.run.journal import NAME
+
     found = run.results(folder)
     check_results(found, folder / NAME)
     return _judged(found, folder)
@@ -89,9 +90,13 @@ def recorded(folder: Path) -> Results:
 def judged_results(folder: Path) -> Results:
     """The judged results of the run in ``folder``, with a count of what was redacted in them, as results.json
     holds them."""
+    from rocmprobe.run import run
+
     return _judged(run.results(folder), folder)
 
 
 def _judged(found: Results, folder: Path) -> Results:
+    from rocmprobe.run import run
+
     results = as_stored(judge(found, run.baseline(folder)))
     return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results

@@ -10,7 +10,6 @@ Beside a lock is a file for each process that holds it, so that a waiting one ca
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -28,6 +27,10 @@ from rocmprobe.process.processes import pid_namespace, started
 from rocmprobe.run.journal import Journal
 from rocmprobe.run.targets import Target
 from rocmprobe.text.reading import read_json
+
+with contextlib.suppress(ImportError):
+    # Windows has none. No run is made there, but what a run left is read.
+    import fcntl
 
 #: Seconds after which a wait is reported; questions of other runs are mostly shorter.
 UNNOTICED = 1.0

@@ -19,6 +19,7 @@ from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge.settings import search_flags, settings_for
 from rocmprobe.knowledge.solvers import Cure, forced_setting, solvers
+from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.baseline import Baseline, baseline_of
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import LEVELS, parse_problem
@@ -26,6 +27,7 @@ from rocmprobe.model.results import (
     SCHEMA_VERSION,
     BadInput,
     Fact,
+    Gpu,
     Machine,
     Outcome,
     Results,
@@ -327,8 +329,10 @@ def baseline(folder: Path) -> Optional[Baseline]:
 
 def _named(target: Mapping[str, Any]) -> dict[str, Any]:
     place = target.get("place") or {}
+    gpu = from_json(Target, target).gpu or Gpu()
     return {
-        "device": target["device"], "backend": target["backend"],
+        "device": target["device"], "backend": target["backend"], "gpu": gpu.name.value,
+        "in_processor": in_processor(gpu),
         "drivers": list(target.get("drivers") or ("torch",)), "libraries": place.get("files") or {},
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Optional
 
 from rocmprobe.backends import backend_for
 from rocmprobe.backends.capi import Place
+from rocmprobe.knowledge.visible_devices import in_processor, visible
 from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, NothingToTest
 from rocmprobe.run import libraries
 
@@ -38,18 +39,6 @@ class Target:
         return self.gpu.effective_isa.value if self.gpu else None
 
 
-def _visible(gpus: list[Gpu], machine: Machine) -> list[Gpu]:
-    """The GPUs that torch numbers: those that the kernel lists to ROCm, in the order and choice of the
-    index lists in the environment. What a list names by UUID is not in the facts, and stays."""
-    if machine.value("kfd.unlisted"):
-        gpus = [gpu for gpu in gpus if gpu.vendor.value != "amd" or gpu.cus.value is not None]
-    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
-        wanted = str(machine.variables.get(name, Fact()).value or "")
-        if re.fullmatch(r"\d+(,\d+)*", wanted):
-            gpus = [gpus[int(index)] for index in wanted.split(",") if int(index) < len(gpus)]
-    return gpus
-
-
 def _number(wanted: str) -> int:
     match = _DEVICE.fullmatch(wanted)
     if not match:
@@ -57,10 +46,16 @@ def _number(wanted: str) -> int:
     return int(match[1] or 0)
 
 
+def _first_card(gpus: list[Gpu]) -> int:
+    """The number of the first GPU that is a card of its own; 0 where all sit in the processor."""
+    return next((number for number, gpu in enumerate(gpus) if not in_processor(gpu)), 0)
+
+
 def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
     """The targets that ``wanted`` ("auto", "cpu", "cuda:N", "all") names on ``machine``.
 
-    ``auto``: the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU.
+    ``auto``: the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU. Of
+    several GPUs the first that does not sit in the processor.
     Raises NothingToTest where there is no torch or no such device, BadInput for another word.
     """
     kind = machine.value("torch.kind")
@@ -70,7 +65,7 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
             "index) and run again"
         )
     vendor = {"rocm": "amd", "cuda": "nvidia"}.get(kind)
-    gpus = _visible([gpu for gpu in machine.gpus if gpu.vendor.value == vendor], machine)
+    gpus = visible(machine, vendor) if vendor else []
     cuda = tuple(
         Target(f"cuda:{index}", backend_for("cuda", kind).name, gpu) for index, gpu in enumerate(gpus)
     )
@@ -78,7 +73,7 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
     if wanted == "cpu":
         return (cpu,)
     if wanted == "auto":
-        return cuda[:1] or (cpu,)
+        return (cuda[_first_card(gpus)],) if cuda else (cpu,)
     if wanted == "all":
         return cuda or (cpu,)
     number = _number(wanted)
@@ -153,12 +148,13 @@ def _called_directly(
         raise NothingToTest(
             f"{asked}HIP in {place.folder} sees {len(answer.devices)} device(s); see `rocmprobe detect`"
         )
-    known = _visible(list(machine.amd_gpus), machine)
+    known = visible(machine, "amd")
     gpus = [known[at] if at < len(known) else answer.gpu(at) for at in range(len(answer.devices))]
     machine = replace(machine, facts={**machine.facts, **libraries.facts(place, answer)})
     if not machine.amd_gpus:
         machine = replace(machine, gpus=(*machine.gpus, *gpus))
-    wanted_numbers = range(len(gpus)) if device == "all" else [number or 0]
+    one = _first_card(gpus) if number is None else number
+    wanted_numbers = range(len(gpus)) if device == "all" else [one]
     backend = backend_for("cuda", "rocm").name
     targets = tuple(Target(f"cuda:{at}", backend, gpus[at], ("capi",), place) for at in wanted_numbers)
     return targets, machine

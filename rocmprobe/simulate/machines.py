@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.knowledge.solvers import by_name, in_play
+from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
 from rocmprobe.model.telemetry import DeviceTelemetry, planted
@@ -109,7 +110,7 @@ class SimulatedMachine:
     ) -> tuple[str, ...]:
         """The solvers that MIOpen tries for a problem (its text) and direction on ``device`` ("cuda:0"), the
         one that it takes first."""
-        gpus, number = self.machine.amd_gpus, int(device.partition(":")[2] or 0)
+        gpus, number = visible(self.machine, "amd"), int(device.partition(":")[2] or 0)
         isa = gpus[number].effective_isa.value if number < len(gpus) else None
         version = str(self.machine.value("miopen.version") or "")
         tried = (solver.name for solver in in_play(problem, direction, isa, version, environ))

@@ -15,7 +15,7 @@ from typing import Union
 from rocmprobe.process.processes import die_with_parent
 from rocmprobe.worker.main import serve
 
-_DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia")
+_DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia", "/dev/dxg")
 
 
 def holds_device(pid: Union[int, str]) -> bool:

@@ -23,6 +23,7 @@ def written(folder: Path, **changes: object) -> Path:
     [
         ("sh", "export HSA_OVERRIDE_GFX_VERSION=10.3.0"),
         ("fish", "set -gx HSA_OVERRIDE_GFX_VERSION 10.3.0"),
+        ("powershell", "$env:HSA_OVERRIDE_GFX_VERSION = '10.3.0'"),
         ("dotenv", "HSA_OVERRIDE_GFX_VERSION=10.3.0"),
         ("json", '"HSA_OVERRIDE_GFX_VERSION": "10.3.0"'),
     ],

@@ -364,3 +364,23 @@ def test_a_controller_that_hangs_costs_its_own_facts_alone(build, monkeypatch):
     gpu = only(build.detect())
     assert gpu.native_isa.value == "gfx1010"
     assert gpu.power_w == Fact(None, "/sys/bus/pci/devices/0000:0b:00.0: no answer in 0.1 s")
+
+
+def test_which_number_is_which(build):
+    build.node(0, CPU_NODE)
+    raphael = {"device_id": 0x164E, "gfx_target_version": 100306, "location_id": 0x1000, "unique_id": 0}
+    build.node(1, {**RX_5600_XT, **raphael})
+    build.node(2, {**RX_5600_XT, "unique_id": 0x4904BA80F4E6B186})
+
+    def numbers(**environ):
+        return [(gpu.address.value, gpu.order.value, gpu.index.value) for gpu in build.detect(**environ).gpus]
+
+    card, integrated = "0000:0b:00.0", "0000:10:00.0"
+    assert numbers() == [(card, 1, 1), (integrated, 0, 0)]
+    assert numbers(HIP_VISIBLE_DEVICES="1") == [(card, 1, 0), (integrated, 0, None)]
+    assert numbers(ROCR_VISIBLE_DEVICES="GPU-4904BA80F4E6B186") == [(card, 1, 0), (integrated, 0, None)]
+    first, second = build.detect().gpus
+    assert first.uuid.value == "GPU-4904ba80f4e6b186"
+    assert second.uuid.value is None
+    assert "ROCm shows GPU-XX" in second.uuid.source
+    assert second.apu.value is True

@@ -58,3 +58,32 @@ def test_wsl_without_the_door_to_the_gpu(build):
     assert "/dev/dxg is missing" in build.detect().facts["container.wsl"].source
     build.file("dev/dxg", "")
     assert "/dev/dxg exists" in build.detect().facts["container.wsl"].source
+
+
+def test_the_way_to_the_gpu_in_wsl(build):
+    build.file("proc/sys/kernel/osrelease", "6.18.33.2-microsoft-standard-WSL2\n")
+    build.file("dev/dxg", "")
+    build.file("usr/lib/wsl/lib/libdxcore.so", "")
+    build.file("opt/rocm-7.2.1/lib/librocdxg.so", "")
+    # As an editor of Windows leaves it.
+    build.file("opt/rocm-7.2.1/share/rocdxg/dids.conf", "# mine\r\n0x73FF,10,3,2\r\n29650,10,1,0 \r\n")
+    machine = build.detect()
+    assert machine.value("wsl.dxg") is True
+    assert machine.value("wsl.dxcore") is True
+    assert machine.value("wsl.librocdxg") == ["/opt/rocm-7.2.1/lib/librocdxg.so"]
+    assert machine.value("wsl.dids") == {"0x73ff": "gfx1032", "0x73d2": "gfx1010"}
+    assert {"gfx1032", "gfx1100", "gfx1201"} <= set(machine.value("wsl.takes"))
+    assert "gfx1030" not in machine.value("wsl.takes")
+
+
+def test_a_wsl_without_the_bridge(build):
+    build.file("proc/sys/kernel/osrelease", "6.18.33.2-microsoft-standard-WSL2\n")
+    machine = build.detect()
+    assert machine.value("wsl.dxg") is False
+    assert machine.value("wsl.librocdxg") is None
+    assert machine.value("wsl.takes") is None
+
+
+def test_linux_itself_has_no_facts_of_wsl(build):
+    build.file("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
+    assert not [name for name in build.detect().facts if name.startswith("wsl.")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from rocmprobe.judge.findings.disagreements import disagreements
 from rocmprobe.model.results import Fact, Gpu, Machine
 
@@ -67,3 +69,22 @@ def test_gpus_that_torch_is_not_shown_are_not_missed():
     hidden = Machine(hidden.gpus, hidden.facts, {"HIP_VISIBLE_DEVICES": Fact("-1", "environment")})
     assert about(hidden) == []
     assert about(machine(**seen, kfd__unlisted=["0000:0b:00.0"])) == []
+
+
+def test_torch_numbers_the_gpus_otherwise():
+    card = Gpu(
+        address=Fact("0000:03:00.0"), vendor=Fact("amd"), order=Fact(0), index=Fact(0, "the order of ROCr")
+    )
+    integrated = Gpu(address=Fact("0000:10:00.1"), vendor=Fact("amd"), order=Fact(1), index=Fact(1))
+    hidden = dataclasses.replace(integrated, index=Fact(None))
+    places = [{"pci_bus_id": 0x03, "pci_device_id": 0}, {"pci_bus_id": 0x10, "pci_device_id": 0}]
+
+    def seen(gpus, devices):
+        facts = {"deep.hip": "6.1", "deep.device_count": len(devices), "deep.devices": devices}
+        masked = {"HIP_VISIBLE_DEVICES": Fact("0", "environment")} if hidden in gpus else {}
+        return about(Machine(gpus, {name: Fact(value, name) for name, value in facts.items()}, masked))
+
+    assert seen((card, integrated), places) == []
+    assert seen((card, integrated), places[::-1]) == ["the GPU that is cuda:0", "the GPU that is cuda:1"]
+    assert seen((card, hidden), places[:1]) == []
+    assert seen((card, hidden), places) == ["the number of GPUs"]

@@ -172,7 +172,7 @@ def test_no_way_to_a_gpu_that_nobody_misses():
     assert found(nvidia, integrated, torch__kind="cuda", kfd__device="no permission").keys() == {
         "wrong-torch-build"
     }
-    assert found(torch__kind="rocm", kfd__device="absent", container__wsl="WSL2") == {}
+    assert "no-gpu" not in found(torch__kind="rocm", kfd__device="absent", container__wsl="WSL2")
 
 
 def test_a_group_without_a_name_in_a_container():
@@ -221,3 +221,103 @@ def test_databases_on_a_network_file_system():
     finding = found(miopen__version="2.17.0", miopen__user_db=place)["miopen-user-db"]
     assert finding.cause == "miopen-db-unusable"
     assert "nfs4" in finding.title
+
+
+def beside(order, index, apu=False, name="RX 5700 XT"):
+    return dataclasses.replace(
+        CARD,
+        name=Fact(name),
+        apu=Fact(apu),
+        order=Fact(order),
+        index=Fact(index),
+        address=Fact("0000:03:00.0"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("card", "integrated", "variables", "severity", "title", "advice"),
+    [
+        ((1, 1), (0, 0), {}, "warning", "that take the first GPU", "`export HIP_VISIBLE_DEVICES=1` leaves"),
+        ((0, 0), (1, 1), {}, "info", "see Raphael", "`export HIP_VISIBLE_DEVICES=0` leaves"),
+        (
+            (1, None), (0, 0), {"HIP_VISIBLE_DEVICES": "0"},
+            "warning", "hide RX 5700 XT", "`export HIP_VISIBLE_DEVICES=1` leaves",
+        ),
+        (
+            (1, None), (0, 0), {"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "0"},
+            "warning", "hide RX 5700 XT", "`unset HIP_VISIBLE_DEVICES; export ROCR_VISIBLE_DEVICES=1` leaves",
+        ),
+        ((1, 0), (0, None), {"HIP_VISIBLE_DEVICES": "1"}, None, None, None),
+    ],
+)  # fmt: skip
+def test_a_gpu_in_the_processor_beside_a_card(card, integrated, variables, severity, title, advice):
+    finding = found(beside(*card), beside(*integrated, True, "Raphael"), variables=variables).get(
+        "integrated-gpu"
+    )
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.cause == "integrated-gpu-first"
+        assert title in finding.title
+        assert advice in finding.advice
+
+
+def test_the_uuid_names_the_card_where_the_order_is_not_known():
+    card = dataclasses.replace(beside(None, None), uuid=Fact("GPU-4904ba80f4e6b186"))
+    finding = found(card, beside(None, None, True, "Raphael"))["integrated-gpu"]
+    assert "`export ROCR_VISIBLE_DEVICES=GPU-4904ba80f4e6b186`" in finding.advice
+    redacted = dataclasses.replace(card, uuid=Fact("GPU-<uuid-3884f>"))
+    finding = found(redacted, beside(None, None, True, "Raphael"))["integrated-gpu"]
+    assert "`rocmprobe detect --no-redact` shows the card's UUID" in finding.advice
+    assert "`rocminfo`" in found(beside(None, None), beside(None, None, True))["integrated-gpu"].advice
+
+
+READY = {
+    "torch__kind": "rocm", "container__wsl": "WSL2", "torch__hip": "7.13.26183", "wsl__dxg": True,
+    "wsl__librocdxg": ["/opt/rocm/lib/librocdxg.so"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "title", "advice"),
+    [
+        ({"wsl__dxg": False}, "there is no /dev/dxg", "`wsl --update`"),
+        ({"wsl__librocdxg": None}, "librocdxg is not installed", "https://github.com/ROCm/librocdxg"),
+        ({"torch__hip": "5.2.21151"}, "ROCm 5.2.21151 does not load librocdxg", "torch of ROCm 7.1 or newer"),
+        ({"torch__hip": "7.2.1"}, "DETECTION is not set", "`export HSA_ENABLE_DXG_DETECTION=1`"),
+        ({"container__wsl": "WSL1"}, "WSL1 has no GPU", "`wsl --set-version NAME 2`"),
+        (
+            {"rocminfo__state": "no-wsl-adapter"},
+            "finds no GPU in this WSL",
+            "RDNA2: Not listed; owners report",
+        ),
+    ],
+)
+def test_what_is_missing_in_wsl(changed, title, advice):
+    finding = found(**{**READY, **changed})["wsl"]
+    assert (finding.severity, finding.cause) == ("error", "unsupported-platform")
+    assert title in finding.title
+    assert advice in finding.advice
+    assert any(line.startswith("RDNA1: The driver for WSL stops") for line in finding.evidence)
+
+
+def test_nothing_is_missed_in_a_wsl_that_is_ready_or_has_no_rocm():
+    assert "wsl" not in found(**READY)
+    set_ = {"HSA_ENABLE_DXG_DETECTION": "1"}
+    assert "wsl" not in found(**{**READY, "torch__hip": "7.2.1"}, variables=set_)
+    assert "wsl" not in found(**{**READY, "wsl__dxg": False, "torch__kind": "cuda"})
+    assert "wsl" not in found(**{**READY, "wsl__dxg": False}, rocminfo__agents=[{"gfx": "gfx1100"}])
+
+
+def test_an_override_that_suits_the_card_alone():
+    """An override strikes every GPU: the one in the processor is hidden, the card keeps it."""
+    card = dataclasses.replace(
+        beside(1, 1, name="RX 7600"), native_isa=Fact("gfx1102"), effective_isa=Fact("gfx1100")
+    )
+    integrated = dataclasses.replace(
+        beside(0, 0, True, "Raphael"), native_isa=Fact("gfx1036"), effective_isa=Fact("gfx1100")
+    )
+    struck = found(card, integrated)["isa-mismatch-1"]
+    assert struck.severity == "warning"
+    assert (
+        struck.advice == "`export HIP_VISIBLE_DEVICES=1` hides this GPU in the processor and keeps RX 7600."
+    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from stand_in_libraries import build
 
+from rocmprobe.knowledge.visible_devices import with_numbers
 from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, NothingToTest
 from rocmprobe.run.targets import targets_of
 
@@ -52,6 +55,21 @@ def test_who_asks_which_device(stand_in, kind, gpus, device, driver, expected):
     assert {target.device: target.drivers for target in targets} == expected
     for target in targets:
         assert (target.place is not None) == ("capi" in target.drivers)
+
+
+def test_auto_takes_the_card_before_the_gpu_in_the_processor(stand_in, monkeypatch):
+    monkeypatch.setenv("LC_STAND_IN_DEVICES", "2")
+    integrated, card = with_numbers([replace(CARD, apu=Fact(True, "KFD")), CARD], {})
+    both = machine("rocm", card, integrated)
+    for driver in ("torch", "capi", "auto"):
+        [target], _ = targets_of("auto", driver, "", both)
+        assert (target.device, target.gpu) == ("cuda:1", card)
+        [first], _ = targets_of("cuda:0", driver, "", both)
+        assert first.gpu == integrated
+    # What a list hides is no target, and the numbers move up.
+    hidden = replace(both, variables={"HIP_VISIBLE_DEVICES": Fact("1", "environment")})
+    [target], _ = targets_of("all", "torch", "", hidden)
+    assert (target.device, target.gpu) == ("cuda:0", card)
 
 
 def test_two_devices_of_hip_where_the_kernel_tells_of_one(stand_in, monkeypatch):

@@ -11,12 +11,16 @@ from runs import PROBLEM, Run, machine_file, run, spans
 
 from rocmprobe.run.run import workers
 
-GPU = """
+GPU = """order = 1
+index = 1
 [[gpus]]
 name = "Radeon of the tests, the other one"
 vendor = "amd"
 native_isa = "gfx1010"
 effective_isa = "gfx1010"
+apu = true
+order = 0
+index = 0
 [facts]
 """
 
@@ -42,6 +46,14 @@ def test_each_gpu_is_asked_by_one_process_and_both_at_the_same_time(tmp_path: Pa
     whole = [(min(a for a, _ in one), max(b for _, b in one)) for one in (first, second)]
     assert whole[0][0] < whole[1][1]
     assert whole[1][0] < whole[0][1]
+    # The numbers follow the runtime's order, and the recommendation is about the card.
+    found_for = found.results.recommendation.devices
+    assert {name: (answer.gpu, answer.in_processor) for name, answer in found_for.items()} == {
+        "cuda:1": ("Radeon of the tests", False),
+        "cuda:0": ("Radeon of the tests, the other one", True),
+    }
+    assert list(found_for) == ["cuda:1", "cuda:0"]
+    assert found.results.findings[0].id == "integrated-gpu"
     # As many children as settings, whatever asked: no trial is paid twice.
     assert sorted(trial.id.partition("#")[0] for trial in found.results.trials) == sorted(
         f"cuda:{number}/torch/{setting}"

@@ -12,7 +12,7 @@ from typing import Optional
 
 from rocmprobe.detect.gpus import amdgpu, kfd, pci
 from rocmprobe.detect.tree import Tree
-from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge import gpus, visible_devices
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.variables import release
 from rocmprobe.model.results import Fact, Gpu
@@ -41,11 +41,12 @@ def read_gpus(
     states = _states(tree, amd)
     functions = [_function(node.address, amd) for node in nodes]
     sharing = Counter(functions)
-    found = []
+    listed = []
     for node, function in zip(nodes, functions):
         state = states.get(function) or amdgpu.unknown(f"no PCI device at {node.address}")
         gpu = _from_node(tree, node, amd.get(function), environ, hip, state, sharing[function])
-        found.append((node.address, gpu))
+        listed.append(gpu)
+    found = list(zip((node.address for node in nodes), visible_devices.with_numbers(listed, environ)))
     unlisted = sorted(set(amd) - set(functions))
     found += [
         (address, _from_device(tree, amd[address], environ, hip, states[address])) for address in unlisted
@@ -123,6 +124,7 @@ def _from_node(
         simds=node.fact("simd_count"),
         wave_size=node.fact("wave_front_size"),
         apu=Fact(True, f"{node.source} cpu_cores_count") if node.with_cpu else _apu(pci_id),
+        uuid=_uuid(node),
         pcie_atomics=node.pcie_atomics,
         **(_of_a_part(state, node, parts) if parts > 1 else state),
     )
@@ -151,6 +153,9 @@ def _from_device(
         simds=Fact(None, _NOT_LISTED),
         wave_size=Fact(target.wave, f"{_TABLE}, {target.gfx}") if target else Fact(None, _NOT_LISTED),
         apu=_apu(device.device.value),
+        uuid=_uuid_by_amdgpu(tree, device.folder),
+        order=Fact(None, _NOT_LISTED),
+        index=Fact(None, _NOT_LISTED),
         pcie_atomics=Fact(None, _NOT_LISTED),
         **state,
     )
@@ -182,6 +187,20 @@ def _pci_id(node: kfd.Node, device: Optional[pci.Device]) -> Fact:
     if on_pci.value not in (None, node.pci_id):
         source += f" ({on_pci.source}: {_hex(on_pci.value, 4)})"
     return Fact(_hex(node.pci_id, 4), source)
+
+
+def _uuid(node: kfd.Node) -> Fact:
+    fact = node.fact("unique_id")
+    if fact.value == 0:
+        return Fact(None, f"{fact.source} 0: ROCm shows GPU-XX")
+    return Fact(visible_devices.uuid_of(fact.value), fact.source) if fact.value else fact
+
+
+def _uuid_by_amdgpu(tree: Tree, folder: str) -> Fact:
+    """From amdgpu's ``unique_id``, 16 hexadecimal digits, which newer generations have (amdgpu_pm.c)."""
+    fact = tree.fact(f"{folder}/unique_id")
+    unique_id = _parsed_hex(fact.value or "")
+    return Fact(visible_devices.uuid_of(unique_id), fact.source) if unique_id > 0 else Fact(None, fact.source)
 
 
 def _apu(pci_id: Optional[int]) -> Fact:

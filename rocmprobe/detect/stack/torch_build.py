@@ -166,7 +166,7 @@ def _own() -> tuple[Optional[str], str]:
         return None, "torch is not installed for this Python"
     if not spec.has_location or spec.origin is None:
         return None, "a folder named torch without __init__.py: left over from a removed package"
-    return str(Path(spec.origin).parent), ""
+    return Path(spec.origin).parent.as_posix(), ""
 
 
 def _recorded(tree: Tree) -> tuple[Optional[str], str]:

@@ -22,6 +22,7 @@ def disagreements(machine: Machine) -> list[Disagreement]:
         *_device_counts(machine),
         *_arch_lists(machine),
         *_effective_isas(machine),
+        *_numbers(machine),
     ]
 
 
@@ -48,7 +49,11 @@ def _device_counts(machine: Machine) -> Iterator[Disagreement]:
     """torch numbers the GPUs that KFD lists and no variable hides."""
     count = _fact(machine, "deep.device_count")
     found = len(machine.amd_gpus) - len(_fact(machine, "kfd.unlisted").value or ())
-    disagree = count.value is not None and count.value != found and not some_hidden(machine)
+    if any(gpu.order.value is not None for gpu in machine.amd_gpus):
+        found = sum(gpu.index.value is not None for gpu in machine.amd_gpus)
+    elif some_hidden(machine):
+        return
+    disagree = count.value is not None and count.value != found
     if _fact(machine, "deep.hip").value and disagree:
         yield "the number of GPUs", Fact(found, "KFD and PCI"), count
 
@@ -68,6 +73,21 @@ def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
             gpu, reported = gpus.get(place(device)), device.get(key)
             if gpu and reported and gpu.effective_isa.value not in (None, _base(reported)):
                 yield "the effective ISA", gpu.effective_isa, Fact(_base(reported), f"{fact.source} {key}")
+
+
+def _numbers(machine: Machine) -> Iterator[Disagreement]:
+    """GPUs that torch has under another number than the kernel's order and the variables give them."""
+    devices = _fact(machine, "deep.devices")
+    found = {gpu.index.value: gpu for gpu in machine.amd_gpus if gpu.index.value is not None}
+    for number, device in enumerate(devices.value or ()):
+        place, gpu = _torch_place(device), found.get(number)
+        # Partitions of a card differ in the function alone, which torch does not tell.
+        if gpu and place and str(gpu.address.value).partition(":")[2][:-1] != place[:-1]:
+            yield (
+                f"the GPU that is cuda:{number}",
+                Fact(gpu.address.value, gpu.index.source),
+                Fact(place, f"{devices.source} pci_bus_id"),
+            )
 
 
 def _bdf(agent: Mapping[str, Any]) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
+from rocmprobe.judge.findings.several_gpus import hiding, integrated_beside_a_card
+from rocmprobe.judge.findings.wsl import way_through_wsl
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.override import needless, serves
@@ -61,6 +63,7 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
             else f"{_wheels(native)}A torch built for {native} needs no override. Until then use the "
             "configuration that `rocmprobe run` recommends, which is tested on the machine in this state."
         )
+        advice = hiding(results.machine, gpu) or advice
         if lacking:
             severity = "error" if _hurt(results, gpu) else "warning"
             risk = f"code built for {effective} may fail, hang or compute wrong numbers on it"
@@ -376,8 +379,8 @@ def _databases(results: Results) -> Iterator[Finding]:
 
 
 MACHINE_RULES = (
-    _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, _kernel_log, _variables,
-    _disagreements, _databases,
+    _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, integrated_beside_a_card,
+    way_through_wsl,    _kernel_log, _variables, _disagreements, _databases,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ _PLATFORM = frozenset(
     {
         "kfd-permission", "kfd-missing", "gpu-unsupported-by-kfd", "pcie-atomics", "hsa-init-failed",
         "kernel-driver-mismatch", "kernel-driver-too-old", "kernel-driver-regression", "gpu-firmware-bug",
-        "gpu-hang-reset", "wrong-torch-build", "override-not-effective",
+        "gpu-hang-reset", "wrong-torch-build", "override-not-effective", "integrated-gpu-first",
     }
 )  # fmt: skip
 #: Causes that a build with code for the chip fixes.

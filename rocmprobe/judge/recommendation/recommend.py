@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Optional
 
-from rocmprobe.judge.assessment import Assessment, dtypes, of_driver, quoted
+from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, of_driver, quoted
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
@@ -16,8 +17,9 @@ from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import other_dtypes, sentence
 from rocmprobe.judge.recommendation.speed import Speed, peaks, speed
 from rocmprobe.judge.recommendation.step_time import shapes_of
+from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import Configuration, Recommendation, Results
+from rocmprobe.model.results import Configuration, DeviceAnswer, Recommendation, Results
 
 
 def recommend(results: Results) -> Optional[Recommendation]:
@@ -26,6 +28,29 @@ def recommend(results: Results) -> Optional[Recommendation]:
     findings: what they ask for that no setting can give becomes advice."""
     if not results.outcomes:
         return None
+    several = devices_of(results)
+    if len(several) < 2:
+        return _recommended(results)
+    return replace(
+        _recommended(results), devices={device: _for_device(results, device) for device in several}
+    )
+
+
+def _for_device(results: Results, device: str) -> DeviceAnswer:
+    """The answer for one device, as if the run had tested that alone."""
+    own = tuple(outcome for outcome in results.outcomes if outcome.device == device)
+    found = _recommended(replace(results, outcomes=own))
+    targets = results.options.get("targets") or ()
+    target: Mapping[str, Any] = next((each for each in targets if each.get("device") == device), {})
+    number = device.partition(":")[2]
+    gpus = [gpu for gpu in results.machine.gpus if number and str(gpu.index.value) == number]
+    return DeviceAnswer(
+        found.verdict, found.sentence, found.configuration.setting, found.configuration.env,
+        target.get("gpu"), bool(target.get("in_processor")), mask_for(results.machine, gpus) or "",
+    )  # fmt: skip
+
+
+def _recommended(results: Results) -> Recommendation:
     results = of_driver(results)
     purpose = "inference" if results.options.get("purpose") == "inference" else "training"
     asked = dtypes_asked(results)

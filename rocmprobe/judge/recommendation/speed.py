@@ -46,8 +46,9 @@ def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     found = list(settings)
     seconds, p10, p90 = (_seconds(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
     timed: dict[str, list[Outcome]] = {}
+    about = device_of(results)
     for (on, name, _), outcome in timed_problems(results).items():
-        if name in seconds and (on, outcome.dtype) == (device_of(results), dtype):
+        if name in seconds and (on, outcome.dtype) == (about, dtype):
             timed.setdefault(name, []).append(outcome)
     errors = {
         name: _ERROR_OF_MEDIAN * max(0.0, math.log(p90[name] / p10[name])) / math.sqrt(_repeats(timed[name]))
@@ -113,8 +114,9 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     Settings of which nothing is known are left out.
     """
     measured: dict[str, dict[str, float]] = {}
+    about = device_of(results)
     for outcome in results.outcomes:
-        asked = (outcome.device, outcome.dtype) == (device_of(results), dtype)
+        asked = (outcome.device, outcome.dtype) == (about, dtype)
         peak = _peak(outcome, purpose) if asked else None
         if peak and outcome.problem:
             measured.setdefault(outcome.setting, {})[outcome.problem] = peak

@@ -11,7 +11,17 @@ from typing import Any, Optional
 from rocmprobe.knowledge.causes import Cause, cause, layers
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.model.checks import CONVOLUTIONS
-from rocmprobe.model.results import RUNGS, Configuration, Fact, Finding, Gpu, Machine, Outcome, Results
+from rocmprobe.model.results import (
+    RUNGS,
+    Configuration,
+    DeviceAnswer,
+    Fact,
+    Finding,
+    Gpu,
+    Machine,
+    Outcome,
+    Results,
+)  # fmt: skip
 from rocmprobe.report import text  # fmt: skip
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
@@ -117,6 +127,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "counted": evidence.counted(results),
         "logs": evidence.logs(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
+        "by_device": device_rows(recommendation.devices) if recommendation else (),
         "alternatives": layout.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
@@ -248,6 +259,22 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
             {"dtype": dtype, "purpose": purpose, **answer, "verdict": VERDICT_WORDS.get(verdict, verdict)}
         )
     return layout.table(rows, ("dtype", "purpose", "verdict", "setting"))
+
+
+def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
+    """What is recommended for each of several devices, and the variable that leaves a program it alone."""
+    rows = [
+        {
+            "device": name,
+            "GPU": f"{answer.gpu or ''}{', in the processor' if answer.in_processor else ''}".lstrip(", "),
+            "verdict": answer.verdict,
+            "setting": answer.setting,
+            "variables": " ".join(f"{variable}={value}" for variable, value in answer.env.items()),
+            "alone": answer.mask,
+        }
+        for name, answer in devices.items()
+    ]
+    return layout.table(rows, ("device", "GPU", "verdict", "setting"))
 
 
 def gpu_facts(gpu: Gpu) -> dict[str, Fact]:

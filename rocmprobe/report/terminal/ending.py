@@ -57,6 +57,12 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
             console.print(styled(("Not covered: ", "dim"), ("; ".join(recommendation.not_covered), "")))
         if recommendation.verify:
             console.print(styled(("Check it again: ", "dim"), (recommendation.verify, "")), soft_wrap=True)
+        for name, answer in recommendation.devices.items():
+            gpu = (
+                f" ({answer.gpu}{', in the processor' if answer.in_processor else ''})" if answer.gpu else ""
+            )
+            alone = f" Alone: {answer.mask}" if answer.mask else ""
+            console.print(styled((f"{name}{gpu}: ", "dim"), (answer.sentence + alone, "")))
         for row in recommendation.advice:
             console.print(styled(("Besides: ", "dim"), (f"{row['title']}. {row['text']}", "")))
     if results.estimate:

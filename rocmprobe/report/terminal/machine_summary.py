@@ -19,7 +19,7 @@ from rocmprobe.report.terminal.ending import print_findings, styled
 
 #: The facts that people ask for first, in this order; all others are in the JSON.
 _SOFTWARE = (
-    "os.name", "kernel.release", "container.kind", "cpu.name", "memory.bytes",
+    "os.name", "kernel.release", "container.kind", "wsl.librocdxg", "wsl.dids", "cpu.name", "memory.bytes",
     "kfd.device", "access.groups_needed", "amdgpu.version", "amdgpu.origin", "dmesg.events",
     "rocm.version", "rocm.installs", "hip.version", "rocblas.targets",
     "rocminfo.state", "rocm_smi.state", "amd_smi.state",
@@ -33,7 +33,11 @@ _NOW = sorted((*row.glance, row.name) for row in QUANTITIES.values() if row.glan
 
 def render_machine(machine: Machine, findings: Iterable[Finding], console: Console) -> None:
     """Every GPU, the findings, the software with its sources, the variables that are set."""
-    if not machine.amd_gpus:
+    if machine.value("os.id") == "windows":
+        console.print(
+            styled(("GPUs are not looked up on Windows: torch and the variables alone.", "bold yellow"))
+        )
+    elif not machine.amd_gpus:
         console.print(styled(("No AMD GPU was found.", "bold yellow")))
     for alike in _alike(machine.gpus):
         _print_gpus(alike, console)
@@ -82,11 +86,12 @@ def _print_gpus(alike: list[Gpu], console: Console) -> None:
         heading.append(" -> ", "dim")
         heading.append(text.plain(text.show(effective)), "bold yellow")
     console.print(heading)
-    for part in (_silicon(gpu), _bus(gpu), *map(_now, alike)):
+    numbers = [] if several else _number(gpu)
+    for part in (_silicon(gpu), _bus(gpu), numbers, *map(_now, alike)):
         if part:
             console.print(styled((f"  {', '.join(part)}", "")))
     if several:
-        console.print(styled((f"  at {', '.join(text.show(each.address.value) for each in alike)}", "")))
+        console.print(styled((f"  at {', '.join(map(_place, alike))}", "")))
     for label, fact in (("native ISA", gpu.native_isa), ("effective ISA", gpu.effective_isa)):
         console.print(styled((f"  {label}: {fact.source or 'source unknown'}", "dim")))
 
@@ -103,6 +108,23 @@ def _silicon(gpu: Gpu) -> list[str]:
         *(["in a processor"] if gpu.apu.value else []),
         *([f"partition {text.show(gpu.partition.value)}"] if gpu.partition.value else []),
     ]
+
+
+def _place(gpu: Gpu) -> str:
+    """The address, and the number that torch has for the GPU now, where that is known."""
+    if gpu.index.value is not None:
+        return f"{text.show(gpu.address.value)} (cuda:{text.show(gpu.index.value)})"
+    return text.show(gpu.address.value) + (" (hidden)" if gpu.order.value is not None else "")
+
+
+def _number(gpu: Gpu) -> list[str]:
+    """Which GPU a program takes it for, and what ROCm calls it."""
+    if gpu.index.value is not None:
+        number = [f"cuda:{text.show(gpu.index.value)} ({text.show(gpu.index.source)})"]
+    else:
+        number = [text.show(gpu.index.source)] if gpu.order.value is not None else []
+    uuid = gpu.uuid.value or ("none" if gpu.order.value is not None else None)
+    return [*number, *([f"UUID {text.show(uuid)}"] if uuid else [])]
 
 
 def _bus(gpu: Gpu) -> list[str]:

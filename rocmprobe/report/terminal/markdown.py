@@ -166,6 +166,10 @@ def _cell(cell: Optional[matrix.Cell]) -> str:
 def _recommended(results: Results) -> Iterator[str]:
     if results.recommendation is None:
         return
+    by_device = view.device_rows(results.recommendation.devices)
+    if by_device.rows:
+        yield "## For each device"
+        yield _table(by_device)
     per = view.per_rows(results.recommendation.per)
     if per.rows:
         yield "## For each dtype and purpose"

@@ -1,0 +1,89 @@
+"""A GPU in the processor beside a card: which of them programs take, and the variable that keeps the card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rocmprobe.knowledge.visible_devices import CUDA, HIP, ROCR, in_processor, mask_for
+from rocmprobe.model.results import Finding, Gpu, Machine, Results
+
+#: What redaction puts in the place of a UUID.
+_PLACEHOLDER = "<"
+_CAUSE, _LAYER = "integrated-gpu-first", "user-env"
+
+
+def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
+    """The GPU in the processor is the first, or alone, or one of those that a program sees."""
+    machine = results.machine
+    listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
+    cards = [gpu for gpu in listed if not in_processor(gpu)]
+    seen = [gpu for gpu in listed if in_processor(gpu) and gpu.index.value is not None]
+    if not listed:
+        yield from _without_numbers(machine)
+    if not cards or not seen:
+        return
+    severity = "warning"
+    if all(gpu.index.value is None for gpu in cards):
+        title = f"Lists of devices hide {_named(cards)}: programs take {_named(seen)} in the processor"
+    elif any(gpu.index.value == 0 for gpu in seen):
+        title = f"Programs that take the first GPU take {_named(seen)} in the processor"
+    else:
+        severity = "info"
+        title = f"Programs see {_named(seen)} in the processor besides {_named(cards)}"
+    yield Finding(
+        "integrated-gpu",
+        severity,
+        _CAUSE,
+        _LAYER,
+        title,
+        tuple(_line(gpu) for gpu in sorted(listed, key=lambda gpu: int(gpu.order.value))),
+        f"{_way(machine, cards)} leaves programs {_named(cards)} alone and hides the GPU in the processor.",
+    )
+
+
+def hiding(machine: Machine, gpu: Gpu) -> str:
+    """What to do about a GPU in the processor that is in the way of a card; "" for any other GPU."""
+    cards = [each for each in machine.amd_gpus if each.order.value is not None and not in_processor(each)]
+    if not in_processor(gpu) or gpu.index.value is None or not cards:
+        return ""
+    return f"{_way(machine, cards)} hides this GPU in the processor and keeps {_named(cards)}."
+
+
+def _without_numbers(machine: Machine) -> Iterator[Finding]:
+    """The compute driver's order was not learned, as in a recording of /sys/class/drm alone."""
+    cards = [gpu for gpu in machine.amd_gpus if not in_processor(gpu)]
+    if not cards or len(cards) == len(machine.amd_gpus) or machine.value("kfd.device") == "absent":
+        return
+    mask = mask_for(machine, cards)
+    yield Finding(
+        "integrated-gpu",
+        "info",
+        _CAUSE,
+        _LAYER,
+        f"{_named(cards)} is beside a GPU in the processor, and the order of the two is not known",
+        tuple(_line(gpu) for gpu in machine.amd_gpus),
+        f"`rocmprobe detect --no-redact` shows the card's UUID, which {ROCR} takes."
+        if mask and _PLACEHOLDER in mask
+        else f"`export {mask}` leaves programs the card alone."
+        if mask
+        else f"`rocminfo` lists the GPUs in the order that {HIP} counts, from 0: name the card's.",
+    )
+
+
+def _way(machine: Machine, cards: Iterable[Gpu]) -> str:
+    mask = mask_for(machine, cards) or ""
+    others = [name for name in (HIP, CUDA) if mask.startswith(ROCR) and name in machine.variables]
+    return f"`{f'unset {chr(32).join(others)}; ' if others else ''}export {mask}`"
+
+
+def _line(gpu: Gpu) -> str:
+    number = "hidden" if gpu.index.value is None else f"cuda:{gpu.index.value}"
+    if gpu.order.value is None:
+        number = "number not known"
+    where = "in the processor" if in_processor(gpu) else "a card"
+    return f"{number}: {_named([gpu])}, {where}, PCI {gpu.address.value or 'address not known'}"
+
+
+def _named(gpus: Iterable[Gpu]) -> str:
+    names = (str(gpu.name.value or gpu.native_isa.value or "an AMD GPU") for gpu in gpus)
+    return ", ".join(dict.fromkeys(names))

@@ -1,0 +1,92 @@
+"""What is missing on the way to the GPU in WSL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from rocmprobe.judge.assessment import device_of
+from rocmprobe.knowledge import wsl
+from rocmprobe.model.results import Fact, Finding, Machine, Results
+
+
+def way_through_wsl(results: Results) -> Iterator[Finding]:
+    """ROCm was installed in WSL, and has no way to a GPU there."""
+    machine = results.machine
+    kind = machine.value("container.wsl")
+    wanted = machine.value("torch.kind") == "rocm" or machine.value("rocm.version")
+    if kind in (None, "no") or not wanted or _reached(results):
+        return
+    missing = ["WSL1 has no GPU"] if kind == "WSL1" else list(_missing(machine))
+    advice = (
+        "In PowerShell run `wsl --list`, then `wsl --set-version NAME 2` with the name of this one."
+        if kind == "WSL1"
+        else " ".join(_steps(machine))
+    )
+    blind = machine.value("rocminfo.state") == "no-wsl-adapter" or device_of(results) == "cpu"
+    if not missing and not blind:
+        return
+    yield Finding(
+        "wsl",
+        "error" if machine.value("torch.kind") == "rocm" else "warning",
+        "unsupported-platform",
+        "driver",
+        f"ROCm has no way to a GPU in this WSL: {', '.join(missing)}"
+        if missing
+        else "librocdxg is there, and ROCm finds no GPU in this WSL",
+        tuple(_evidence(machine)),
+        advice or "Update the driver of Windows. " + _generations(machine),
+    )
+
+
+def _reached(results: Results) -> bool:
+    machine = results.machine
+    agents = machine.value("rocminfo.agents") or machine.value("capi.devices")
+    return bool(agents or machine.value("deep.available") or (device_of(results) or "").startswith("cuda"))
+
+
+def _missing(machine: Machine) -> Iterator[str]:
+    rocm = _rocm(machine)
+    if machine.value("wsl.dxg") is False:
+        yield "there is no /dev/dxg"
+    if machine.facts.get("wsl.librocdxg", Fact(True)).value is None:
+        yield "librocdxg is not installed"
+    if wsl.too_old(rocm):
+        yield f"ROCm {rocm} does not load librocdxg"
+    elif wsl.needs_variable(rocm) and wsl.bridge().variable not in machine.variables:
+        yield f"{wsl.bridge().variable} is not set"
+
+
+def _steps(machine: Machine) -> Iterator[str]:
+    rocm, bridge = _rocm(machine), wsl.bridge()
+    if machine.value("wsl.dxg") is False:
+        yield (
+            "Run `wsl --update` in PowerShell and install AMD's current driver on Windows; a container needs "
+            "`--device /dev/dxg`."
+        )
+    if machine.facts.get("wsl.librocdxg", Fact(True)).value is None:
+        yield "Install librocdxg (https://github.com/ROCm/librocdxg)."
+    if wsl.too_old(rocm):
+        yield f"Take a torch of ROCm {bridge.first_rocm} or newer."
+    elif wsl.needs_variable(rocm) and bridge.variable not in machine.variables:
+        yield f"Run `export {bridge.variable}=1`: ROCm before {bridge.without_variable} needs it."
+
+
+def _generations(machine: Machine) -> str:
+    takes = machine.value("wsl.takes") or wsl.takes(())
+    others = [f"{family.name}: {family.text}" for family in wsl.families() if family.works != "listed"]
+    return f"It takes {', '.join(takes)}. {' '.join(others)}"
+
+
+def _evidence(machine: Machine) -> Iterator[str]:
+    for name in ("container.wsl", "wsl.dxg", "wsl.librocdxg", "wsl.dids", "rocminfo.message"):
+        fact = machine.facts.get(name)
+        if fact is not None:
+            yield f"{name}: {fact.value}, from {fact.source}"
+    for family in wsl.families():
+        yield f"{family.name}: {family.text} {family.source}"
+
+
+def _rocm(machine: Machine) -> Optional[str]:
+    found = machine.value("torch.hip") or machine.value("rocm.version")
+    return str(found) if found else None

@@ -1,0 +1,95 @@
+"""ROCm in WSL: which GPUs AMD's bridge to the driver of Windows takes, and what it needs (data/wsl.toml)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Optional
+
+from rocmprobe.knowledge.variables import release
+from rocmprobe.text.tables import table
+
+_NUMBER = r"[ \t]*(0[xX][0-9a-fA-F]{1,8}|\d{1,9})"
+_LINE = re.compile(",".join([_NUMBER] * 4))
+#: As many entries as librocdxg reads (kMaxExtraGfxipEntries).
+_MOST = 256
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """What loads librocdxg: the first ROCm, and the first that does so without ``variable``=1."""
+
+    first_rocm: str
+    without_variable: str
+    variable: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is reported of a family of chips: ``works`` is "no", "by dids.conf" or "listed"."""
+
+    name: str
+    works: str
+    text: str
+    source: str
+
+
+@lru_cache(maxsize=1)
+def bridge() -> Bridge:
+    return Bridge(**table("wsl")["bridge"])
+
+
+@lru_cache(maxsize=1)
+def families() -> tuple[Family, ...]:
+    return tuple(Family(**row) for row in table("wsl")["family"])
+
+
+@lru_cache(maxsize=1)
+def listed() -> dict[str, str]:
+    """The target of each PCI device id ("0x747e") that librocdxg itself lists."""
+    return {pci: row["gfx"] for row in table("wsl")["listed"] for pci in row["pci"]}
+
+
+def entries(text: str) -> dict[str, str]:
+    """The target of each PCI device id in a dids.conf; lines that librocdxg passes over are passed over.
+
+    Format: shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile: four numbers a line, decimal or
+    hexadecimal; what follows the last one is ignored, and so is a line that begins with "#".
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        numbers = (
+            [int(digits, 16 if digits[:2] in ("0x", "0X") else 10) for digits in match.groups()]
+            if match
+            else []
+        )
+        if len(found) == _MOST or not numbers:
+            continue
+        device, major, minor, stepping = numbers
+        if device <= 0xFFFF and 0 < major <= 255 and minor <= 255 and stepping <= 255:
+            found.setdefault(f"0x{device:04x}", f"gfx{major}{minor:x}{stepping:x}")
+    return found
+
+
+def takes(added: Iterable[str]) -> list[str]:
+    """The targets that librocdxg takes with those ``added`` by its user, sorted."""
+    return sorted({*listed().values(), *added}, key=lambda gfx: (len(gfx), gfx))
+
+
+def too_old(rocm: Optional[str]) -> bool:
+    """Whether this ROCm is known not to load librocdxg at all."""
+    return _before(rocm, bridge().first_rocm)
+
+
+def needs_variable(rocm: Optional[str]) -> bool:
+    """Whether this ROCm loads librocdxg only with the variable set; True where it is not known."""
+    return rocm is None or _before(rocm, bridge().without_variable)
+
+
+def _before(rocm: Optional[str], other: str) -> bool:
+    number, limit = release(rocm or ""), release(other)
+    return number is not None and limit is not None and number < limit
