@@ -64,9 +64,9 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
 @click.option("--stack", metavar="NAME", help="This stack alone, such as official-rocm5.2.")
 @click.option("--constraints", "constraints", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the constraints file of the first stack, or of --stack.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="All stacks and commands as JSON (docs/installing.md).")
+@click.option("--json", "as_json", is_flag=True, help="Stacks and commands as JSON (docs/installing.md).")
 @click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
-              help="Another machine: the output of `rocmprobe detect --json`, results, or facts as JSON.")  # fmt: skip
+              help="Another machine: what `rocmprobe detect --json` prints, or results.")  # fmt: skip
 @click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
               help="Another machine: a fact of it, such as gpu, true_gfx, os.")  # fmt: skip
 @click.option("--simulate", metavar="MACHINE", help="A simulated machine (`rocmprobe list machines`).")
@@ -90,17 +90,13 @@ def install_command(
 
     if simulate and (facts or given):
         raise BadInput("--simulate is a machine of its own; leave out --facts and --fact, or --simulate")
-    if facts or given:
-        place = install.place_of_facts(facts, given)
-    else:
-        place = install.place_of(_machine(simulate))
+    told = facts or given
+    place = install.place_of_facts(facts, given) if told else install.place_of(_machine(simulate))
     found = install.chosen(place, stack)
     works = any(each.status != "fails" for each in found)
     if constraints:
         if not works:
-            raise BadInput(
-                f"--constraints: no stack is known to work on {place.gfx}, so there is none to keep"
-            )
+            raise BadInput(f"--constraints: no stack is known to work on {place.gfx}; leave it out")
         install.write_constraints(found[0], place, constraints)
     if as_json:
         say_json(install.data(place, found, constraints))

@@ -21,8 +21,8 @@ _TOGETHER = "torch|torchvision|torchaudio|triton|pytorch-triton-rocm|amd-torch[^
 @dataclass(frozen=True)
 class Place:
     """The machine that a stack is for. ``chips`` are the targets of its cards, the one that counts first;
-    ``system`` is one of ``stacks.SYSTEMS``; ``python`` the Python that is there, such as "3.12", ``torch`` its
-    torch; ``variables`` are those that are set. "" and None: not known."""
+    ``system`` is one of ``stacks.SYSTEMS``; ``python`` the Python that is there, such as "3.12", ``torch``
+    its torch; ``variables`` are those that are set. "" and None: not known."""
 
     chips: tuple[str, ...]
     gpu: str = ""

@@ -239,7 +239,7 @@ def options(
     distribution: Optional[str] = None,
     atomics: Optional[bool] = None,
 ) -> tuple[Option, ...]:
-    """The stacks that there are for a chip on a system, the best first, those that are known to break it last.
+    """The stacks that there are for a chip on a system: the best first, last those that are known to break it.
 
     Before others come those that are not built by their user; then by what is known of them, and code for the
     chip before an override, fixed versions before nightlies, newer rows before older. ``distribution`` is its
