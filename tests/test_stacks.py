@@ -28,7 +28,7 @@ from rocmprobe.knowledge.stacks import (
 ROWS = (*stacks(), *reports(), *lendings(), *limits(), *broken())
 
 
-def tested(stack) -> list[str]:
+def chips_tested(stack) -> list[str]:
     return [gfx for chips in stack.tested.values() for gfx in chips]
 
 
@@ -37,7 +37,7 @@ def test_every_row_has_a_source_a_date_and_chips_that_exist(row) -> None:
     assert "https://" in row.source
     assert re.fullmatch(r"20\d\d(-\d\d){0,2}", row.date)
     assert row.text.endswith(".")
-    named = getattr(row, "gfx", None) or (*row.holds, *row.lacks, *tested(row))
+    named = getattr(row, "gfx", None) or (*row.holds, *row.lacks, *chips_tested(row))
     assert all(gpus.target(name) for name in named)
 
 
@@ -52,7 +52,7 @@ def test_every_stack_can_be_had(stack) -> None:
     assert stack.systems
     assert set(stack.systems) | set(stack.tested) <= set(SYSTEMS)
     assert bool(stack.packages) == bool(stack.index) == (stack.kind in KINDS[:3])
-    assert all(has_code(stack, name) for name in tested(stack))
+    assert all(has_code(stack, name) for name in chips_tested(stack))
     assert any(has_code(stack, target.gfx) for target in gpus.all_targets())
     for name in stack.packages:
         assert "==" not in name or name.startswith("numpy") or "+rocm" in name, (

@@ -109,8 +109,7 @@ def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iter
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""
     if not working:
-        yield from _wrapped("No published torch is known that works here.")
-        yield ""
+        yield "No published torch is known that works here."
     for number, option in enumerate(working):
         if number == 0:
             yield from _whole(plan(option, place, _path(file)))

@@ -69,9 +69,15 @@ def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -
         ("Install", install),
         ("Set", tuple(_variables(option, place, shell))),
         ("Keep pip from replacing torch", tuple(_keep(option, pins, shell, constraints_file))),
-        ("Check, in the folder of rocmprobe", ("pip install .", "rocmprobe run") if install else ()),
+        _check(place) if install else ("", ()),
     )
     return Plan(option, python, tuple(step for step in steps if step[1]), pins)
+
+
+def _check(place: Place) -> tuple[str, tuple[str, ...]]:
+    if place.system == "windows":
+        return "Check", ('python -c "import torch; print(torch.__version__, torch.cuda.is_available())"',)
+    return "Check, in the folder of rocmprobe", ("pip install .", "rocmprobe run")
 
 
 def constraints(option: Option, place: Place) -> tuple[str, ...]:

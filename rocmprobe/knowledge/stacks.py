@@ -239,9 +239,10 @@ def options(
     distribution: Optional[str] = None,
     atomics: Optional[bool] = None,
 ) -> tuple[Option, ...]:
-    """The stacks that there are for a chip on a system: the best first, last those that are known to break it.
+    """The stacks that there are for a chip on a system, the best first, those known to break it last.
 
-    Before others come those that are not built by their user; then by what is known of them, and code for the
+    Before others come those that are not built by their user, and not of a distribution that may be another one;
+    then by what is known of them, and code for the
     chip before an override, fixed versions before nightlies, newer rows before older. ``distribution`` is its
     id in /etc/os-release; None leaves none out.
     """
@@ -256,7 +257,7 @@ def options(
         for lent in _ways(stack, target.gfx, system)
     )
     newest = sorted(found, key=lambda each: (each.report or each.stack).date, reverse=True)
-    return tuple(sorted(newest, key=_order))
+    return tuple(sorted(newest, key=lambda each: _order(each, distribution)))
 
 
 def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[Lent]]:
@@ -305,11 +306,13 @@ def _listed(stack: Stack, gfx: str) -> bool:
     return version_numbers(stack.rocm) >= version_numbers(since[1])
 
 
-def _order(option: Option) -> tuple[bool, bool, int, bool, bool]:
+def _order(option: Option, distribution: Optional[str]) -> tuple[bool, bool, int, bool, bool]:
     kind = option.stack.kind
+    built = kind in ("community", "source") or not (option.stack.packages or option.stack.commands)
+    elsewhere = bool(option.stack.distributions) and distribution is None
     return (
         option.status == "fails",
-        kind in ("community", "source") or not (option.stack.packages or option.stack.commands),
+        built or elsewhere,
         _RANKS[option.status],
         option.lent is not None,
         kind == "amd-nightly",
