@@ -241,7 +241,7 @@ def options(
 ) -> tuple[Option, ...]:
     """The stacks that there are for a chip on a system, the best first, those known to break it last.
 
-    Before others come those that are not built by their user, and not of a distribution that may be another one;
+    Before others come those that need no build and no distribution that may be another one;
     then by what is known of them, and code for the
     chip before an override, fixed versions before nightlies, newer rows before older. ``distribution`` is its
     id in /etc/os-release; None leaves none out.

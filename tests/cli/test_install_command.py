@@ -215,7 +215,7 @@ def wheel(folder: Path, name: str, version: str, *needs: str) -> None:
 
 
 def test_the_constraints_keep_pip_from_replacing_the_rocm_torch(tmp_path: Path) -> None:
-    """A stand-in for it, and beside it what a package index has: a newer torch, a torchvision of another build."""
+    """A stand-in for it, and beside it what a package index has: a newer torch, another torchvision."""
     index, environment = tmp_path / "index", tmp_path / "environment"
     index.mkdir()
     wheel(index, "torch", "2.12.0+rocm10.1.0")
