@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Optional
 
 from rocmprobe.judge.assessment import device_of, failed
+from rocmprobe.knowledge.causes import OF_THE_BUILD
 from rocmprobe.knowledge.override import needless
 from rocmprobe.knowledge.stacks import Installed, Option, known_to_break, options, rocm_of, system_of
 from rocmprobe.model.results import Finding, Gpu, Outcome, Results
@@ -17,13 +18,6 @@ _PLATFORM = frozenset(
         "kfd-permission", "kfd-missing", "gpu-unsupported-by-kfd", "pcie-atomics", "hsa-init-failed",
         "kernel-driver-mismatch", "kernel-driver-too-old", "kernel-driver-regression", "gpu-firmware-bug",
         "gpu-hang-reset", "wrong-torch-build", "override-not-effective",
-    }
-)  # fmt: skip
-#: Causes that a build with code for the chip fixes.
-_BUILD = frozenset(
-    {
-        "arch-not-in-wheel", "arch-not-in-rocm-lib", "rocblas-missing-arch", "hipblaslt-missing-arch",
-        "override-isa-mismatch",
     }
 )  # fmt: skip
 #: Causes in the user's own files, variables or batch sizes: no other build fixes them.
@@ -59,7 +53,9 @@ def _witness(finding: Finding) -> str:
 
 def _builds(results: Results) -> Iterator[Mapping[str, str]]:
     """Of the GPU that the run is about, where something failed on it that another build may fix."""
-    failures = [each for each in results.findings if each.severity == "error" and each.cause not in _BUILD]
+    failures = [
+        each for each in results.findings if each.severity == "error" and each.cause not in OF_THE_BUILD
+    ]
     if failures and all(finding.cause in _OF_THE_USER for finding in failures):
         return
     broken = failed(outcome for outcome in results.outcomes if outcome.device == device_of(results))
@@ -73,7 +69,7 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
     machine = _installed(results, gpu)
     for row in known_to_break(machine):
         yield _row(row.title, row.text, f"{row.source} ({row.date})")
-    if machine.gfx == machine.effective and not any(each.cause in _BUILD for each in results.findings):
+    if machine.gfx == machine.effective and not any(each.cause in OF_THE_BUILD for each in results.findings):
         return
     others = (
         each for each in options(machine.gfx, machine.system or "linux") if not _is_there(each, machine)
