@@ -15,20 +15,46 @@ from pathlib import Path
 import click
 
 from rocmprobe.cli import main
+from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
+from rocmprobe.knowledge.installation import Place, plan
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
+from rocmprobe.knowledge.stacks import STATUSES, Option, has_code, options, stacks
 from rocmprobe.knowledge.variables import find
 from rocmprobe.report.terminal.settings_table import generated, markdown_table
 from rocmprobe.simulate.machines import load_machine, machine_names
 
 HERE = Path(__file__).parent
-PAGES = (HERE / "catalogue.md", HERE / "command-line.md")
+PAGES = tuple(HERE / f"{name}.md" for name in ("catalogue", "command-line", "installing", "quickstart"))
 #: Those that a solver has unless its row names some.
 _DTYPES = ("float32", "float16", "bfloat16")
 _COSTS = HERE.parent / "benchmarks" / "results" / "settings_cost.json"
 _BEGIN, _END = "<!-- generated: {} -->", "<!-- end of generated -->"
 _PART = re.compile(_BEGIN.format(r"(\w+)") + r"\n.*?" + _END, re.DOTALL)
+#: The cards of the quick start, and their chips.
+_CARDS = {
+    "RX 5600, 5700": "gfx1010", "Radeon Pro V520, Pro 5600M": "gfx1011", "RX 5300, 5500": "gfx1012",
+    "BC-250": "gfx1013", "RX 6800, 6900": "gfx1030", "RX 6700, 6750": "gfx1031", "RX 6600": "gfx1032",
+    "RX 7900": "gfx1100", "RX 7700, 7800": "gfx1101", "RX 7600": "gfx1102", "RX 9060": "gfx1200",
+    "RX 9070": "gfx1201", "RX Vega 56, 64": "gfx900", "Radeon VII": "gfx906",
+}  # fmt: skip
+#: The machines whose commands are shown: name, chip, system, distribution.
+_INSTALLED = (
+    ("RX 5600 XT", "gfx1010", "linux", "ubuntu"),
+    ("RX 5700", "gfx1010", "linux", "arch"),
+    ("RX 5700 XT", "gfx1010", "linux", "fedora"),
+    ("RX 5700 XT", "gfx1010", "windows", None),
+    ("Radeon Pro V520 (AWS g4ad)", "gfx1011", "linux", "ubuntu"),
+    ("RX 5500 XT", "gfx1012", "linux", "debian"),
+    ("BC-250", "gfx1013", "linux", "fedora"),
+    ("RX 6600 XT", "gfx1032", "linux", "ubuntu"),
+    ("RX 7900 XTX", "gfx1100", "linux", "ubuntu"),
+    ("RX 9070 XT", "gfx1201", "windows", None),
+    ("Strix Halo", "gfx1151", "linux", "fedora"),
+    ("Radeon VII", "gfx906", "linux", "ubuntu"),
+    ("RX 580", "gfx803", "linux", "ubuntu"),
+)
 #: What helps on each simulated machine, in the order of the table.
 _HELPS = {
     "healthy-gfx1100": "nothing is needed",
@@ -100,6 +126,101 @@ def _machines() -> Iterator[str]:
     yield from markdown_table(
         ("machine", "what it is", "what helps"),
         ((f"`{name}`", _cell(load_machine(name).summary), helps) for name, helps in _HELPS.items()),
+    )
+
+
+def _installations() -> Iterator[str]:
+    """The first stack of each machine, with its commands."""
+    yield from markdown_table(
+        ("machine", "stack", "commands", "known of it", "source"),
+        (_installation(*machine) for machine in _INSTALLED),
+    )
+
+
+def _installation(name: str, gfx: str, system: str, distribution: str | None) -> tuple[str, ...]:
+    option = options(gfx, system, distribution)[0]
+    # The last step, the check, is the same for all.
+    steps = plan(option, Place((gfx,), name, system, distribution)).steps[:-1]
+    return (
+        f"{name} (`{gfx}`), {(distribution or system).capitalize()}",
+        f"`{option.stack.name}`",
+        "<br>".join(f"`{line}`".replace("|", "\\|") for _, commands in steps for line in commands),
+        _cell(option.evidence),
+        _sources(option),
+    )
+
+
+def _sources(option: Option) -> str:
+    source, date = option.sources[0]
+    return re.sub(r"(https://[^\s;,()]+)", r"<\1>", f"{source} ({date})")
+
+
+def _stacks() -> Iterator[str]:
+    """What each stack holds."""
+    yield from markdown_table(
+        ("stack", "what", "torch", "Python", "systems", "code for", "source"),
+        (
+            (
+                f"`{stack.name}`",
+                _cell(stack.title),
+                stack.torch or "moves",
+                ", ".join(sorted(stack.python, key=lambda each: int(each.split(".")[1]))),
+                ", ".join(stack.distributions or stack.systems),
+                ", ".join(f"`{row.gfx}`" for row in gpus.all_targets() if has_code(stack, row.gfx)),
+                re.sub(r"(https://[^\s;,()]+)", r"<\1>", f"{stack.source} ({stack.date})"),
+            )
+            for stack in stacks()
+        ),
+    )
+
+
+def _evidence() -> Iterator[str]:
+    """What is known of each stack on RDNA1 cards."""
+    chips = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
+    systems = ("linux", "wsl", "windows")
+    found = {
+        (gfx, system): {each.stack.name: each for each in options(gfx, system)}
+        for gfx in chips
+        for system in systems
+    }
+    rows = []
+    for stack in stacks():
+        for system in systems:
+            here = [found[gfx, system].get(stack.name) for gfx in chips]
+            if any(here):
+                rows.append((f"`{stack.name}`", system, *(_short(option) for option in here)))
+    yield from markdown_table(("stack", "system", *(f"`{gfx}`" for gfx in chips)), rows)
+
+
+def _short(option: Option | None) -> str:
+    if option is None:
+        return "no code"
+    word = "tested by nobody" if option.status == "untested" else option.status
+    return f"{word}, as `{option.runs_as}`" if option.lent else word
+
+
+def _statuses() -> Iterator[str]:
+    yield from markdown_table(("word", "meaning"), STATUSES.items())
+
+
+def _cards() -> Iterator[str]:
+    """The quick start's table: what holds code for a card, and what is known of the best."""
+    rows = []
+    for card, gfx in _CARDS.items():
+        target = gpus.target(gfx)
+        assert target is not None
+        first = options(gfx, "linux", "ubuntu")[0]
+        rows.append(
+            (
+                card,
+                f"`{gfx}`",
+                target.wheels or "none",
+                "yes" if target.amd_wheels else "no",
+                f"`{first.stack.name}`: {_short(first)}",
+            )
+        )
+    yield from markdown_table(
+        ("card", "chip", "official wheels with code for it", "AMD's wheels", "first on Linux"), rows
     )
 
 
@@ -237,6 +358,11 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "variables": _variables,
     "machines": _machines,
     "causes": _causes,
+    "installations": _installations,
+    "stacks": _stacks,
+    "evidence": _evidence,
+    "statuses": _statuses,
+    "cards": _cards,
     "commands": _commands,
 }
 

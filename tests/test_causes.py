@@ -13,8 +13,8 @@ from rocmprobe.explain.explain import explain
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.situations import situations
 from rocmprobe.knowledge import causes, gpus, variables
-from rocmprobe.knowledge.builds import Installed, known_to_break
 from rocmprobe.knowledge.settings import all_settings
+from rocmprobe.knowledge.stacks import Installed, known_to_break
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.text.log import of_text
 from rocmprobe.text.tables import table
@@ -172,7 +172,7 @@ class TestAdviceForAChip:
                 assert gpus.isa_of_override(value) != gfx, (name, text)
 
     def test_offers_wheels_that_hold_its_code_and_do_not_break_it(self, gfx):
-        """By gpus.toml and builds.toml; with an override those of the chip that is lent its code."""
+        """By gpus.toml and stacks.toml; with an override those of the chip that is lent its code."""
         for name, text in advice_on(gfx):
             given = re.search(r"HSA_OVERRIDE_GFX_VERSION=([0-9.]+[0-9])", text)
             lends = bool(given) or re.search(r"(?:[Ww]ith|keep) the override", text)
@@ -185,10 +185,11 @@ class TestAdviceForAChip:
                 assert not known_to_break(Installed(gfx, runs, rocm)), (name, text)
 
 
-@pytest.mark.parametrize("name", ["builds.toml", "causes.toml"])
+@pytest.mark.parametrize("name", ["stacks.toml", "causes.toml"])
 def test_commands_are_marked_as_code_as_a_whole(name):
     text = resources.files("rocmprobe").joinpath("data", name).read_text("utf-8")
-    told = "\n".join(line for line in text.splitlines() if not line.startswith(("#", "title", "source")))
+    lines = (line for line in text.splitlines() if not line.startswith(("#", "title", "source", "commands")))
+    told = re.sub(r'(?m)^  ".*$', "", "\n".join(lines))
     outside = re.sub("`[^`]*`", "", told)
     assert re.findall(r"pip install|--index-url|sudo \w+ -", outside) == []
 

@@ -16,7 +16,6 @@ import pytest
 from rocmprobe.cli import main
 from rocmprobe.explain.explain import explain
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
-from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model import exit_codes
 from rocmprobe.model.checks import CHECKS
@@ -181,16 +180,6 @@ def test_a_symptom_leads_to_the_cause_that_explain_names(log: str, cause: str) -
     read = of_text(log)
     explanation = explain(read, together(facts_of({"gpu": "RX 5600 XT"}), facts_in(read)))
     assert explanation.causes[0].cause == cause
-
-
-def test_wheels_are_those_of_the_data() -> None:
-    rows = re.findall(
-        r"^\| .* \| `(gfx\w+)` \| (.*) \|$",
-        (ROOT / "docs" / "quickstart.md").read_text("utf-8"),
-        re.MULTILINE,
-    )
-    assert len(rows) > 10
-    assert dict(rows) == {gfx: gpus.target(gfx).wheels or "none" for gfx, _ in rows}
 
 
 def test_every_exit_code_is_in_its_table() -> None:

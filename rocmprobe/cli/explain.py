@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Optional
+from typing import Any, BinaryIO, Optional, Union
 
 from rocmprobe.explain.explain import Explanation, explain
 from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, known, over, together
@@ -89,15 +89,24 @@ def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
 
 
 def _facts_file(path: Path) -> Facts:
+    recorded = read_facts(path)
+    return facts_of_machine(recorded) if isinstance(recorded, Machine) else recorded
+
+
+def read_facts(path: Path) -> Union[Machine, Facts]:
+    """The facts of a JSON file, or the machine of one that `rocmprobe detect --json` or a run wrote.
+
+    Raises BadInput for any other file.
+    """
     data = reading.read_json(path, "name a JSON file with facts")
     if not isinstance(data, dict):
         raise BadInput(f'{path}: not a JSON object of facts, such as {{"gpu": "RX 5700 XT", "rocm": "5.2"}}')
     if "schema_version" in data:
-        return facts_of_machine(read_results(path).machine)
+        return read_results(path).machine
     try:
         if isinstance(data.get("gpus"), list):
             parts = {name: data[name] for name in ("gpus", "facts", "variables") if name in data}
-            return facts_of_machine(from_json(Machine, parts))
+            return from_json(Machine, parts)
         return facts_of(data)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from error

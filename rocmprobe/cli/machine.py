@@ -10,8 +10,8 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import answering, main, needs_linux
-from rocmprobe.model.exit_codes import NOTHING, OK
-from rocmprobe.model.results import BadInput, NothingToTest, to_json
+from rocmprobe.model.exit_codes import FINDINGS, NOTHING, OK
+from rocmprobe.model.results import BadInput, Machine, NothingToTest, to_json
 from rocmprobe.text.printing import say_json
 
 
@@ -36,7 +36,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
     """
     from rocmprobe.detect import ask_torch, detect
     from rocmprobe.judge.findings.machine import machine_findings
-    from rocmprobe.model.results import Machine, from_json
+    from rocmprobe.model.results import from_json
     from rocmprobe.text.redact import census, redacted
 
     if deep and root != Path("/"):
@@ -58,6 +58,66 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
         with no_commands(os.environ):
             render_machine(machine, findings, Console())
     return OK if machine.amd_gpus else NOTHING
+
+
+@main.command("install")
+@click.option("--stack", metavar="NAME", help="This stack alone, such as official-rocm5.2.")
+@click.option("--constraints", "constraints", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write the constraints file of the first stack, or of --stack.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Stacks and commands as JSON (docs/installing.md).")
+@click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
+              help="Another machine: what `rocmprobe detect --json` prints, or results.")  # fmt: skip
+@click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
+              help="Another machine: a fact of it, such as gpu, true_gfx, os.")  # fmt: skip
+@click.option("--simulate", metavar="MACHINE", help="A simulated machine (`rocmprobe list machines`).")
+@answering
+def install_command(
+    stack: Optional[str], constraints: Optional[Path], as_json: bool, facts: Optional[Path],
+    given: tuple[str, ...], simulate: Optional[str],
+) -> int:  # fmt: skip
+    """Print which torch there is for this GPU, and the commands that install it. Runs none of them.
+
+    The stacks are ranked by what their owners report (docs/installing.md). Exits 1 where no published torch
+    is known to work, 3 where there is no AMD GPU.
+
+    \b
+    Examples:
+      rocmprobe install
+      rocmprobe install --fact 'gpu=RX 5700 XT' --fact os=Windows
+      rocmprobe install --stack official-rocm5.2 --constraints constraints.txt
+    """
+    from rocmprobe.cli import install
+
+    if simulate and (facts or given):
+        raise BadInput("--simulate is a machine of its own; leave out --facts and --fact, or --simulate")
+    told = facts or given
+    place = install.place_of_facts(facts, given) if told else install.place_of(_machine(simulate))
+    found = install.chosen(place, stack)
+    works = any(each.status != "fails" for each in found)
+    if constraints:
+        if not works:
+            raise BadInput(f"--constraints: no stack is known to work on {place.gfx}; leave it out")
+        install.write_constraints(found[0], place, constraints)
+    if as_json:
+        say_json(install.data(place, found, constraints))
+    else:
+        from rocmprobe.cli.github_job import no_commands
+        from rocmprobe.text.printing import say
+
+        with no_commands(os.environ):
+            for line in install.lines(place, found, constraints):
+                say(line)
+    return OK if works else FINDINGS
+
+
+def _machine(simulated: Optional[str]) -> Machine:
+    if simulated is None:
+        from rocmprobe.detect import detect
+
+        return detect(Path("/"))
+    from rocmprobe.simulate.machines import load_machine
+
+    return load_machine(simulated).machine
 
 
 @main.command("monitor")

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Optional
 
 from rocmprobe.explain.cards import gfx_of_card
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.builds import rocm_of
 from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.stacks import rocm_of
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.log import Log
 

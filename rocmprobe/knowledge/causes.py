@@ -24,6 +24,13 @@ SITUATIONS = frozenset(
 #: What follows from the silicon alone, and may be named there, too: its target, and that no wheel of
 #: PyTorch's index (official) or of AMD's holds code for it.
 CHIP_WORDS = frozenset({"official-lacks", "amd-lacks", *(row.gfx for row in gpus.all_targets())})
+#: Causes that a build with code for the chip fixes.
+OF_THE_BUILD = frozenset(
+    {
+        "arch-not-in-wheel", "arch-not-in-rocm-lib", "rocblas-missing-arch", "hipblaslt-missing-arch",
+        "override-isa-mismatch",
+    }
+)  # fmt: skip
 _NOT = "not-"
 _GFX = "{gfx}"
 _ANY_GFX = "gfxNNNN"
@@ -114,7 +121,10 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations
     advice = next(each for each in cause(name).advice if all_hold(each.when, words))
-    return advice.given_to(row.gfx if row else None)
+    given = advice.given_to(row.gfx if row else None)
+    if name in (*OF_THE_BUILD, "wrong-torch-build") and row:
+        return f"{given} `rocmprobe install` ranks what there is for {row.gfx}."
+    return given
 
 
 def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:

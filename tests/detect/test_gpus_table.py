@@ -189,3 +189,31 @@ def test_table_is_consistent():
         assert {key.partition("/")[0] for key in target.names} <= set(target.pci)
         assert isinstance(target.apu, bool) or set(target.apu) <= set(target.pci)
         assert all(key == key.lower() for key in (*target.pci, *target.names))
+
+
+def test_gfx1250_is_known_by_its_name_alone():
+    row = gpus.target("gfx1250:xnack+")
+    assert (row.family, row.pci, row.wave, row.wheels) == ("CDNA5", (), 32, "")
+    assert "gfx12.5" in gpus.missing_features("gfx1201", "gfx1250")[0]
+
+
+@pytest.mark.parametrize("gfx", ["gfx1010", "gfx1011", "gfx1012", "gfx1013"])
+def test_no_wheel_generation_of_pytorch_holds_rdna1(gfx):
+    for rocm in ("5.2", "5.7", "6.3", "6.4", "7.0", "7.2"):
+        assert gpus.in_wheel(gfx, None, rocm) is False
+    assert gpus.target(gfx).amd_wheels is (gfx != "gfx1013")
+
+
+@pytest.mark.parametrize(
+    ("rocm", "torch", "held"),
+    [
+        ("5.2", "1.13.1", "900 906 908 90a 1030"),
+        ("5.7", "2.2.0", "900 906 908 90a 1030 1100"),
+        ("6.3", "2.7.1", "900 906 908 90a 942 1030 1100 1101 1102 1200 1201"),
+        ("7.2", "2.13.0", "900 906 908 90a 942 950 1030 1100 1101 1102 1103 1150 1151 1200 1201"),
+    ],
+)
+def test_what_a_generation_of_wheels_holds(rocm, torch, held):
+    """PYTORCH_ROCM_ARCH of the build scripts of PyTorch (manywheel/build_docker.sh, build.sh)."""
+    found = {target.gfx for target in gpus.all_targets() if gpus.in_wheel(target.gfx, torch, rocm)}
+    assert found == {f"gfx{name}" for name in held.split()}

@@ -12,7 +12,7 @@ from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.rocm import ROCM, header_version
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
-from rocmprobe.knowledge.builds import rocm_of
+from rocmprobe.knowledge.stacks import rocm_of
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
 from rocmprobe.text.tables import table

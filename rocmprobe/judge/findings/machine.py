@@ -12,6 +12,7 @@ from rocmprobe.judge.findings.wsl import way_through_wsl
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.override import needless, serves
+from rocmprobe.knowledge.stacks import options
 from rocmprobe.knowledge.variables import (
     FOLKLORE,
     NOT_HERE,
@@ -110,8 +111,8 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
             "torch-build",
             f"torch {version} is a {kind} build: it cannot use the {cards[0].name.value or 'AMD GPU'}",
             (f"torch.kind {kind}, from {results.machine.facts['torch.kind'].source}",),
-            "Install a ROCm build of torch from PyTorch's wheel index (https://download.pytorch.org/whl/), "
-            "then run again.",
+            "Install a ROCm build of torch, then run again: `rocmprobe install` prints the commands for this "
+            "GPU. Most chips are in PyTorch's own index (https://download.pytorch.org/whl/).",
         )
 
 
@@ -132,9 +133,10 @@ def _wheels(native: str) -> str:
     if target.wheels:
         return f"Official PyTorch wheels with code for {native}: {target.wheels}. "
     none = f"No official PyTorch wheel holds code for {native}. "
-    if not target.amd_wheels:
+    own = next((each for each in options(native) if each.status != "fails" and not each.lent), None)
+    if own is None:
         return none
-    return none + "AMD's own multi-arch index names it (not tried by rocmprobe). "
+    return f"{none}{own.stack.title}: {own.evidence} `rocmprobe install` prints the commands. "
 
 
 def _no_gpu(results: Results) -> Iterator[Finding]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Optional
 
 from rocmprobe.judge.assessment import device_of, failed
-from rocmprobe.knowledge.builds import Installed, known_to_break, rocm_of, with_code_for
+from rocmprobe.knowledge.causes import OF_THE_BUILD
 from rocmprobe.knowledge.override import needless
+from rocmprobe.knowledge.stacks import Installed, Option, known_to_break, options, rocm_of, system_of
 from rocmprobe.model.results import Finding, Gpu, Outcome, Results
 
 #: Causes that are mended outside of a configuration, and by no other build.
@@ -18,13 +20,6 @@ _PLATFORM = frozenset(
         "gpu-hang-reset", "wrong-torch-build", "override-not-effective", "integrated-gpu-first",
     }
 )  # fmt: skip
-#: Causes that a build with code for the chip fixes.
-_BUILD = frozenset(
-    {
-        "arch-not-in-wheel", "arch-not-in-rocm-lib", "rocblas-missing-arch", "hipblaslt-missing-arch",
-        "override-isa-mismatch",
-    }
-)  # fmt: skip
 #: Causes in the user's own files, variables or batch sizes: no other build fixes them.
 _OF_THE_USER = frozenset(
     {
@@ -32,6 +27,9 @@ _OF_THE_USER = frozenset(
         "workspace-too-small", "cold-compile-slow",
     }
 )  # fmt: skip
+#: So many stacks are told; `rocmprobe install` tells all.
+_STACKS = 6
+_HOW = "`rocmprobe install --stack {}` prints the commands."
 
 
 def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
@@ -55,7 +53,9 @@ def _witness(finding: Finding) -> str:
 
 def _builds(results: Results) -> Iterator[Mapping[str, str]]:
     """Of the GPU that the run is about, where something failed on it that another build may fix."""
-    failures = [each for each in results.findings if each.severity == "error" and each.cause not in _BUILD]
+    failures = [
+        each for each in results.findings if each.severity == "error" and each.cause not in OF_THE_BUILD
+    ]
     if failures and all(finding.cause in _OF_THE_USER for finding in failures):
         return
     broken = failed(outcome for outcome in results.outcomes if outcome.device == device_of(results))
@@ -69,11 +69,19 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
     machine = _installed(results, gpu)
     for row in known_to_break(machine):
         yield _row(row.title, row.text, f"{row.source} ({row.date})")
-    if machine.gfx == machine.effective and not any(each.cause in _BUILD for each in results.findings):
+    if machine.gfx == machine.effective and not any(each.cause in OF_THE_BUILD for each in results.findings):
         return
-    for build in with_code_for(machine.gfx):
-        if not build.torch or build.torch != machine.torch:
-            yield _row(build.title, build.text, f"{build.source} ({build.date})")
+    others = (
+        each for each in options(machine.gfx, machine.system or "linux") if not _is_there(each, machine)
+    )
+    for option in itertools.islice((each for each in others if each.status != "fails"), _STACKS):
+        source, date = option.sources[0]
+        yield _row(option.title, f"{option.evidence} {_HOW.format(option.stack.name)}", f"{source} ({date})")
+
+
+def _is_there(option: Option, machine: Installed) -> bool:
+    """Whether this is what is installed, by a report that names its torch."""
+    return bool(option.report and option.report.torch and option.report.torch == machine.torch)
 
 
 def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
@@ -90,6 +98,7 @@ def _installed(results: Results, gpu: Gpu) -> Installed:
         gpu.native_isa.value, gpu.effective_isa.value,
         rocm_of(torch) or (str(system) if system else None), str(torch) if torch else None,
         gpu.pcie_atomics.value,
+        system_of(results.machine.value("os.name"), results.machine.value("kernel.release")),
     )  # fmt: skip
 
 

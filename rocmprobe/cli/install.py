@@ -1,0 +1,165 @@
+"""``rocmprobe install``: for which machine, which stacks, and the answer as text and as data."""
+
+from __future__ import annotations
+
+import platform
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.cli.explain import given_facts, read_facts
+from rocmprobe.explain.log_facts import Facts, together
+from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
+from rocmprobe.knowledge.stacks import Option, distribution_of, options, stacks, system_of
+from rocmprobe.model.results import BadInput, Machine, NothingToTest
+
+_WIDTH = 100
+_NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in --fact true_gfx=gfx1010"
+
+
+def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
+    """The machine that ``--facts`` and ``--fact`` tell of; the latter win.
+
+    Raises BadInput for a file or a fact that cannot be read, NothingToTest where they name no chip.
+    """
+    recorded = read_facts(path) if path else None
+    if isinstance(recorded, Machine) and not given:
+        return place_of(recorded)
+    facts = together(given_facts(path, given), Facts())
+    if not facts.true_gfx:
+        raise NothingToTest(f"the facts name no chip; {_NAME_IT}")
+    return Place(
+        (facts.true_gfx,), facts.gpu or "", system_of(facts.os), distribution_of(facts.os),
+        torch=facts.torch or "", variables=facts.env,
+    )  # fmt: skip
+
+
+def place_of(machine: Machine) -> Place:
+    """The machine as far as it matters here: cards before GPUs of processors.
+
+    Raises NothingToTest where it has no AMD GPU, or none whose target is known.
+    """
+    named = [gpu for gpu in machine.amd_gpus if gpu.native_isa.value]
+    cards = sorted(named, key=lambda gpu: bool(gpu.apu.value))
+    if not cards:
+        found = "no AMD GPU was found" if not machine.amd_gpus else "the target of the AMD GPU is not known"
+        raise NothingToTest(f"{found}; {_NAME_IT}")
+    first = cards[0]
+    alike = [gpu for gpu in cards if bool(gpu.apu.value) == bool(first.apu.value)]
+    name = machine.value("os.name") or (platform.system() if not machine.value("kernel.release") else "")
+    return Place(
+        tuple(dict.fromkeys(str(gpu.native_isa.value) for gpu in alike)),
+        str(first.name.value or ""),
+        system_of(name, machine.value("kernel.release")),
+        distribution_of(machine.value("os.id") or name),
+        str(machine.value("python.version") or ""),
+        str(machine.value("torch.version") or ""),
+        first.pcie_atomics.value,
+        {each: str(fact.value) for each, fact in machine.variables.items()},
+    )
+
+
+def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
+    """What there is for a machine, the best first; ``stack`` leaves one alone.
+
+    Raises BadInput for a stack that is unknown, or not to be had here.
+    """
+    found = options(place.gfx, place.system, place.distribution, place.atomics)
+    if stack is None:
+        return found
+    named = [each.name for each in stacks()]
+    if stack not in named:
+        raise BadInput(f"--stack: no stack {stack!r:.80}; there are {', '.join(named)}")
+    if not any(each.stack.name == stack for each in found):
+        here = ", ".join(each.stack.name for each in found) or "none"
+        raise BadInput(f"--stack: {stack} is not for {_where(place)}; those that are: {here}")
+    return tuple(each for each in found if each.stack.name == stack)
+
+
+def write_constraints(option: Option, place: Place, file: Path) -> None:
+    """Write the constraints of a stack.
+
+    Raises BadInput where its versions are not known before the installation, or the file cannot be written.
+    """
+    lines = plan(option, place).constraints
+    if not lines:
+        raise BadInput(
+            f"--constraints: the versions of {option.stack.name} are not known before it is installed; run "
+            "`rocmprobe install` again in its environment, or take the command that it prints"
+        )
+    try:
+        file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    except OSError as error:
+        raise BadInput(f"--constraints: {file}: {error.strerror}; name another file") from error
+
+
+def data(place: Place, found: Iterable[Option], file: Optional[Path]) -> dict[str, Any]:
+    """The answer as JSON data (docs/installing.md)."""
+    return {
+        "gpu": place.gpu, "chips": list(place.chips), "system": place.system,
+        "distribution": place.distribution,
+        "stacks": [as_data(plan(each, place, _path(file))) for each in found],
+    }  # fmt: skip
+
+
+def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iterator[str]:
+    """The answer as text: the first stack with its commands, the others by name, those that fail."""
+    working = [each for each in found if each.status != "fails"]
+    yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
+    yield ""
+    if not working:
+        yield "No published torch is known that works here."
+    for number, option in enumerate(working):
+        if number == 0:
+            yield from _whole(plan(option, place, _path(file)))
+        else:
+            if number == 1:
+                yield from ("", "Others, with their commands by --stack NAME:", "")
+            yield from _wrapped(f"{option.stack.name}: {option.title}. {option.evidence}", "  ", "    ")
+    failing = [each for each in found if each.status == "fails"]
+    if failing:
+        yield from ("", "Not these:", "")
+        for option in failing:
+            yield from _wrapped(f"{option.stack.name}: {option.title}. {option.evidence}", "  ", "    ")
+    yield ""
+    yield "Nothing was run. None of this was tried by rocmprobe; `rocmprobe run` finds out."
+
+
+def _whole(made: Plan) -> Iterator[str]:
+    option = made.option
+    yield from _wrapped(f"{option.stack.name}: {option.title}")
+    yield from _wrapped(f"{option.evidence} {option.stack.text}", "  ")
+    if option.lent:
+        yield from _wrapped(option.lent.text, "  ")
+    for row in option.limits:
+        yield from _wrapped(f"Known: {row.text}", "  ")
+    for what, commands in made.steps:
+        yield ""
+        yield f"# {what}"
+        yield from commands
+    if made.constraints:
+        yield ""
+        yield "# What the constraints file holds"
+        yield from (f"#   {line}" for line in made.constraints)
+    yield ""
+    yield "Sources:"
+    for source, date in option.sources:
+        yield from _wrapped(f"{source} ({date})", "  ", "    ")
+
+
+def _wrapped(text: str, first: str = "", rest: Optional[str] = None) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _where(place: Place) -> str:
+    names = {"linux": "Linux", "wsl": "WSL", "windows": "Windows"}
+    name = names[place.system]
+    return f"{name} ({place.distribution})" if place.distribution else name
+
+
+def _path(file: Optional[Path]) -> Optional[str]:
+    return str(file) if file else None

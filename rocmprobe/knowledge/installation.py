@@ -1,0 +1,228 @@
+"""The commands that install a stack on a machine, and the constraints that keep pip from replacing its torch.
+
+Nothing here runs anything. Every command is text for the owner to read and run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.stacks import Option, has_code, lendings
+
+#: The packages whose builds belong together; pip would take each of them from anywhere.
+_TOGETHER = "torch|torchvision|torchaudio|triton|pytorch-triton-rocm|amd-torch[^=]*|rocm[^=]*"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The machine that a stack is for. ``chips`` are the targets of its cards, the one that counts first;
+    ``system`` is one of ``stacks.SYSTEMS``; ``python`` the Python that is there, such as "3.12", ``torch``
+    its torch; ``variables`` are those that are set. "" and None: not known."""
+
+    chips: tuple[str, ...]
+    gpu: str = ""
+    system: str = "linux"
+    distribution: Optional[str] = None
+    python: str = ""
+    torch: str = ""
+    atomics: Optional[bool] = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gfx(self) -> str:
+        """The target of the card that counts."""
+        return self.chips[0]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to install a stack: ``steps`` in their order, each with its commands; ``constraints`` are the lines
+    of pip's constraints file, empty where the versions are not known before the installation."""
+
+    option: Option
+    python: str
+    steps: tuple[tuple[str, tuple[str, ...]], ...]
+    constraints: tuple[str, ...]
+
+
+def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -> Plan:
+    """The commands for ``option`` on a machine. ``constraints_file`` is where its constraints were written;
+    without, a command that writes them is among the steps."""
+    stack = option.stack
+    python = _python(stack.python, place.python)
+    pins = constraints(option, place)
+    shell = _PowerShell(stack.name) if place.system == "windows" else _Sh(stack.name)
+    if stack.packages:
+        install: tuple[str, ...] = (
+            shell.environment(python),
+            shell.activate(),
+            _pip(option, place, shell),
+        )
+    else:
+        install = tuple(line.format(gfx=option.runs_as) for line in stack.commands)
+    steps = (
+        ("Install", install),
+        ("Set", tuple(_variables(option, place, shell))),
+        ("Keep pip from replacing torch", tuple(_keep(option, pins, shell, constraints_file))),
+        _check(place) if install else ("", ()),
+    )
+    return Plan(option, python, tuple(step for step in steps if step[1]), pins)
+
+
+def _check(place: Place) -> tuple[str, tuple[str, ...]]:
+    if place.system == "windows":
+        return "Check", ('python -c "import torch; print(torch.__version__, torch.cuda.is_available())"',)
+    return "Check, in the folder of rocmprobe", ("pip install .", "rocmprobe run")
+
+
+def constraints(option: Option, place: Place) -> tuple[str, ...]:
+    """The lines of a constraints file: the versions that the stack installs, with their local part, so that
+    no other index has them; of a stack without fixed versions that of the installed ROCm torch."""
+    stack = option.stack
+    pins = [name for name in (re.sub(r"\{extra\}", "", each) for each in stack.packages) if "==" in name]
+    if not pins and "rocm" in place.torch:
+        pins = [f"torch=={place.torch}"]
+    others = [name for name in stack.packages if re.search(r"[<>]", name)]
+    return (*pins, *others, *stack.constraints) if pins else ()
+
+
+def as_data(made: Plan) -> dict[str, Any]:
+    """A plan as JSON data (docs/installing.md)."""
+    option, stack = made.option, made.option.stack
+    return {
+        "stack": stack.name, "title": stack.title, "kind": stack.kind, "gfx": option.gfx,
+        "runs_as": option.runs_as, "override": option.lent.override if option.lent else None,
+        "rocm": stack.rocm, "torch": stack.torch, "python": made.python, "status": option.status,
+        "evidence": option.evidence, "text": stack.text,
+        "steps": [{"what": what, "commands": list(commands)} for what, commands in made.steps],
+        "constraints": list(made.constraints),
+        "limits": [row.text for row in option.limits],
+        "broken": [{"title": row.title, "text": row.text} for row in option.broken],
+        "sources": [{"source": source, "date": date} for source, date in option.sources],
+    }  # fmt: skip
+
+
+def _python(published: tuple[str, ...], there: str) -> str:
+    """The version of Python to take: that which is there, if there are wheels for it."""
+    minor = ".".join(there.split(".")[:2])
+    return minor if minor in published else (published[0] if published else "")
+
+
+def _pip(option: Option, place: Place, shell: _Shell) -> str:
+    stack = option.stack
+    chips = dict.fromkeys((option.runs_as, *(chip for chip in place.chips[1:] if has_code(stack, chip))))
+    extra = f"[{','.join(f'device-{chip}' for chip in chips)}]"
+    packages = " ".join(shell.quoted(each.replace("{extra}", extra)) for each in stack.packages)
+    return f"pip install {packages} {stack.index_option} {stack.index}"
+
+
+def _variables(option: Option, place: Place, shell: _Shell) -> Iterator[str]:
+    if place.system != "windows":
+        if option.lent:
+            yield shell.export(OVERRIDE, option.lent.override)
+        else:
+            # Owners of these chips have it in their profile.
+            usual = [OVERRIDE] if any(option.gfx in row.gfx for row in lendings()) else []
+            names = dict.fromkeys((*usual, *(each for each in place.variables if each.startswith(OVERRIDE))))
+            if names:
+                yield f"unset {' '.join(names)}"
+    for row in option.limits:
+        yield from (shell.export(name, value) for name, value in row.env.items())
+
+
+def _keep(option: Option, pins: tuple[str, ...], shell: _Shell, written: Optional[str]) -> Iterator[str]:
+    if not option.stack.packages:
+        return
+    file = written or shell.constraints
+    if not written:
+        yield shell.write(pins, file) if pins else shell.freeze(file)
+    yield shell.constrain(file, written is not None)
+
+
+class _Shell:
+    """How commands are written for a shell; ``name`` is that of the environment."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.constraints = ""
+
+    def environment(self, python: str) -> str:
+        raise NotImplementedError
+
+    def activate(self) -> str:
+        raise NotImplementedError
+
+    def quoted(self, requirement: str) -> str:
+        raise NotImplementedError
+
+    def export(self, name: str, value: str) -> str:
+        raise NotImplementedError
+
+    def write(self, lines: tuple[str, ...], file: str) -> str:
+        raise NotImplementedError
+
+    def freeze(self, file: str) -> str:
+        raise NotImplementedError
+
+    def constrain(self, file: str, given: bool) -> str:
+        raise NotImplementedError
+
+
+class _Sh(_Shell):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        # Not every shell expands ~ behind an equals sign.
+        self.constraints = f'"$HOME/{name}/constraints.txt"'
+
+    def environment(self, python: str) -> str:
+        return f"python{python} -m venv ~/{self.name}"
+
+    def activate(self) -> str:
+        return f". ~/{self.name}/bin/activate"
+
+    def quoted(self, requirement: str) -> str:
+        return shlex.quote(requirement)
+
+    def export(self, name: str, value: str) -> str:
+        return f"export {name}={shlex.quote(value)}"
+
+    def write(self, lines: tuple[str, ...], file: str) -> str:
+        return rf"printf '%s\n' {' '.join(map(shlex.quote, lines))} > {file}"
+
+    def freeze(self, file: str) -> str:
+        return f"pip freeze | grep -E '^({_TOGETHER})==' > {file}"
+
+    def constrain(self, file: str, given: bool) -> str:
+        return f"export PIP_CONSTRAINT={shlex.quote(file) if given else file}"
+
+
+class _PowerShell(_Shell):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.constraints = f"$HOME\\{name}\\constraints.txt"
+
+    def environment(self, python: str) -> str:
+        return f'py -{python} -m venv "$HOME\\{self.name}"'
+
+    def activate(self) -> str:
+        return f'& "$HOME\\{self.name}\\Scripts\\Activate.ps1"'
+
+    def quoted(self, requirement: str) -> str:
+        return f'"{requirement}"'
+
+    def export(self, name: str, value: str) -> str:
+        return f'$env:{name} = "{value}"'
+
+    def write(self, lines: tuple[str, ...], file: str) -> str:
+        return f'Set-Content "{file}" {", ".join(map(self.quoted, lines))}'
+
+    def freeze(self, file: str) -> str:
+        return f"pip freeze | Select-String '^({_TOGETHER})==' | ForEach-Object Line | Set-Content \"{file}\""
+
+    def constrain(self, file: str, given: bool) -> str:
+        return f'$env:PIP_CONSTRAINT = "{file}"'

@@ -1,0 +1,253 @@
+"""`rocmprobe install`: what it prints for which machine, wrong input, and that its constraints hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rocmprobe.cli import main
+from rocmprobe.model.results import Fact, Gpu, Machine, to_json
+
+STABLE, NIGHTLY = (
+    "https://stable.repo.amd.com/rocm/whl-next/",
+    "https://rocm.nightlies.amd.com/whl-multi-arch/",
+)
+
+
+def asked(*arguments: object) -> tuple[int, str]:
+    """Exit code and output of the command, in this process."""
+    done = CliRunner().invoke(main, ["install", *map(str, arguments)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+def answer(*arguments: object) -> dict[str, Any]:
+    code, output = asked("--json", *arguments)
+    assert code == 0, output
+    data: dict[str, Any] = json.loads(output)
+    return data
+
+
+def facts(**given: str) -> list[str]:
+    return [word for name, value in given.items() for word in ("--fact", f"{name}={value}")]
+
+
+def commands(stack: dict[str, Any]) -> str:
+    return "\n".join(line for step in stack["steps"] for line in step["commands"])
+
+
+ARCH, FEDORA, UBUNTU = "Arch Linux", "Fedora Linux 44", "Ubuntu 24.04 LTS"
+#: The card, its system, the first stack, and what its commands hold.
+MACHINES = [
+    ("RX 5600 XT", UBUNTU, "amd-stable-10.1", (
+        "pip install 'torch[device-gfx1010]==2.12.0+rocm10.1.0' "
+        f"'torchvision[device-gfx1010]==0.27.0+rocm10.1.0' --index-url {STABLE}",
+        "unset HSA_OVERRIDE_GFX_VERSION", "export AMDGCN_USE_BUFFER_OPS=0",
+    )),
+    ("RX 5700 XT", "Windows 11", "amd-nightly", (
+        'pip install "torch[device-gfx1010]" "torchvision[device-gfx1010]" "torchaudio" '
+        f"--index-url {NIGHTLY}",
+        'py -3.12 -m venv "$HOME\\amd-nightly"', '$env:AMDGCN_USE_BUFFER_OPS = "0"', "Select-String",
+    )),
+    ("RX 5700", ARCH, "arch", ("sudo pacman -Syu python-pytorch-rocm", "unset HSA_OVERRIDE_GFX_VERSION")),
+    ("RX 5700 XT", FEDORA, "fedora", ("sudo dnf install python3-torch",)),
+    ("RX 5500 XT", UBUNTU, "official-rocm5.2", (
+        "python3.10 -m venv ~/official-rocm5.2", "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "'numpy<2'",
+        "torch==1.13.1+rocm5.2", "--extra-index-url https://download.pytorch.org/whl/rocm5.2",
+    )),
+    ("Radeon Pro V520", UBUNTU, "amd-stable-10.1", ("'torch[device-gfx1011]==2.12.0+rocm10.1.0'",)),
+    ("BC-250", UBUNTU, "amd-stable-10.1", (
+        "'torch[device-gfx1010]==2.12.0+rocm10.1.0'", "export HSA_OVERRIDE_GFX_VERSION=10.1.0",
+    )),
+    ("RX 6600", UBUNTU, "official-rocm6.3", (
+        "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "--index-url https://download.pytorch.org/whl/rocm6.3",
+    )),
+    ("RX 7900 XTX", UBUNTU, "amd-stable-10.1", ("device-gfx1100",)),
+    ("RX 9070 XT", "Windows 11", "amd-stable-10.0", ('"torch[device-gfx1201]==2.13.0+rocm10.0.0"',)),
+    ("Radeon VII", UBUNTU, "official-rocm6.3", ("torch==2.7.1+rocm6.3",)),
+    ("RX 580", UBUNTU, "rocm-for-rx580", ("git clone https://github.com/woodrex83/ROCm-For-RX580.git",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "system", "stack", "held"), MACHINES, ids=[f"{a}-{b}" for a, b, *_ in MACHINES]
+)
+def test_the_commands_for_a_machine(gpu: str, system: str, stack: str, held: tuple[str, ...]) -> None:
+    first = answer(*facts(gpu=gpu, os=system))["stacks"][0]
+    assert first["stack"] == stack
+    for part in held:
+        assert part in commands(first)
+    assert first["status"] != "fails"
+    assert all("https://" in each["source"] and each["date"] for each in first["sources"])
+    code, text = asked(*facts(gpu=gpu, os=system))
+    assert code == 0
+    for line in commands(first).splitlines():
+        assert line in text.splitlines(), "a command is one line, whole"
+    assert ("rocmprobe run" in commands(first)) == (system != "Windows 11")
+
+
+def test_what_nobody_tested_is_called_so() -> None:
+    for gpu in ("Radeon Pro V520", "BC-250"):
+        assert "Published, tested by nobody" in " ".join(asked(*facts(gpu=gpu, os=UBUNTU))[1].split())
+
+
+def test_code_for_the_chip_needs_no_override_and_takes_it_away() -> None:
+    assert "HSA_OVERRIDE" not in commands(answer(*facts(gpu="RX 7900 XTX"))["stacks"][0])
+    found = answer(*facts(gpu="RX 7900 XTX", HSA_OVERRIDE_GFX_VERSION="11.0.0"))["stacks"][0]
+    assert "unset HSA_OVERRIDE_GFX_VERSION" in commands(found)
+
+
+def machine(tmp_path: Path, *gpus: Gpu, **given: str) -> Path:
+    path = tmp_path / "machine.json"
+    known = {name.replace("_", "."): Fact(value) for name, value in given.items()}
+    path.write_text(json.dumps(to_json(Machine(gpus, known))))
+    return path
+
+
+def card(gfx: str, apu: bool = False, name: str = "a card") -> Gpu:
+    return Gpu(
+        native_isa=Fact(gfx), effective_isa=Fact(gfx), vendor=Fact("amd"), name=Fact(name), apu=Fact(apu)
+    )
+
+
+def test_the_machine_of_detect(tmp_path: Path) -> None:
+    path = machine(
+        tmp_path, card("gfx1036", apu=True), card("gfx1010"), os_id="ubuntu", python_version="3.13.2"
+    )
+    told = answer("--facts", path)
+    assert (told["chips"], told["system"], told["distribution"]) == (["gfx1010"], "linux", "ubuntu")
+    assert "python3.13 -m venv" in commands(told["stacks"][0])
+    assert "device-gfx1036" not in json.dumps(told), "the GPU in the processor is not what torch is for"
+
+
+def test_two_cards_get_the_code_for_both(tmp_path: Path) -> None:
+    path = machine(tmp_path, card("gfx1100"), card("gfx1201"), os_id="ubuntu")
+    assert "torch[device-gfx1100,device-gfx1201]" in commands(answer("--facts", path)["stacks"][0])
+
+
+def test_a_simulated_machine() -> None:
+    told = answer("--simulate", "rdna1-rocm52-conv-dead")
+    assert told["gpu"] == "AMD Radeon RX 5600 XT"
+    statuses = {each["stack"]: each["status"] for each in told["stacks"]}
+    assert statuses["official-rocm7.2"] == "fails"
+    assert list(statuses.values()).index("fails") >= len(statuses) - 3
+
+
+def test_a_machine_without_an_answer() -> None:
+    code, text = asked(*facts(true_gfx="gfx1010", os="WSL2"))
+    assert code == 1
+    assert "No published torch is known that works here." in text
+    assert "WSL" in text
+
+
+def test_a_machine_without_an_amd_gpu(tmp_path: Path) -> None:
+    code, text = asked("--facts", machine(tmp_path))
+    assert (code, len(text.splitlines())) == (3, 1)
+    assert "no AMD GPU was found; name the card" in text
+
+
+WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
+    "missing facts": ("none.json: cannot be read", ("--facts", "none.json")),
+    "no fact": ("'gppu' is not a fact", ("--fact", "gppu=RX 5700")),
+    "unknown stack": ("no stack 'rocm9'; there are official-", ("--fact", "gpu=RX 5700", "--stack", "rocm9")),
+    "stack of another chip": (
+        "is not for Linux; those that are: ", ("--fact", "gpu=RX 5700", "--stack", "ml-gfx906"),
+    ),
+    "two machines": ("leave out --facts and --fact", ("--simulate", "bn-dead", "--fact", "gpu=RX 5700")),
+    "unknown machine": ("no machine 'x'", ("--simulate", "x")),
+    "no fixed version": (
+        "the versions of amd-nightly are not known before it is installed",
+        ("--fact", "gpu=RX 5700", "--stack", "amd-nightly", "--constraints", "c.txt"),
+    ),
+    "nowhere to write": (
+        "no such folder/c.txt: No such file or directory; name another file",
+        ("--fact", "gpu=RX 5700", "--constraints", "no such folder/c.txt"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_input_is_one_clear_line(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said, arguments = WRONG[what]
+    code, output = asked(*arguments)
+    assert code == 2
+    assert said in output
+    assert output.startswith("rocmprobe: ")
+    assert len(output.splitlines()) == 1
+
+
+def test_the_constraints_of_an_installed_nightly_are_its_own_version(tmp_path: Path) -> None:
+    file = tmp_path / "c.txt"
+    version = "2.14.0a0+rocm10.2.0a20260922"
+    asked(*facts(gpu="RX 5700", torch=version), "--stack", "amd-nightly", "--constraints", file)
+    assert file.read_text() == f"torch=={version}\n"
+
+
+def wheel(folder: Path, name: str, version: str, *needs: str) -> None:
+    """The smallest wheel that pip takes."""
+    info = f"{name}-{version}.dist-info"
+    metadata = "\n".join(
+        [
+            "Metadata-Version: 2.1",
+            f"Name: {name}",
+            f"Version: {version}",
+            *(f"Requires-Dist: {each}" for each in needs),
+        ]
+    )
+    files = {
+        f"{name}/__init__.py": f"__version__ = {version!r}\n",
+        f"{info}/METADATA": metadata + "\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, content in (*files.items(), (f"{info}/RECORD", "".join(f"{path},,\n" for path in files))):
+            archive.writestr(path, content)
+
+
+def test_the_constraints_keep_pip_from_replacing_the_rocm_torch(tmp_path: Path) -> None:
+    """A stand-in for it, and beside it what a package index has: a newer torch, another torchvision."""
+    index, environment = tmp_path / "index", tmp_path / "environment"
+    index.mkdir()
+    wheel(index, "torch", "2.12.0+rocm10.1.0")
+    wheel(index, "torchvision", "0.27.0+rocm10.1.0", "torch==2.12.0")
+    for version in ("2.12.0", "2.13.0"):
+        wheel(index, "torch", version)
+    wheel(index, "torchvision", "0.28.0", "torch==2.13.0")
+    wheel(index, "polite", "1.0", "torch>=2.0", "torchvision")
+    wheel(index, "greedy", "1.0", "torch>=2.13")
+    venv.create(environment)
+    python = environment / "bin" / "python"
+    constraints = tmp_path / "constraints.txt"
+    assert asked(*facts(gpu="RX 5700", os=UBUNTU), "--constraints", constraints)[0] == 0
+
+    def pip(*words: str) -> subprocess.CompletedProcess[str]:
+        offline = ("--disable-pip-version-check", "install", "--no-index", "--find-links", str(index))
+        return subprocess.run(
+            [sys.executable, "-m", "pip", "--python", str(python), *offline, *words],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    def torch() -> str:
+        code = "import torch; print(torch.__version__)"
+        return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert pip("torch==2.12.0+rocm10.1.0", "torchvision==0.27.0+rocm10.1.0").returncode == 0
+    held = ("--constraint", str(constraints))
+    assert pip("--upgrade", "--upgrade-strategy", "eager", "polite", *held).returncode == 0
+    assert torch() == "2.12.0+rocm10.1.0"
+    refused = pip("greedy", *held)
+    assert refused.returncode != 0
+    assert "conflict" in refused.stderr
+    assert torch() == "2.12.0+rocm10.1.0"
+    assert pip("greedy").returncode == 0
+    assert torch() == "2.13.0", "without the constraints pip replaces it"

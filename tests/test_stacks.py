@@ -1,0 +1,185 @@
+"""The table of stacks, and whom it speaks to."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.stacks import (
+    KINDS,
+    STATUSES,
+    SYSTEMS,
+    Installed,
+    broken,
+    distribution_of,
+    has_code,
+    known_to_break,
+    lendings,
+    limits,
+    options,
+    reports,
+    rocm_of,
+    stacks,
+    system_of,
+)
+
+ROWS = (*stacks(), *reports(), *lendings(), *limits(), *broken())
+
+
+def chips_tested(stack) -> list[str]:
+    return [gfx for chips in stack.tested.values() for gfx in chips]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{type(row).__name__}-{row.text[:30]}")
+def test_every_row_has_a_source_a_date_and_chips_that_exist(row) -> None:
+    assert "https://" in row.source
+    assert re.fullmatch(r"20\d\d(-\d\d){0,2}", row.date)
+    assert row.text.endswith(".")
+    named = getattr(row, "gfx", None) or (*row.holds, *row.lacks, *chips_tested(row))
+    assert all(gpus.target(name) for name in named)
+
+
+def test_names_and_titles_are_of_one_row() -> None:
+    for names in ([row.name for row in stacks()], [row.title for row in (*stacks(), *broken())]):
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("stack", stacks(), ids=lambda row: row.name)
+def test_every_stack_can_be_had(stack) -> None:
+    assert stack.kind in KINDS
+    assert stack.systems
+    assert set(stack.systems) | set(stack.tested) <= set(SYSTEMS)
+    assert bool(stack.packages) == bool(stack.index) == (stack.kind in KINDS[:3])
+    assert all(has_code(stack, name) for name in chips_tested(stack))
+    assert any(has_code(stack, target.gfx) for target in gpus.all_targets())
+    for name in stack.packages:
+        assert "==" not in name or name.startswith("numpy") or "+rocm" in name, (
+            "its local part pins the index"
+        )
+
+
+@pytest.mark.parametrize("report", reports(), ids=lambda row: f"{row.stack}-{row.gfx[0]}-{row.system}")
+def test_every_report_is_of_a_stack_that_the_chip_has(report) -> None:
+    assert report.status in STATUSES
+    for gfx in report.gfx:
+        (found,) = (each for each in options(gfx, report.system) if each.stack.name == report.stack)
+        assert found.report == report
+        assert found.runs_as == (report.posing or gfx)
+
+
+def test_overrides_name_the_targets_that_are_lent() -> None:
+    for row in lendings():
+        assert gpus.isa_of_override(row.override) == row.posing
+        assert not set(row.gfx) & {row.posing}
+
+
+@pytest.mark.parametrize("row", broken(), ids=lambda row: row.title)
+def test_every_break_can_be_met(row) -> None:
+    """By a machine that is in the middle of it: a row that no machine meets says nothing."""
+    rocm = row.rocm_since or row.rocm_until or None
+    torch = row.torch_since or row.torch_until or None
+    effective = row.effective or row.gfx[0]
+    machine = Installed(row.gfx[0], effective, rocm, torch, not row.without_atomics, row.system or None)
+    assert row in known_to_break(machine)
+    assert row not in known_to_break(Installed("gfx942", effective, rocm, torch, False))
+    assert not known_to_break(Installed(None))
+
+
+@pytest.mark.parametrize(
+    ("machine", "found"),
+    [
+        (Installed("gfx1010", "gfx1030", "5.2", "1.13.1+rocm5.2"), []),
+        (Installed("gfx1010", "gfx1030", "5.4.2"), ["ROCm 5.3 and newer break RDNA1 cards"]),
+        (Installed("gfx1010", "gfx1010", "5.7.1"), ["rocBLAS of ROCm 5.3 to 6.0"]),
+        (Installed("gfx1010", "gfx1010", "6.0.2"), ["rocBLAS of ROCm 5.3 to 6.0"]),
+        (Installed("gfx1010", "gfx1010", "6.1"), []),
+        (Installed("gfx1102", "gfx1100", "5.7"), []),
+        (Installed("gfx1102", "gfx1100", "6.2.4"), ["ROCm 6.0 and newer break gfx1102"]),
+        (Installed("gfx1102", "gfx1102", "6.2.4"), []),
+        (Installed("gfx1151", "gfx1151", "7.1.1"), ["ROCm before 7.2"]),
+        (Installed("gfx1151", "gfx1151", "7.2.0"), []),
+        (Installed("gfx1151", "gfx1151", None), []),
+        (Installed("gfx900", "gfx900", "5.7", "2.1.2", False), ["torch before 2.2 computes wrong sums"]),
+        (Installed("gfx900", "gfx900", "5.7", "2.1.2", True), []),
+        (Installed("gfx900", "gfx900", "5.7", "2.1.2", None), []),
+        (Installed("gfx900", "gfx900", "5.7", "2.2.0", False), []),
+    ],
+)
+def test_known_to_break(machine: Installed, found: list[str]) -> None:
+    titles = [row.title for row in known_to_break(machine)]
+    assert [title for title, start in zip(titles, found) if title.startswith(start)] == titles
+    assert len(titles) == len(found)
+
+
+def names(gfx: str, system: str = "linux", status: str = "") -> list[str]:
+    return [each.stack.name for each in options(gfx, system, "ubuntu") if status in ("", each.status)]
+
+
+@pytest.mark.parametrize(
+    ("gfx", "system", "first"),
+    [
+        ("gfx1010:xnack-", "linux", "amd-stable-10.1"),
+        ("gfx1010", "windows", "amd-nightly"),
+        ("gfx1012", "linux", "official-rocm5.2"),
+        ("gfx1032", "linux", "official-rocm6.3"),
+        ("gfx1201", "linux", "amd-stable-10.1"),
+        ("gfx906", "linux", "official-rocm6.3"),
+        ("gfx803", "linux", "rocm-for-rx580"),
+    ],
+)
+def test_what_owners_report_comes_first(gfx: str, system: str, first: str) -> None:
+    assert names(gfx, system)[0] == first
+
+
+def test_what_is_published_and_tested_by_nobody_is_called_so() -> None:
+    assert set(names("gfx1011", status="untested")) >= {"amd-stable-10.1", "amd-stable-7.14", "amd-nightly"}
+    assert "tested by nobody" in options("gfx1011")[0].evidence
+    assert "untested" not in {each.status for each in options("gfx1100")[:3]}
+
+
+def test_chips_that_are_in_no_wheel_run_as_their_neighbours() -> None:
+    """The BC-250 is in no package; it has what gfx1010 has."""
+    assert {each.runs_as for each in options("gfx1013")} == {"gfx1010"}
+    assert {each.status for each in options("gfx1013")} == {"untested"}
+    assert gpus.missing_features("gfx1013", "gfx1010") == ()
+    assert options("gfx1013", "windows") == ()
+
+
+def test_stacks_that_are_known_to_break_a_chip_come_last() -> None:
+    assert names("gfx1010", status="fails") == names("gfx1010")[-3:]
+    assert set(names("gfx1010", "wsl")) == set(names("gfx1010", "wsl", "fails"))
+    assert names("gfx906")[-1] == "official-rocm7.2"
+    assert options("gfx9999") == options(None) == ()
+
+
+def test_a_distribution_is_for_those_who_have_it() -> None:
+    assert "arch" not in names("gfx1010")
+    assert options("gfx1010", "linux", "arch")[0].stack.name == "arch"
+    assert {"arch", "fedora", "debian"} <= {each.stack.name for each in options("gfx1010")}
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "system", "distribution"),
+    [
+        ("Ubuntu 22.04.5 LTS", "6.8.0-40-generic", "linux", "ubuntu"),
+        ("Ubuntu 24.04", "5.15.167.4-microsoft-standard-WSL2", "wsl", "ubuntu"),
+        ("Windows 11", None, "windows", None),
+        ("Debian GNU/Linux forky/sid", None, "linux", "debian"),
+        ("Manjaro Linux", "6.12", "linux", "manjaro"),
+        (None, None, "linux", None),
+    ],
+)
+def test_the_system(name: object, kernel: object, system: str, distribution: object) -> None:
+    assert (system_of(name, kernel), distribution_of(name)) == (system, distribution)
+
+
+@pytest.mark.parametrize(
+    ("torch", "rocm"),
+    [("2.0.1+rocm5.4.2", "5.4.2"), ("1.13.1+rocm5.2", "5.2"), ("2.11.0a0+rocm7.11.0a20260106", "7.11.0"),
+     ("2.4.0", None), ("2.4.0+cu121", None), (None, None),
+     ("2.0, ROCm 5.4", "5.4"), ("rocm6.3 wheel", "6.3"), ("tensorflow-rocm 2.5", None)],
+)  # fmt: skip
+def test_the_rocm_that_a_torch_was_built_for(torch: object, rocm: object) -> None:
+    assert rocm_of(torch) == rocm
