@@ -52,6 +52,8 @@ _HELPS = {
     "env-rejected": "a clean environment",
     "gemm-memory-fault": "solvers without GEMM",
     "oom-at-batch": "vendor library off, or a smaller batch",
+    "attention-backend-missing": "nothing; attention by separate products is right",
+    "hipblaslt-no-kernels": "`TORCH_BLAS_PREFER_HIPBLASLT=0`; no int8 products",
 }
 
 

@@ -26,6 +26,16 @@ def test_gemm(outcome):
     assert_outcome(outcome)
 
 
+@pytest.mark.check("matmul", settings=("default", "no-hipblaslt"), dtypes=("float16", "bfloat16"))
+def test_matmul(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("int-matmul", settings=("default", "no-hipblaslt"), dtypes=("int8",))
+def test_int_matmul(outcome):
+    assert_outcome(outcome)
+
+
 @pytest.mark.check("im2col", dtypes=DTYPES)
 def test_im2col(outcome):
     assert_outcome(outcome)

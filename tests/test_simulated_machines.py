@@ -124,6 +124,15 @@ MACHINES = (
         "naive-only", purpose="training", checks=("*/convolution/*/bwd-data",),
     ),
     Expected(
+        "attention-backend-missing", "default,", "attention-backend-missing",
+        ("attention-backend-missing", "torch-build"), "default",
+        checks=("convolution", "attention", "attention-flash"),
+    ),
+    Expected(
+        "hipblaslt-no-kernels", "no-hipblaslt", "matmul", ("hipblaslt-missing-arch", "rocblas"), "default",
+        checks=("convolution", "matmul", "int-matmul"),
+    ),
+    Expected(
         "oom-at-batch", "vendor-off", "native-convolution", ("vram-oom", "oom"), "vendor-off", (FP32, LARGE)
     ),
 )  # fmt: skip

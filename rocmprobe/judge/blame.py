@@ -49,9 +49,9 @@ def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]
     return ruled_out(_weighed(results, outcomes))
 
 
-def cure(results: Results, cause: str) -> str:
-    """What to do about ``cause`` on this machine, by all that failed in the run."""
-    broken = failed(results.outcomes)
+def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
+    """What to do about ``cause`` on this machine, by ``outcomes``, or else by all that failed in the run."""
+    broken = outcomes or failed(results.outcomes)
     return causes.advice_for(cause, _weighed(results, broken).words, broken[0].native_isa if broken else None)
 
 

@@ -85,6 +85,9 @@ _fused = partial(
     _primitive, requires=Requires(("elementwise",), outside=("gemm",), convolution="fwd"),
     layer=Layer("convolution with ReLU in one operator", "fused_convolution"),
 )  # fmt: skip
+_attention = partial(
+    Check, rung="primitives", requires=Requires(("elementwise", "gemm")), verified=False,
+)  # fmt: skip
 _network = partial(
     Check, rung="train", exclusive=True, seconds=1.5,
     requires=Requires(float32=("training-step",), autocast=("autocast-step",)),
@@ -112,6 +115,14 @@ _ROWS = (
     Check(
         "gemm", "gemm", "Does matrix multiplication (rocBLAS on AMD) give right numbers?", "ladder.gemm",
         _KERNELS, capi_dtypes=("float32", "float16", "bfloat16", "float64"),
+    ),
+    Check(
+        "matmul", "gemm", "Is a linear layer right by the library that PyTorch prefers for it?",
+        "matmul.matmul", _KERNELS, verified=False,
+    ),
+    Check(
+        "int-matmul", "gemm", "Are products of bytes, which hipBLASLt alone computes on AMD, exact?",
+        "matmul.int_matmul", _KERNELS, verified=False,
     ),
     Check(
         "im2col", "im2col", "Do unfold and fold move every element to its place?", "ladder.im2col", _KERNELS,
@@ -244,6 +255,21 @@ _ROWS = (
     _fused(
         "convolution-add-relu", question="Is convolution, bias, sum and ReLU in one operator right?",
         function="primitives.convolution_add_relu",
+    ),
+    _attention(
+        "attention", question="Is scaled dot product attention right, by the backend that PyTorch chooses?",
+        function="attention.attention",
+    ),
+    _attention(
+        "attention-math", question="Is it right by separate products and a softmax?",
+        function="attention.attention_math",
+    ),
+    _attention(
+        "attention-flash", question="Is it right by the flash kernel?", function="attention.attention_flash",
+    ),
+    _attention(
+        "attention-efficient", question="Is it right by the memory-efficient kernel?",
+        function="attention.attention_efficient",
     ),
     Check(
         "training-step", "train", "Does a small CNN train as it does on the CPU in fp64?",

@@ -20,6 +20,7 @@ from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
+from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
 from rocmprobe.judge.findings.networks import models
 from rocmprobe.judge.findings.primitives import controls, primitives, several_gpus
@@ -52,9 +53,9 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (
-        _ladder, controls, native_convolution, other_dtypes, problem_matrix, faulty_solvers, primitives,
-        _gradient_flow, _training_step, _autocast_step, models, several_gpus, _as_found, _bypass, _memory,
-        _fallback, slow_first_calls,
+        _ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
+        faulty_solvers, primitives, _gradient_flow, _training_step, _autocast_step, models, several_gpus,
+        _as_found, _bypass, _memory, _fallback, slow_first_calls,
     )  # fmt: skip
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
@@ -111,7 +112,9 @@ def _ladder(results: Results) -> Iterator[Finding]:
                 layer,
                 f"{dtype} breaks at {rung}, below convolution; float32 holds there",
                 quoted(outcomes),
-                "Stay with float32.",
+                f"Stay with float32. {cure(results, cause, outcomes)}"
+                if cause == "hipblaslt-missing-arch"
+                else "Stay with float32.",
             )
 
 

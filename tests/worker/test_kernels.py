@@ -1,0 +1,84 @@
+"""Matrix products and attention: right on this CPU, each check notices what goes wrong, and what is missing
+is not applicable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from asking import context  # noqa: E402
+
+from rocmprobe.worker.checks import CHECK_FUNCTIONS  # noqa: E402
+from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable  # noqa: E402
+
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+HAS_ATTENTION = hasattr(torch.nn.functional, "scaled_dot_product_attention")
+with_attention = pytest.mark.skipif(not HAS_ATTENTION, reason="torch 2.0 is the first with this function")
+
+
+def asked(dtype: str) -> CheckContext:
+    return context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", dtype=getattr(torch, dtype))
+
+
+def ask(check: str, dtype: str = "float32") -> CheckResult:
+    return CHECK_FUNCTIONS[check](asked(dtype))
+
+
+@with_attention
+@pytest.mark.parametrize("check", ["attention", "attention-math", "attention-flash"])
+def test_attention_is_right_on_this_cpu(check: str) -> None:
+    answer = ask(check)
+    assert answer.state == "pass"
+    assert answer.numerics["max_error"] <= answer.numerics["max_error_limit"]
+
+
+@with_attention
+def test_a_backend_that_is_not_there_is_not_applicable_with_what_pytorch_says() -> None:
+    with pytest.raises(NotApplicable, match=r"no such backend for float32 here: No (viable|available)"):
+        ask("attention-efficient")
+
+
+@with_attention
+@pytest.mark.parametrize("check", ["attention", "attention-math"])
+def test_wrong_attention_is_noticed(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.nn.functional.scaled_dot_product_attention
+
+    def uncausal(*operands: Any, is_causal: bool) -> Any:
+        return right(*operands)
+
+    monkeypatch.setattr(ATTENTION, uncausal)
+    answer = ask(check)
+    assert (answer.state, answer.numerics["of"].partition(":")[0]) == ("wrong", "causal")
+
+
+def test_a_torch_without_attention_says_which_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ATTENTION, raising=False)
+    with pytest.raises(NotApplicable, match=r"has no scaled_dot_product_attention; 2.0 is the first"):
+        ask("attention")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_linear_layer(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if wrong:
+        right = torch.mm
+        monkeypatch.setattr(torch, "mm", lambda a, b: right(a, b) + (a.dtype == torch.bfloat16))
+    answer = ask("matmul", "bfloat16")
+    assert (answer.state, answer.numerics["of"] == "product") == (
+        ("wrong", True) if wrong else ("pass", False)
+    )
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_product_of_bytes_is_exact(wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "_int_mm", lambda a, b: (a.long() @ b.long()).int() + wrong, raising=False)
+    answer = ask("int-matmul", "int8")
+    assert (answer.state, answer.numerics["exact"]) == (("wrong", False) if wrong else ("pass", True))
+
+
+def test_a_torch_without_products_of_bytes_says_which_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch, "_int_mm", raising=False)
+    with pytest.raises(NotApplicable, match=r"2.1 is the first"):
+        ask("int-matmul", "int8")
