@@ -28,6 +28,7 @@ NAMES = [each.name for each in EVERY]
 #: Of no report in the corpus: met when the libraries ran on an emulated card, or by checks that came later.
 MET_SINCE = {
     "jit-compiler-missing", "miopen-kernel-source-missing", "llvm-library-clash", "attention-backend-missing",
+    "triton-writes-nothing", "compiled-code-wrong",
 }  # fmt: skip
 
 

@@ -45,6 +45,8 @@ PRIMITIVES = (
     Request("data-parallel"),
     Request("matmul", ("default", "no-hipblaslt"), dtypes=("float16", "bfloat16")),
     Request("int-matmul", ("default", "no-hipblaslt"), dtypes=("int8",)),
+    Request("triton", ("default", "triton-no-buffer-ops"), dtypes=("float32", "float16")),
+    Request("inductor", ("default", "triton-no-buffer-ops"), level="standard"),
     *(
         Request(f"attention{what}", dtypes=("float32", "float16"))
         for what in ("", "-math", "-flash", "-efficient")

@@ -221,7 +221,7 @@ class TestMeaningless:
     @pytest.mark.parametrize(
         ("versions", "names"),
         [
-            (OLD, {"trust-verify", "exhaustive-find", "tuned", "no-hipblaslt"}),
+            (OLD, {"trust-verify", "exhaustive-find", "tuned", "no-hipblaslt", "triton-no-buffer-ops"}),
             (MIDDLE, {"trust-verify"}),
             (NEW, {"ocl-direct-only"}),
         ],

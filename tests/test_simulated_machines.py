@@ -133,6 +133,14 @@ MACHINES = (
         checks=("convolution", "matmul", "int-matmul"),
     ),
     Expected(
+        "triton-writes-nothing", "triton-no-buffer-ops", "triton", ("triton-writes-nothing", "triton"),
+        "default", checks=("convolution", "triton"),
+    ),
+    Expected(
+        "inductor-wrong", "triton-no-buffer-ops", "inductor", ("compiled-code-wrong", "triton"), "default",
+        checks=("convolution", "triton", "inductor"),
+    ),
+    Expected(
         "oom-at-batch", "vendor-off", "native-convolution", ("vram-oom", "oom"), "vendor-off", (FP32, LARGE)
     ),
 )  # fmt: skip

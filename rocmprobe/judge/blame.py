@@ -21,10 +21,11 @@ _BY_CAUSE = {
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
 }
-#: The layer to blame when a rung below convolution fails on AMD, and nothing in the evidence says more.
+#: The layer to blame on AMD when a rung below convolution fails, or what was compiled on the way, and nothing
+#: in the evidence says more.
 _RUNG_LAYERS = {
     "copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build",
-    "controls": "torch-build",
+    "controls": "torch-build", "compiled": "triton",
 }  # fmt: skip
 
 

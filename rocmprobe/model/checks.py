@@ -88,6 +88,7 @@ _fused = partial(
 _attention = partial(
     Check, rung="primitives", requires=Requires(("elementwise", "gemm")), verified=False,
 )  # fmt: skip
+_compiled = partial(Check, rung="primitives", verified=False)
 _network = partial(
     Check, rung="train", exclusive=True, seconds=1.5,
     requires=Requires(float32=("training-step",), autocast=("autocast-step",)),
@@ -271,6 +272,10 @@ _ROWS = (
         "attention-efficient", question="Is it right by the memory-efficient kernel?",
         function="attention.attention_efficient",
     ),
+    _compiled(
+        "triton", question="Does a kernel that Triton compiles write what it should?",
+        function="compiled.triton", requires=_KERNELS,
+    ),
     Check(
         "training-step", "train", "Does a small CNN train as it does on the CPU in fp64?",
         "training.training_step", Requires(("gemm",), beside=("batch-norm",), convolution="every"),
@@ -280,6 +285,11 @@ _ROWS = (
         "autocast-step", "train", "Does it train so under autocast, with its loss scaled?",
         "training.autocast_step",
         Requires(("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"),
+    ),
+    _compiled(
+        "inductor", question="Does torch.compile compute what the same network does without it?",
+        function="compiled.inductor", requires=Requires(("training-step",)), exclusive=True,
+        own_process=True, seconds=20.0,
     ),
     _network(
         "train-resnet", question="Does a ResNet train right, and how fast?", function="models.train_resnet"

@@ -1,7 +1,8 @@
 """Simulated machines: recorded facts and the faults of one machine, from ``data/machines/*.toml``.
 
-A fault fires where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``) or
-any kernel at all (``hip``); everything it is matched against is data, so a new machine needs no code.
+A fault fires where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``), a
+kernel made by Triton (``triton``) or any kernel at all (``hip``); everything it is matched against is data, so
+a new machine needs no code.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from rocmprobe.simulate.fault_machines import PHASES
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line
 
-LIBRARIES = ("miopen", "rocblas", "hip")
+LIBRARIES = ("miopen", "rocblas", "hip", "triton")
+#: What a fault of triton is about: a kernel that a program launches, and those that Inductor makes.
+COMPILED = ("kernel", "inductor")
 #: raise: RuntimeError(message); wrong: a wrong result, by ``bug``; signal: the child dies by ``signal``;
 #: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM
 #: does not end; flood: prints 64 MB and goes on; garbage: writes nonsense and half an event on the event
@@ -41,7 +44,7 @@ class Fault:
     text; ``unless`` names variables and values that keep the fault away. ``chance`` below 1 makes the
     fault come and go. ``stderr`` texts, by direction or for "any", are printed as the library would, at the
     file-descriptor level. ``operator`` is a regular expression over the names of PyTorch's operators; without
-    one a fault of ``miopen`` is about convolution.
+    one a fault of ``miopen`` is about convolution; of ``triton`` it is one of ``COMPILED``.
     A fault that ``poisons`` leaves the device context unusable. One of a ``solver`` strikes where that
     is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all. ``bug`` is how
     a convolution is wrong, a name in ``planted_bugs.BUGS``.
@@ -264,6 +267,8 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         ("bug", (fault.bug,), tuple(planted_bugs.BUGS)),
     ):
         _known("fault", what, values, known)
+    if fault.library == "triton":
+        _known("fault", "operator", (fault.operator,), COMPILED)
     if "bug" in row and (fault.effect != "wrong" or fault.operator):
         raise ValueError("fault: a bug is of a convolution whose effect is 'wrong'")
     if fault.effect == "wrong" and not fault.in_call:

@@ -1,8 +1,11 @@
-"""Matrix products and attention: right on this CPU, each check notices what goes wrong, and what is missing
-is not applicable."""
+"""Matrix products, attention and compiled kernels: right on this CPU, each check notices what goes wrong, and
+what is missing is not applicable."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +13,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from asking import context  # noqa: E402
+from runs import run  # noqa: E402
 
 from rocmprobe.worker.checks import CHECK_FUNCTIONS  # noqa: E402
+from rocmprobe.worker.compiler import Compiler  # noqa: E402
 from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable  # noqa: E402
 
+INDUCTOR = "cpu/torch/default/inductor/float32"
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 HAS_ATTENTION = hasattr(torch.nn.functional, "scaled_dot_product_attention")
 with_attention = pytest.mark.skipif(not HAS_ATTENTION, reason="torch 2.0 is the first with this function")
@@ -82,3 +88,73 @@ def test_a_torch_without_products_of_bytes_says_which_has_them(monkeypatch: pyte
     monkeypatch.delattr(torch, "_int_mm", raising=False)
     with pytest.raises(NotApplicable, match=r"2.1 is the first"):
         ask("int-matmul", "int8")
+
+
+class Made(Compiler):
+    """Stands in for Triton and Inductor: what they make is done by ``write`` and ``change``."""
+
+    def __init__(self, write: Callable[[Any, Any], Any], change: Callable[[Any], Any] = lambda y: y) -> None:
+        self._write, self._change = write, change
+
+    def launch(self, source: Any, target: Any) -> None:
+        self._write(source, target)
+
+    def compiled(self, net: Any) -> Any:
+        return lambda images: self._change(net(images))
+
+    def compiling(self) -> Any:
+        return nullcontext()
+
+
+def answer_by(check: str, compiler: Compiler) -> CheckResult:
+    return CHECK_FUNCTIONS[check](context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", compiler=compiler))
+
+
+@pytest.mark.parametrize(
+    ("write", "state", "message"),
+    [
+        (lambda source, target: target.copy_(source * 2 + 1), "pass", ""),
+        (lambda source, target: None, "wrong", "the launch reported success and wrote nothing"),
+        (
+            lambda source, target: target[256:].copy_(source[256:] * 2 + 1), "wrong",
+            "256 of 5000 elements differ, 256 not written",
+        ),
+    ],
+)  # fmt: skip
+def test_a_kernel_in_triton_that_does_not_write_is_wrong(write: Any, state: str, message: str) -> None:
+    answer = answer_by("triton", Made(write))
+    assert (answer.state, answer.message) == (state, message)
+
+
+def test_there_is_no_triton_for_a_cpu() -> None:
+    with pytest.raises(NotApplicable, match="a CPU answers here"):
+        ask("triton")
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_a_network_that_is_compiled_wrong_is_noticed(factor: float) -> None:
+    answer = answer_by("inductor", Made(lambda *_: None, lambda output: output * factor))
+    assert answer.state == ("pass" if factor == 1 else "wrong")
+
+
+def test_a_torch_that_compiles_nothing_says_which_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch, "compile", raising=False)
+    with pytest.raises(NotApplicable, match=r"has no torch.compile; 2.0 is the first"):
+        ask("inductor")
+
+
+@pytest.mark.thorough
+def test_inductor_for_real_and_without_a_compiler(tmp_path: Path) -> None:
+    asked = ("--device", "cpu", "--settings", "default,", "--only", "inductor")
+    found = run(tmp_path / "with", *asked).outcomes[INDUCTOR]
+    if found.state == "n/a":
+        assert any(words in found.evidence[0] for words in ("no working C++ compiler", "compiles nothing"))
+        return
+    assert found.state == "pass"
+    assert found.numerics["max_error"] <= found.numerics["max_error_limit"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    without = run(tmp_path / "without", *asked, env={"PATH": str(empty)}).outcomes[INDUCTOR]
+    assert (without.state, without.evidence[0]) == (
+        "n/a", "there is no working C++ compiler, which Inductor needs on a CPU",
+    )  # fmt: skip

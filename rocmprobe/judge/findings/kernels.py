@@ -1,5 +1,5 @@
 """Findings about what a program runs besides the layers of the vendor library: matrix products, and attention
-by its backends."""
+by its backends, and kernels that are compiled on the way."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, S
 class _About:
     """What a check is about, in words; the rung whose layer it is in (``blame.rung_layer``); and what to do
     where no setting was found to cure it. ``general``: that of a cause which the evidence names is better.
+    ``wrong`` is the cause of wrong numbers where the evidence names none.
     """
 
     words: str
     rung: str
     advice: str
     general: bool = True
+    wrong: str = ""
 
 
 _OTHER_BACKEND = (
@@ -48,6 +50,14 @@ _ABOUT = {
     "attention-flash": _About("Flash attention", "controls", _OTHER_BACKEND.format("flash")),
     "attention-efficient": _About(
         "Memory-efficient attention", "controls", _OTHER_BACKEND.format("mem_efficient")
+    ),
+    "triton": _About(
+        "A kernel in Triton", "compiled",
+        "Keep programs off Triton: no torch.compile, and no packages with kernels in it.",
+    ),
+    "inductor": _About(
+        "A network under torch.compile", "compiled", "Run programs without torch.compile.",
+        wrong="compiled-code-wrong",
     ),
 }  # fmt: skip
 #: The cause that names a backend which the build has not for this chip: no failure, since others take over.
@@ -75,13 +85,19 @@ def _finding(
     dtypes = f" in {joined(sorted({each.dtype for each in broken}))}" if right else ""
     curing = _curing(results, broken)
     cause, layer = blamed(results, broken, rung_layer(results, about.rung), curing is not None)
+    named = signature(results, broken) is not None
+    if about.wrong and not named and all(each.state == "wrong" for each in broken):
+        cause = about.wrong
     title, advice = f"{about.words} {what}{dtypes}", about.advice
-    if about.general and signature(results, broken):
+    if about.general and named:
         advice = cure(results, cause, broken)
     if curing:
         variables = " ".join(f"{name}={value}" for name, value in curing.env.items())
         title += f"; with {variables} it is right"
-        advice = f"Set `{variables}` before Python starts: checked here, by the setting {curing.name}."
+        cost = f"{curing.cost[:1].upper()}{curing.cost[1:]}"
+        advice = (
+            f"Set `{variables}` before Python starts: checked here, by the setting {curing.name}. {cost}."
+        )
     return Finding(broken[0].check, "warning", cause, layer, title, quoted(broken), advice)
 
 
