@@ -62,6 +62,7 @@ EVERYTHING = (
     Request("memory-sweep", ("default", "bypass"), problems="memory"),
     *PRIMITIVES,
     *(Request(check, ("default", "bypass"), ("float32", "float16"), level="standard") for check in MODELS),
+    Request("changing-sizes", ("default", "find-fast", "vendor-off", "bypass")),
     Request("throughput", ("every",), problems="throughput"),
     Request("start-up", ("every",), problems="start-up"),
 )

@@ -199,6 +199,10 @@ _ROWS = (
         _EVERY_DIRECTION, exclusive=True, own_process=True, verified=False, seconds=2.5,
     ),
     Check(
+        "changing-sizes", "conv", "What does each input size cost that is new to the process?",
+        "sizes.changing_sizes", Requires(convolution="fwd"), exclusive=True, verified=False, seconds=0.5,
+    ),
+    Check(
         "batch-norm", "batch-norm", "Does batch norm train and give right numbers?",
         "primitives.batch_norm", _KERNELS, capi_dtypes=("float32",),
         layer=Layer("batch norm", "batch_norm"),

@@ -1,8 +1,8 @@
 """Simulated machines: recorded facts and the faults of one machine, from ``data/machines/*.toml``.
 
 A fault fires where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``), a
-kernel made by Triton (``triton``) or any kernel at all (``hip``); everything it is matched against is data, so
-a new machine needs no code.
+kernel made by Triton (``triton``) or any kernel at all (``hip``); everything it is matched against is data,
+so a new machine needs no code.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ COMPILED = ("kernel", "inductor")
 #: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM
 #: does not end; flood: prints 64 MB and goes on; garbage: writes nonsense and half an event on the event
 #: pipe and goes on; memory: allocates until a limit of its own; grandchild: leaves a process that holds
-#: the pipes open and goes on; grandchild-exit: the same, and exits; print: only prints what it has to.
+#: the pipes open and goes on; grandchild-exit: the same, and exits; print: only prints what it has to;
+#: search: the first call of each problem takes ``seconds`` longer, by a clock for which nobody waits.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
-    "grandchild", "grandchild-exit", "print",
+    "grandchild", "grandchild-exit", "print", "search",
 )  # fmt: skip
 
 
@@ -47,7 +48,7 @@ class Fault:
     one a fault of ``miopen`` is about convolution; of ``triton`` it is one of ``COMPILED``.
     A fault that ``poisons`` leaves the device context unusable. One of a ``solver`` strikes where that
     is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all. ``bug`` is how
-    a convolution is wrong, a name in ``planted_bugs.BUGS``.
+    a convolution is wrong, a name in ``planted_bugs.BUGS``; ``seconds`` is how long a search takes.
 
     ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
     the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
@@ -70,6 +71,7 @@ class Fault:
     source: str = ""
     solver: tuple[str, ...] = ()
     bug: str = planted_bugs.DEFAULT
+    seconds: float = 0.0
 
     @property
     def in_call(self) -> bool:
@@ -275,6 +277,10 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
     if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: a solver runs in calls of miopen's convolution alone")
+    if (fault.effect == "search") != (fault.seconds > 0):
+        raise ValueError("fault: 'search' takes 'seconds' above 0, and no other effect has any")
+    if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
+        raise ValueError("fault: a search is for a solver of miopen's convolution")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
     for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):
@@ -289,6 +295,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
+    "seconds": (int, float),
 }  # fmt: skip
 
 

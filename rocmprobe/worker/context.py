@@ -64,8 +64,8 @@ class CheckContext:
     take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
     timed beside the request; ``batch``: the one that networks are to be timed with; ``compiler`` makes
-    kernels at run time. Under ``alone`` nothing else of rocmprobe computes on the device: it holds what is
-    measured, and nothing more.
+    kernels at run time; ``clock`` gives the seconds of first and steady calls. Under ``alone`` nothing else
+    of rocmprobe computes on the device: it holds what is measured, and nothing more.
     """
 
     dtype: Any
@@ -82,6 +82,7 @@ class CheckContext:
     sweep_bytes: int = 64 << 20
     batch: Optional[int] = None
     compiler: Compiler = field(default_factory=_compiler)
+    clock: Callable[[], float] = time.perf_counter
     settle: Callable[[CheckResult], None] = lambda answer: None
     alone: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -125,17 +126,17 @@ class CheckContext:
     def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
         """Result and seconds of ``call``'s first run, which may search and compile; then steady budget."""
         self.report_phase("first-call")
-        started = time.perf_counter()
+        started = self.clock()
         with self.tested():
             result = call()
-        seconds = time.perf_counter() - started
+        seconds = self.clock() - started
         self.report_phase("steady")
         return result, seconds
 
     def steady_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
         """Result and seconds of one more run."""
         self.report_phase("steady")
-        started = time.perf_counter()
+        started = self.clock()
         with self.tested():
             result = call()
-        return result, time.perf_counter() - started
+        return result, self.clock() - started

@@ -3,6 +3,7 @@ flags, vendor library off, bypass."""
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -87,6 +88,7 @@ class TorchDriver:
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
             compiler=self.compiler,
+            clock=self.process_faults.clock if self.process_faults else time.perf_counter,
             # Once for each problem: beside the bypass, which uses the same GEMM and is its only rival.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),

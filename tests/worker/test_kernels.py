@@ -158,3 +158,40 @@ def test_inductor_for_real_and_without_a_compiler(tmp_path: Path) -> None:
     assert (without.state, without.evidence[0]) == (
         "n/a", "there is no working C++ compiler, which Inductor needs on a CPU",
     )  # fmt: skip
+
+
+def test_every_size_is_new_and_asked_once_for_its_first_call() -> None:
+    seen: list[tuple[int, ...]] = []
+    right = torch.nn.functional.conv2d
+
+    def recorded(image: Any, *operands: Any, **options: Any) -> Any:
+        if image.dtype == torch.float32:
+            seen.append(tuple(image.shape[2:]))
+        return right(image, *operands, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "conv2d", recorded)
+        answer = ask("changing-sizes")
+    assert (answer.state, answer.timings["sizes"]) == ("pass", 24)
+    assert len(set(seen)) == 24 + 1
+    assert answer.timings["new_size_max"] >= answer.timings["new_size"] > 0
+
+
+def test_slow_sizes_end_the_check_early() -> None:
+    times = iter(range(0, 10_000, 9))
+    answer = CHECK_FUNCTIONS["changing-sizes"](
+        context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", clock=lambda: next(times))
+    )
+    assert (answer.timings["sizes"], answer.timings["new_size"]) == (3, 9)
+
+
+def test_a_wrong_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.nn.functional.conv2d
+
+    def odd(image: Any, *operands: Any, **options: Any) -> Any:
+        wrong = image.dtype == torch.float32 and image.shape[2] == 30
+        return right(image, *operands, **options) * (2 if wrong else 1)
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", odd)
+    answer = ask("changing-sizes")
+    assert (answer.state, answer.numerics["of"].partition("x")[0]) == ("wrong", "30")

@@ -24,6 +24,7 @@ from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
 from rocmprobe.judge.findings.networks import models
 from rocmprobe.judge.findings.primitives import controls, primitives, several_gpus
+from rocmprobe.judge.findings.sizes import slow_new_sizes
 from rocmprobe.judge.findings.start_up import slow_first_calls
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.checks import CONVOLUTIONS
@@ -55,7 +56,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     of_one = (
         _ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
         faulty_solvers, primitives, _gradient_flow, _training_step, _autocast_step, models, several_gpus,
-        _as_found, _bypass, _memory, _fallback, slow_first_calls,
+        _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
     )  # fmt: skip
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)

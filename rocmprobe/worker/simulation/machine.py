@@ -163,7 +163,9 @@ class _Faults(dispatch.Interceptor):
                     self._say(
                         text, {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
                     )
-                self._process_faults.strike(fault, affected)
+                self._process_faults.strike(fault, affected, text)
+                if fault.effect == "search":
+                    continue
                 return (fault, affected) if wrong else (None, ())
         if library == "miopen":
             self._say(text, tried)
