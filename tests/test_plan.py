@@ -41,6 +41,7 @@ PRIMITIVES = (
     *(Request(f"convolution-{what}", LAYERS, ("float32", "float16")) for what in ("relu", "add-relu")),
     Request("autocast-step", ("every",), dtypes=("float16",)),
     Request("autocast-step", BOTH, dtypes=("bfloat16",)),
+    Request("channels-last-step", (*BOTH, "bypass")),
     Request("all-reduce"),
     Request("data-parallel"),
     Request("matmul", ("default", "no-hipblaslt"), dtypes=("float16", "bfloat16")),

@@ -286,6 +286,10 @@ _ROWS = (
         seconds=2.0,
     ),
     Check(
+        "channels-last-step", "train", "Does it train so in channels-last?", "training.channels_last_step",
+        Requires(float32=("training-step",)), verified=False,
+    ),
+    Check(
         "autocast-step", "train", "Does it train so under autocast, with its loss scaled?",
         "training.autocast_step",
         Requires(("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"),

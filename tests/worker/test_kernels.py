@@ -1,5 +1,5 @@
-"""Matrix products, attention and compiled kernels: right on this CPU, each check notices what goes wrong, and
-what is missing is not applicable."""
+"""Matrix products, attention, compiled kernels, changing sizes and channels-last: right on this CPU, each check
+notices what goes wrong, and what is missing is not applicable."""
 
 from __future__ import annotations
 
@@ -195,3 +195,19 @@ def test_a_wrong_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "conv2d", odd)
     answer = ask("changing-sizes")
     assert (answer.state, answer.numerics["of"].partition("x")[0]) == ("wrong", "30")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_step_in_channels_last(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.nn.functional.adaptive_avg_pool2d
+    formats = []
+
+    def pooled(image: Any, *size: Any) -> Any:
+        if image.dtype == torch.float32:
+            formats.append(image.is_contiguous(memory_format=torch.channels_last))
+        return right(image, *size) * (1.1 if wrong and image.dtype == torch.float32 else 1)
+
+    monkeypatch.setattr(torch.nn.functional, "adaptive_avg_pool2d", pooled)
+    answer = ask("channels-last-step")
+    assert answer.state == ("wrong" if wrong else "pass")
+    assert formats == [True, True]

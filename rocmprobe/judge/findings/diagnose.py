@@ -55,8 +55,8 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (
         _ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
-        faulty_solvers, primitives, _gradient_flow, _training_step, _autocast_step, models, several_gpus,
-        _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
+        faulty_solvers, primitives, _gradient_flow, _training_step, _autocast_step, _channels_last_step,
+        models, several_gpus, _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
     )  # fmt: skip
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
@@ -192,6 +192,23 @@ def _autocast_step(results: Results) -> Iterator[Finding]:
             f"Under autocast to {dtypes} a small network does not train correctly; in float32 it does",
             quoted(broken),
             "Train in float32, or use a configuration whose autocast step passed.",
+        )
+
+
+def _channels_last_step(results: Results) -> Iterator[Finding]:
+    """It runs only where the same step on contiguous images holds."""
+    broken = failed(_of_default(results, "channels-last-step"))
+    if broken:
+        cause, layer = blamed(results, broken, library_layer(results, broken))
+        yield Finding(
+            "channels-last-step",
+            "warning",
+            cause,
+            layer,
+            "In channels-last a small network does not train correctly; on contiguous images it does",
+            quoted(broken),
+            "Leave `memory_format=torch.channels_last` out of programs, or use a configuration whose "
+            "channels-last step passed.",
         )
 
 

@@ -96,14 +96,14 @@ def slow_new_sizes(results: Results) -> Iterator[Finding]:
         f"{best.setting}",
         tuple(described(each) for each in (default, best)),
         f"A program whose sizes keep changing is better off with {best.setting}; for one that keeps to a few "
-        "sizes, which it pays for once, see the other recommendations. Fewer sizes help under any setting: pad "
-        "to multiples of 32 or more.",
+        "sizes, which it pays for once, see the other recommendations. Fewer sizes help under any setting: "
+        "pad to multiples of 32 or more.",
     )
 
 
 def described(each: NewSizes) -> str:
     return (
         f"{each.setting}: {each.new:.3g} s for a call with a new size (mean of {each.sizes}, at most "
-        f"{each.largest:.3g} s), {each.known:.3g} s with a known one; with a new size in every {CALLS} calls, "
-        f"{each.lost_minutes:.0f} minutes of an hour go into new sizes"
+        f"{each.largest:.3g} s), {each.known:.3g} s with a known one; with a new size in every {CALLS} "
+        f"calls, {each.lost_minutes:.0f} minutes of an hour go into new sizes"
     )

@@ -37,8 +37,9 @@ def changing_sizes(results: Results) -> Optional[Sizes]:
     )
     caption = (
         "A small network of two convolutions, asked for sizes that its process has not seen: seconds of the "
-        "first call of each (mean and largest), and of calls whose size is known. In an hour of work: the calls "
-        f"where each has a new size, and the minutes that go into new sizes where one of {CALLS} calls has one."
+        "first call of each (mean and largest), and of calls whose size is known. In an hour of work: the "
+        "calls where each has a new size, and the minutes that go into new sizes where one of "
+        f"{CALLS} calls has one."
     )
     if results.simulated:
         caption += " Times are those of the simulating CPU, with the searches of the simulated machine."
