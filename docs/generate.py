@@ -78,6 +78,11 @@ _HELPS = {
     "env-rejected": "a clean environment",
     "gemm-memory-fault": "solvers without GEMM",
     "oom-at-batch": "vendor library off, or a smaller batch",
+    "attention-backend-missing": "nothing; attention by separate products is right",
+    "every-size-minutes": "nothing for one size; `find-fast` or `immediate` where sizes change",
+    "triton-writes-nothing": "`AMDGCN_USE_BUFFER_OPS=0`",
+    "inductor-wrong": "no `torch.compile`",
+    "hipblaslt-no-kernels": "`TORCH_BLAS_PREFER_HIPBLASLT=0`; no int8 products",
 }
 
 

@@ -26,6 +26,16 @@ def test_gemm(outcome):
     assert_outcome(outcome)
 
 
+@pytest.mark.check("matmul", settings=("default", "no-hipblaslt"), dtypes=("float16", "bfloat16"))
+def test_matmul(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("int-matmul", settings=("default", "no-hipblaslt"), dtypes=("int8",))
+def test_int_matmul(outcome):
+    assert_outcome(outcome)
+
+
 @pytest.mark.check("im2col", dtypes=DTYPES)
 def test_im2col(outcome):
     assert_outcome(outcome)
@@ -78,6 +88,11 @@ def test_autocast_step(outcome):
 
 @pytest.mark.check("autocast-step", settings=BOTH, dtypes=("bfloat16",))
 def test_bfloat16_autocast_step(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("channels-last-step", settings=(*BOTH, "bypass"))
+def test_channels_last_step(outcome):
     assert_outcome(outcome)
 
 

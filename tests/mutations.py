@@ -28,7 +28,7 @@ def answers(results: Results) -> dict[str, tuple[str, str | None]]:
 def concerns(outcome: Outcome, state: str, dtype: str, purpose: str) -> bool:
     """Whether an outcome in a failing ``state`` speaks against its setting."""
     check = outcome.check
-    if purpose == "inference":
+    if purpose in ("inference", "changing-sizes"):
         return check in ("convolution", "problem-matrix") and (outcome.dtype, outcome.direction) == (
             dtype,
             "fwd",
@@ -70,7 +70,8 @@ def check_outcomes(results: Results) -> int:
 
 def _is_of_speed_alone(outcome: Outcome, key: str) -> bool:
     """For inference a measurement that fails speaks against nothing, but there is a time less to go by."""
-    return outcome.check == "throughput" and key.endswith("inference")
+    timed = {"inference": "throughput", "changing-sizes": "changing-sizes"}
+    return outcome.check == timed.get(key.partition("/")[2])
 
 
 def _speaks_against(

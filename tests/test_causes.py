@@ -25,9 +25,11 @@ VARIABLE = re.compile(
 )
 EVERY = causes.causes()
 NAMES = [each.name for each in EVERY]
-#: Of no report in the corpus: met when the libraries ran on an emulated card, or in later threads.
+#: Of no report in the corpus: met when the libraries ran on an emulated card, in later threads, or by checks
+#: that came later.
 MET_SINCE = {
     "jit-compiler-missing", "miopen-kernel-source-missing", "llvm-library-clash", "integrated-gpu-first",
+    "attention-backend-missing", "triton-writes-nothing", "compiled-code-wrong",
 }  # fmt: skip
 
 

@@ -41,8 +41,17 @@ PRIMITIVES = (
     *(Request(f"convolution-{what}", LAYERS, ("float32", "float16")) for what in ("relu", "add-relu")),
     Request("autocast-step", ("every",), dtypes=("float16",)),
     Request("autocast-step", BOTH, dtypes=("bfloat16",)),
+    Request("channels-last-step", (*BOTH, "bypass")),
     Request("all-reduce"),
     Request("data-parallel"),
+    Request("matmul", ("default", "no-hipblaslt"), dtypes=("float16", "bfloat16")),
+    Request("int-matmul", ("default", "no-hipblaslt"), dtypes=("int8",)),
+    Request("triton", ("default", "triton-no-buffer-ops"), dtypes=("float32", "float16")),
+    Request("inductor", ("default", "triton-no-buffer-ops"), level="standard"),
+    *(
+        Request(f"attention{what}", dtypes=("float32", "float16"))
+        for what in ("", "-math", "-flash", "-efficient")
+    ),
 )
 EVERYTHING = (
     *LADDER,
@@ -54,6 +63,7 @@ EVERYTHING = (
     Request("memory-sweep", ("default", "bypass"), problems="memory"),
     *PRIMITIVES,
     *(Request(check, ("default", "bypass"), ("float32", "float16"), level="standard") for check in MODELS),
+    Request("changing-sizes", ("default", "find-fast", "vendor-off", "bypass")),
     Request("throughput", ("every",), problems="throughput"),
     Request("start-up", ("every",), problems="start-up"),
 )
@@ -74,7 +84,8 @@ def one(request, setting, options=RunOptions()):  # noqa: B008 - frozen
 
 def test_every_setting_problem_and_direction_once():
     found = planned(NATIVE)
-    assert len(found) == len(SETTINGS) * len(problems("quick", "native")) * len(DIRECTIONS)
+    for_all = [setting for setting in SETTINGS if not setting.by_name]
+    assert len(found) == len(for_all) * len(problems("quick", "native")) * len(DIRECTIONS)
     assert len({case.id for case in found}) == len(found)
 
 
@@ -116,6 +127,23 @@ def test_own_problems_replace_those_of_the_level_but_not_of_the_gradients():
 def test_own_problems_are_not_asked_twice():
     """The native suite asks about them under every setting: they leave nothing to the matrix."""
     assert planned(EVERYTHING[7], RunOptions(problems=(OWN,))) == []
+
+
+class TestASettingOfFewChecks:
+    MATMUL = Request("matmul", ("default", "no-hipblaslt"), dtypes=("float16",))
+    DEFAULT = "cuda:0/torch/default/matmul/float16"
+
+    def test_is_asked_where_default_fails(self):
+        assert one(self.MATMUL, "no-hipblaslt").if_failed == (self.DEFAULT,)
+        assert one(self.MATMUL, "default").if_failed == ()
+
+    @pytest.mark.parametrize("settings", ["all", "vendor-off, no-hipblaslt"])
+    def test_is_asked_in_any_case_where_the_user_names_it(self, settings):
+        assert one(self.MATMUL, "no-hipblaslt", RunOptions(settings=settings)).if_failed == ()
+
+    def test_is_no_part_of_every_setting(self):
+        asked = {case.check for case in everything() if case.setting == "no-hipblaslt"}
+        assert asked == {"matmul", "int-matmul"}
 
 
 class TestNeeds:
@@ -176,7 +204,7 @@ class TestNeeds:
         assert "cuda:0/torch/default/batch-norm/float16" in needs
         assert [need for need in needs if "/bypass/convolution/conv2d-fp16" in need]
 
-    @pytest.mark.parametrize("setting", [each.name for each in SETTINGS if each.device != "cpu"])
+    @pytest.mark.parametrize("setting", [each.name for each in SETTINGS if not (each.device or each.by_name)])
     def test_only_what_leaves_the_library_stands_on_gemm(self, setting):
         row = next(each for each in SETTINGS if each.name == setting)
         gemm = "cuda:0/torch/default/gemm/float32" in one(NATIVE, setting).needs

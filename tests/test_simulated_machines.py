@@ -124,6 +124,27 @@ MACHINES = (
         "naive-only", purpose="training", checks=("*/convolution/*/bwd-data",),
     ),
     Expected(
+        "attention-backend-missing", "default,", "attention-backend-missing",
+        ("attention-backend-missing", "torch-build"), "default",
+        checks=("convolution", "attention", "attention-flash"),
+    ),
+    Expected(
+        "hipblaslt-no-kernels", "no-hipblaslt", "matmul", ("hipblaslt-missing-arch", "rocblas"), "default",
+        checks=("convolution", "matmul", "int-matmul"),
+    ),
+    Expected(
+        "triton-writes-nothing", "triton-no-buffer-ops", "triton", ("triton-writes-nothing", "triton"),
+        "default", checks=("convolution", "triton"),
+    ),
+    Expected(
+        "inductor-wrong", "triton-no-buffer-ops", "inductor", ("compiled-code-wrong", "triton"), "default",
+        checks=("convolution", "triton", "inductor"),
+    ),
+    Expected(
+        "every-size-minutes", "find-fast,immediate,vendor-off", "changing-sizes",
+        ("cold-compile-slow", "miopen-find"), "default", checks=("convolution", "changing-sizes"),
+    ),
+    Expected(
         "oom-at-batch", "vendor-off", "native-convolution", ("vram-oom", "oom"), "vendor-off", (FP32, LARGE)
     ),
 )  # fmt: skip
@@ -256,6 +277,21 @@ def test_fp16_alone_gets_an_answer_of_its_own(runs: Made) -> None:
     recommendation = runs("rdna1-fp16-broken").results.recommendation
     assert recommendation is not None
     assert recommendation.per["float16/inference"]["setting"] == "no-winograd"
+
+
+@pytest.mark.thorough
+def test_sizes_that_change_get_an_answer_of_their_own(runs: Made) -> None:
+    made = runs("every-size-minutes")
+    timings = made.outcomes["cuda:0/torch/default/changing-sizes/float32"].timings
+    # Two convolutions are searched for, for 40 s each; nobody waits for it.
+    assert timings["new_size"] > 80 > 1 > timings["known_size"]
+    recommendation = made.results.recommendation
+    assert recommendation is not None
+    assert recommendation.per["float32/inference"]["setting"] == "default"
+    answer = recommendation.per["float32/changing-sizes"]
+    assert answer["setting"] in ("find-fast", "immediate", "vendor-off")
+    assert answer["new_size_seconds"] < 1
+    assert f"keep changing, use the setting “{answer['setting']}”" in recommendation.sentence
 
 
 def test_a_larger_batch_runs_out_of_memory_and_a_smaller_one_does_not(runs: Made) -> None:

@@ -21,10 +21,11 @@ _BY_CAUSE = {
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
 }
-#: The layer to blame when a rung below convolution fails on AMD, and nothing in the evidence says more.
+#: The layer to blame on AMD when a rung below convolution fails, or what was compiled on the way, and nothing
+#: in the evidence says more.
 _RUNG_LAYERS = {
     "copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build",
-    "controls": "torch-build",
+    "controls": "torch-build", "compiled": "triton",
 }  # fmt: skip
 
 
@@ -49,9 +50,9 @@ def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]
     return ruled_out(_weighed(results, outcomes))
 
 
-def cure(results: Results, cause: str) -> str:
-    """What to do about ``cause`` on this machine, by all that failed in the run."""
-    broken = failed(results.outcomes)
+def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
+    """What to do about ``cause`` on this machine, by ``outcomes``, or else by all that failed in the run."""
+    broken = outcomes or failed(results.outcomes)
     return causes.advice_for(cause, _weighed(results, broken).words, broken[0].native_isa if broken else None)
 
 

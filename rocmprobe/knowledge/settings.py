@@ -91,7 +91,7 @@ def drivers_of(setting: Setting) -> tuple[str, ...]:
         return ("capi",)
     flags = setting.torch and setting.search not in ("find", "immediate")
     by_torch = setting.bypass or not setting.vendor_library or setting.device or setting.changes_problems
-    if flags or by_torch or setting.by_layer:
+    if flags or by_torch or setting.by_layer or setting.by_name:
         return ("torch",)
     return ("torch", "capi")
 

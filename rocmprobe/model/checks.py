@@ -85,6 +85,10 @@ _fused = partial(
     _primitive, requires=Requires(("elementwise",), outside=("gemm",), convolution="fwd"),
     layer=Layer("convolution with ReLU in one operator", "fused_convolution"),
 )  # fmt: skip
+_attention = partial(
+    Check, rung="primitives", requires=Requires(("elementwise", "gemm")), verified=False,
+)  # fmt: skip
+_compiled = partial(Check, rung="primitives", verified=False)
 _network = partial(
     Check, rung="train", exclusive=True, seconds=1.5,
     requires=Requires(float32=("training-step",), autocast=("autocast-step",)),
@@ -112,6 +116,14 @@ _ROWS = (
     Check(
         "gemm", "gemm", "Does matrix multiplication (rocBLAS on AMD) give right numbers?", "ladder.gemm",
         _KERNELS, capi_dtypes=("float32", "float16", "bfloat16", "float64"),
+    ),
+    Check(
+        "matmul", "gemm", "Is a linear layer right by the library that PyTorch prefers for it?",
+        "matmul.matmul", _KERNELS, verified=False,
+    ),
+    Check(
+        "int-matmul", "gemm", "Are products of bytes, which hipBLASLt alone computes on AMD, exact?",
+        "matmul.int_matmul", _KERNELS, verified=False,
     ),
     Check(
         "im2col", "im2col", "Do unfold and fold move every element to its place?", "ladder.im2col", _KERNELS,
@@ -187,6 +199,10 @@ _ROWS = (
         _EVERY_DIRECTION, exclusive=True, own_process=True, verified=False, seconds=2.5,
     ),
     Check(
+        "changing-sizes", "conv", "What does each input size cost that is new to the process?",
+        "sizes.changing_sizes", Requires(convolution="fwd"), exclusive=True, verified=False, seconds=0.5,
+    ),
+    Check(
         "batch-norm", "batch-norm", "Does batch norm train and give right numbers?",
         "primitives.batch_norm", _KERNELS, capi_dtypes=("float32",),
         layer=Layer("batch norm", "batch_norm"),
@@ -245,15 +261,43 @@ _ROWS = (
         "convolution-add-relu", question="Is convolution, bias, sum and ReLU in one operator right?",
         function="primitives.convolution_add_relu",
     ),
+    _attention(
+        "attention", question="Is scaled dot product attention right, by the backend that PyTorch chooses?",
+        function="attention.attention",
+    ),
+    _attention(
+        "attention-math", question="Is it right by separate products and a softmax?",
+        function="attention.attention_math",
+    ),
+    _attention(
+        "attention-flash", question="Is it right by the flash kernel?", function="attention.attention_flash",
+    ),
+    _attention(
+        "attention-efficient", question="Is it right by the memory-efficient kernel?",
+        function="attention.attention_efficient",
+    ),
+    _compiled(
+        "triton", question="Does a kernel that Triton compiles write what it should?",
+        function="compiled.triton", requires=_KERNELS,
+    ),
     Check(
         "training-step", "train", "Does a small CNN train as it does on the CPU in fp64?",
         "training.training_step", Requires(("gemm",), beside=("batch-norm",), convolution="every"),
         seconds=2.0,
     ),
     Check(
+        "channels-last-step", "train", "Does it train so in channels-last?", "training.channels_last_step",
+        Requires(float32=("training-step",)), verified=False,
+    ),
+    Check(
         "autocast-step", "train", "Does it train so under autocast, with its loss scaled?",
         "training.autocast_step",
         Requires(("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"),
+    ),
+    _compiled(
+        "inductor", question="Does torch.compile compute what the same network does without it?",
+        function="compiled.inductor", requires=Requires(("training-step",)), exclusive=True,
+        own_process=True, seconds=20.0,
     ),
     _network(
         "train-resnet", question="Does a ResNet train right, and how fast?", function="models.train_resnet"

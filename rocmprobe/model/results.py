@@ -155,7 +155,8 @@ class Setting:
     ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
     out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
     ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as the keywords of
-    ``rocmprobe.bypass.install``: under the derived setting that is ``by_layer``.
+    ``rocmprobe.bypass.install``: under the derived setting that is ``by_layer``. ``by_name``: it concerns
+    only the checks that name it, and not convolution.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Setting:
     solver: str = ""
     by_layer: bool = False
     pytorch_layers: tuple[str, ...] = ()
+    by_name: bool = False
 
     @property
     def unchanged(self) -> bool:

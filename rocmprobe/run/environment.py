@@ -47,6 +47,8 @@ def environment(
         "MIOPEN_USER_DB_PATH": str(folder / "miopen-db"),
         "MIOPEN_CUSTOM_CACHE_DIR": str(kernels / "miopen-cache"),
         "AMD_COMGR_CACHE_DIR": str(kernels / "comgr-cache"),
+        "TRITON_CACHE_DIR": str(kernels / "triton-cache"),
+        "TORCHINDUCTOR_CACHE_DIR": str(kernels / "inductor-cache"),
     }
     for path in own.values():
         Path(path).mkdir(parents=True, exist_ok=True)

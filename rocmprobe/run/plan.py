@@ -70,7 +70,15 @@ def _under(
         for dtype in (problem.dtype,) if problem else request.dtypes:
             for direction in _request_directions(request, options):
                 text = problem.text if problem else None
-                yield replace(form, dtype=dtype, problem=text, direction=direction)
+                case = replace(form, dtype=dtype, problem=text, direction=direction)
+                if setting.by_name and not _wanted(setting, options):
+                    case = replace(case, if_failed=(replace(case, setting="default").id,))
+                yield case
+
+
+def _wanted(setting: Setting, options: RunOptions) -> bool:
+    """Whether the user asks for ``setting`` whatever ``default`` comes to."""
+    return options.settings == "all" or setting.name in options.settings.replace(" ", "").split(",")
 
 
 def _sweep(
@@ -119,7 +127,8 @@ def _concerns(request: Request, setting: Setting) -> bool:
     alone, a control in another dtype checks of numbers alone; the user's own databases are never cold."""
     if setting.solver:
         return "forced" in request.settings
-    if "every" not in request.settings and setting.name not in request.settings:
+    every = "every" in request.settings and not setting.by_name
+    if not every and setting.name not in request.settings:
         return False
     if setting.changes_problems and not request.problems:
         return False
@@ -185,8 +194,8 @@ def _needs(
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
-    # The driver capi asks the rungs below GEMM about bytes: once.
-    dtype = "float32" if case.driver == "capi" else case.dtype
+    # The driver capi asks the rungs below GEMM about bytes: once. No rung is asked about integers.
+    dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:
         return Case(case.device, case.driver, of, check, its_dtype).id

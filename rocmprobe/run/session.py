@@ -153,7 +153,7 @@ class Session:
                 return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
             if gate.state not in WORKING_STATES:
                 return self._unasked(case, "skipped", None, f"{gate.id} is {gate.state}")
-        return self._unasked(case, "skipped", None, "default is right here: no solver needs to be found out")
+        return self._unasked(case, "skipped", None, "default is right here: nothing needs to be found out")
 
     def _uncured(self, case: Case) -> Optional[Outcome]:
         """Find out what the case's setting is, once all that it is made from is settled; the outcome where it

@@ -1,7 +1,8 @@
 """Simulated machines: recorded facts and the faults of one machine, from ``data/machines/*.toml``.
 
-A fault fires where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``) or
-any kernel at all (``hip``); everything it is matched against is data, so a new machine needs no code.
+A fault fires where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``), a
+kernel made by Triton (``triton``) or any kernel at all (``hip``); everything it is matched against is data,
+so a new machine needs no code.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ from rocmprobe.simulate.fault_machines import PHASES
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line
 
-LIBRARIES = ("miopen", "rocblas", "hip")
+LIBRARIES = ("miopen", "rocblas", "hip", "triton")
+#: What a fault of triton is about: a kernel that a program launches, and those that Inductor makes.
+COMPILED = ("kernel", "inductor")
 #: raise: RuntimeError(message); wrong: a wrong result, by ``bug``; signal: the child dies by ``signal``;
 #: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM
 #: does not end; flood: prints 64 MB and goes on; garbage: writes nonsense and half an event on the event
 #: pipe and goes on; memory: allocates until a limit of its own; grandchild: leaves a process that holds
-#: the pipes open and goes on; grandchild-exit: the same, and exits; print: only prints what it has to.
+#: the pipes open and goes on; grandchild-exit: the same, and exits; print: only prints what it has to;
+#: search: the first call of each problem takes ``seconds`` longer, by a clock for which nobody waits.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
-    "grandchild", "grandchild-exit", "print",
+    "grandchild", "grandchild-exit", "print", "search",
 )  # fmt: skip
 
 
@@ -42,10 +46,10 @@ class Fault:
     text; ``unless`` names variables and values that keep the fault away. ``chance`` below 1 makes the
     fault come and go. ``stderr`` texts, by direction or for "any", are printed as the library would, at the
     file-descriptor level. ``operator`` is a regular expression over the names of PyTorch's operators; without
-    one a fault of ``miopen`` is about convolution.
+    one a fault of ``miopen`` is about convolution; of ``triton`` it is one of ``COMPILED``.
     A fault that ``poisons`` leaves the device context unusable. One of a ``solver`` strikes where that
     is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all. ``bug`` is how
-    a convolution is wrong, a name in ``planted_bugs.BUGS``.
+    a convolution is wrong, a name in ``planted_bugs.BUGS``; ``seconds`` is how long a search takes.
 
     ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
     the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
@@ -68,6 +72,7 @@ class Fault:
     source: str = ""
     solver: tuple[str, ...] = ()
     bug: str = planted_bugs.DEFAULT
+    seconds: float = 0.0
 
     @property
     def in_call(self) -> bool:
@@ -265,12 +270,18 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         ("bug", (fault.bug,), tuple(planted_bugs.BUGS)),
     ):
         _known("fault", what, values, known)
+    if fault.library == "triton":
+        _known("fault", "operator", (fault.operator,), COMPILED)
     if "bug" in row and (fault.effect != "wrong" or fault.operator):
         raise ValueError("fault: a bug is of a convolution whose effect is 'wrong'")
     if fault.effect == "wrong" and not fault.in_call:
         raise ValueError(f"fault: nothing is computed in phase {fault.phase!r} that could be wrong")
     if fault.solver and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: a solver runs in calls of miopen's convolution alone")
+    if (fault.effect == "search") != (fault.seconds > 0):
+        raise ValueError("fault: 'search' takes 'seconds' above 0, and no other effect has any")
+    if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
+        raise ValueError("fault: a search is for a solver of miopen's convolution")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
     for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):
@@ -285,6 +296,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
+    "seconds": (int, float),
 }  # fmt: skip
 
 

@@ -7,10 +7,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from rocmprobe.backends import Backend
 from rocmprobe.model.problems import Problem
+
+if TYPE_CHECKING:
+    from rocmprobe.worker.compiler import Compiler
 
 
 class DeviceFailure(Exception):
@@ -25,6 +28,13 @@ def out_of_memory(error: Optional[BaseException]) -> bool:
     """Whether an allocator says that it has no memory left: PyTorch's on a GPU or a CPU, Python's, C++'s."""
     said = ("out of memory", "can't allocate memory", "std::bad_alloc")
     return isinstance(error, MemoryError) or any(text in str(error) for text in said)
+
+
+def _compiler() -> Compiler:
+    # It raises what this module defines.
+    from rocmprobe.worker.compiler import Compiler
+
+    return Compiler()
 
 
 @dataclass
@@ -53,8 +63,9 @@ class CheckContext:
     if this process ends in the phase ``yardstick``, ``seconds`` is how long a throughput measurement may
     take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
-    timed beside the request; ``batch``: the one that networks are to be timed with. Under ``alone`` nothing
-    else of rocmprobe computes on the device: it holds what is measured, and nothing more.
+    timed beside the request; ``batch``: the one that networks are to be timed with; ``compiler`` makes
+    kernels at run time; ``clock`` gives the seconds of first and steady calls. Under ``alone`` nothing else
+    of rocmprobe computes on the device: it holds what is measured, and nothing more.
     """
 
     dtype: Any
@@ -70,6 +81,8 @@ class CheckContext:
     naive: bool = False
     sweep_bytes: int = 64 << 20
     batch: Optional[int] = None
+    compiler: Compiler = field(default_factory=_compiler)
+    clock: Callable[[], float] = time.perf_counter
     settle: Callable[[CheckResult], None] = lambda answer: None
     alone: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -113,17 +126,17 @@ class CheckContext:
     def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
         """Result and seconds of ``call``'s first run, which may search and compile; then steady budget."""
         self.report_phase("first-call")
-        started = time.perf_counter()
+        started = self.clock()
         with self.tested():
             result = call()
-        seconds = time.perf_counter() - started
+        seconds = self.clock() - started
         self.report_phase("steady")
         return result, seconds
 
     def steady_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
         """Result and seconds of one more run."""
         self.report_phase("steady")
-        started = time.perf_counter()
+        started = self.clock()
         with self.tested():
             result = call()
-        return result, time.perf_counter() - started
+        return result, self.clock() - started

@@ -3,6 +3,7 @@ flags, vendor library off, bypass."""
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -15,6 +16,7 @@ from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
+from rocmprobe.worker.compiler import Compiler
 from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.protocol import POISONED, Emit, Spec
 from rocmprobe.worker.simulation.process_faults import ProcessFaults
@@ -41,10 +43,13 @@ class TorchDriver:
         self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
         self.below: Callable[[], AbstractContextManager[None]] = nullcontext
         self.process_faults = process_faults
+        self.compiler = Compiler()
         if spec.simulated and process_faults:
+            from rocmprobe.worker.simulation.compiler import SimulatedCompiler
             from rocmprobe.worker.simulation.machine import SimulatedMiopen, faults
 
             self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
+            self.compiler = SimulatedCompiler(spec.simulated, spec.setting.name, process_faults)
             self.below = faults(spec.simulated, spec.setting.name, process_faults, spec.device)
 
     def library_version(self) -> Optional[str]:
@@ -82,6 +87,8 @@ class TorchDriver:
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
+            compiler=self.compiler,
+            clock=self.process_faults.clock if self.process_faults else time.perf_counter,
             # Once for each problem: beside the bypass, which uses the same GEMM and is its only rival.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),

@@ -54,7 +54,11 @@ def card(native: Optional[str] = "gfx1010", effective: Optional[str] = "gfx1030"
 
 def _settings(backend: str, wanted: str) -> tuple[Setting, ...]:
     """Without those of which a run alone finds out what they are."""
-    return tuple(setting for setting in settings_for(backend, wanted, TORCH) if not setting.derived)
+    return tuple(
+        setting
+        for setting in settings_for(backend, wanted, TORCH)
+        if not (setting.derived or setting.by_name)
+    )
 
 
 def cases(backend: str, wanted: str, purpose: str) -> list[Case]:
@@ -148,7 +152,7 @@ def natively(change: Change, what: str = "convolution/*") -> dict[str, Change]:
     return {
         f"{setting.name}/{what}": change
         for setting in settings_for("miopen")
-        if setting.verdict.startswith("native")
+        if setting.verdict.startswith("native") and not setting.by_name
     }
 
 

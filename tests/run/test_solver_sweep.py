@@ -244,7 +244,7 @@ class TestHealthy:
         assert len(swept) > 5
         assert {outcome.state for outcome in swept} == {"skipped"}
         assert {outcome.evidence[0] for outcome in swept} == {
-            "default is right here: no solver needs to be found out"
+            "default is right here: nothing needs to be found out"
         }
         told = [line for line in made.ended.stdout.splitlines() if line.startswith("[skipped]")]
         assert any(f"{len(swept)} questions of solver  default is right here" in line for line in told)

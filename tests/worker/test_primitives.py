@@ -19,7 +19,11 @@ from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
 pytest.importorskip("torch")
 
 CONTROLS = tuple(name for name, check in CHECKS.items() if check.rung == "controls")
-PRIMITIVES = tuple(name for name, check in CHECKS.items() if check.rung == "primitives")
+PRIMITIVES = tuple(
+    name
+    for name, check in CHECKS.items()
+    if check.rung == "primitives" and (check.layer or name == "convolution-kinds")
+)
 RECURRENT = ("rnn", "lstm", "gru")
 BATCH_NORM = ("batch-norm", "batch-norm-eval")
 SEVERAL_GPUS = ("all-reduce", "data-parallel")

@@ -20,9 +20,11 @@ from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
+from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
 from rocmprobe.judge.findings.networks import models
 from rocmprobe.judge.findings.primitives import controls, primitives, several_gpus
+from rocmprobe.judge.findings.sizes import slow_new_sizes
 from rocmprobe.judge.findings.start_up import slow_first_calls
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.checks import CONVOLUTIONS
@@ -52,9 +54,9 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (
-        _ladder, controls, native_convolution, other_dtypes, problem_matrix, faulty_solvers, primitives,
-        _gradient_flow, _training_step, _autocast_step, models, several_gpus, _as_found, _bypass, _memory,
-        _fallback, slow_first_calls,
+        _ladder, controls, kernels, missing_backends, native_convolution, other_dtypes, problem_matrix,
+        faulty_solvers, primitives, _gradient_flow, _training_step, _autocast_step, _channels_last_step,
+        models, several_gpus, _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
     )  # fmt: skip
     ours = of_driver(results)
     judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
@@ -111,7 +113,9 @@ def _ladder(results: Results) -> Iterator[Finding]:
                 layer,
                 f"{dtype} breaks at {rung}, below convolution; float32 holds there",
                 quoted(outcomes),
-                "Stay with float32.",
+                f"Stay with float32. {cure(results, cause, outcomes)}"
+                if cause == "hipblaslt-missing-arch"
+                else "Stay with float32.",
             )
 
 
@@ -188,6 +192,23 @@ def _autocast_step(results: Results) -> Iterator[Finding]:
             f"Under autocast to {dtypes} a small network does not train correctly; in float32 it does",
             quoted(broken),
             "Train in float32, or use a configuration whose autocast step passed.",
+        )
+
+
+def _channels_last_step(results: Results) -> Iterator[Finding]:
+    """It runs only where the same step on contiguous images holds."""
+    broken = failed(_of_default(results, "channels-last-step"))
+    if broken:
+        cause, layer = blamed(results, broken, library_layer(results, broken))
+        yield Finding(
+            "channels-last-step",
+            "warning",
+            cause,
+            layer,
+            "In channels-last a small network does not train correctly; on contiguous images it does",
+            quoted(broken),
+            "Leave `memory_format=torch.channels_last` out of programs, or use a configuration whose "
+            "channels-last step passed.",
         )
 
 

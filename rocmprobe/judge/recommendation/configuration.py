@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rocmprobe.judge.assessment import Assessment, driver_of, failed
 from rocmprobe.judge.blame import library
+from rocmprobe.judge.findings.kernels import needed_besides
 from rocmprobe.judge.findings.primitives import joined, layers_asked, scoped_off
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
@@ -33,7 +34,8 @@ def configuration(results: Results, best: Assessment) -> Configuration:
     # The CPU has no use for it.
     override = {} if setting.verdict == "cpu" else isa_override(results)
     env = {**override, **setting.env}
-    return Configuration(setting.name, env, _code(results, setting), _layers(results, best))
+    besides = () if setting.device == "cpu" else needed_besides(results)
+    return Configuration(setting.name, env, _code(results, setting), (*_layers(results, best), *besides))
 
 
 def isa_override(results: Results) -> dict[str, str]:

@@ -15,6 +15,7 @@ from rocmprobe.judge.recommendation.configuration import configuration
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import other_dtypes, sentence
+from rocmprobe.judge.recommendation.sizes import for_changing_sizes, in_words
 from rocmprobe.judge.recommendation.speed import Speed, peaks, speed
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.knowledge.visible_devices import mask_for
@@ -61,10 +62,16 @@ def _recommended(results: Results) -> Recommendation:
     memory = peaks(results, right, asked[0], purpose)
     verdict = best.setting.verdict if best else "none"
     purposes = ("inference",) if purpose == "inference" else ("training", "inference")
-    per = {f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes}
+    per: dict[str, Mapping[str, Any]] = {
+        f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes
+    }
+    of_one_size = per[f"{asked[0]}/inference"]["setting"]
+    per.update(for_changing_sizes(results, asked[0], of_one_size))
     return Recommendation(
         verdict=verdict,
-        sentence=sentence(results, best, order, asked[0]) + other_dtypes(per, asked, purpose),
+        sentence=sentence(results, best, order, asked[0])
+        + other_dtypes(per, asked, purpose)
+        + in_words(results, asked[0], of_one_size),
         configuration=configuration(results, best) if best else Configuration(),
         per=per,
         alternatives=tuple(_alternative(each, best, measured, memory) for each in order if each is not best),

@@ -32,6 +32,7 @@ from rocmprobe.report.page import (
     networks,  # fmt: skip
     plots,  # fmt: skip
     shapes_table,  # fmt: skip
+    sizes,  # fmt: skip
     telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
     validation,  # fmt: skip
@@ -150,6 +151,7 @@ def _measured(results: Results) -> dict[str, Any]:
         "throughput": throughput.throughput(results),
         "rooflines": plots.rooflines(results),
         "start_up": throughput.start_up(results),
+        "changing_sizes": sizes.changing_sizes(results),
         "validation": validation.validation(results),
         "validation_views": validation.VIEWS.values(),
         "memory": memory.memory(results),

@@ -1,4 +1,4 @@
-"""A training step of a small CNN: in the requested dtype, and under autocast."""
+"""A training step of a small CNN: in the requested dtype, under autocast, and in channels-last."""
 
 from __future__ import annotations
 
@@ -27,11 +27,24 @@ def autocast_step(context: CheckContext) -> CheckResult:
     )
 
 
-def _against_fp64(context: CheckContext, precision: Precision, limit: float) -> CheckResult:
+def channels_last_step(context: CheckContext) -> CheckResult:
+    """The same in the requested dtype, with the network and its images in NHWC, as programs ask for it; the
+    vendor library, or PyTorch before it, may take other kernels."""
+    import torch
+
+    form = torch.channels_last
+    return _against_fp64(context, plain(context.dtype), LAYER_LIMITS[context.dtype_name], form)
+
+
+def _against_fp64(
+    context: CheckContext, precision: Precision, limit: float, memory_format: Any = None
+) -> CheckResult:
     import torch
 
     expected, expected_losses = _train(context, "cpu", plain(torch.float64))
-    (trained, losses), seconds = context.first_call(lambda: _train(context, context.device, precision))
+    (trained, losses), seconds = context.first_call(
+        lambda: _train(context, context.device, precision, memory_format)
+    )
     answer = CheckResult(timings={"first_call": seconds}, numerics={"losses": losses})
     if precision.scaler.is_enabled():
         # Smaller than at the start: a step was left out because a gradient overflowed.
@@ -41,7 +54,9 @@ def _against_fp64(context: CheckContext, precision: Precision, limit: float) -> 
     return held([*zip(names, trained, expected), ("losses", torch.tensor(losses), reference)], answer, limit)
 
 
-def _train(context: CheckContext, device: str, precision: Precision) -> tuple[list[Any], list[float]]:
+def _train(
+    context: CheckContext, device: str, precision: Precision, memory_format: Any = None
+) -> tuple[list[Any], list[float]]:
     """Parameters and losses of two steps on conv, batch norm, ReLU, depthwise and strided conv, linear."""
     import torch
     from torch import nn
@@ -54,6 +69,10 @@ def _train(context: CheckContext, device: str, precision: Precision) -> tuple[li
     ).to(device, precision.dtype)  # fmt: skip
     generator = torch.Generator().manual_seed(context.seed())
     images = (torch.rand((4, 3, 20, 20), generator=generator) * 2 - 1).to(device, precision.dtype)
+    if memory_format is not None:
+        images = images.contiguous(memory_format=memory_format)
+        to: Any = model.to
+        to(memory_format=memory_format)
     labels = torch.tensor([0, 1, 2, 3]).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     losses = []

@@ -163,7 +163,9 @@ class _Faults(dispatch.Interceptor):
                     self._say(
                         text, {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
                     )
-                self._process_faults.strike(fault, affected)
+                self._process_faults.strike(fault, affected, text)
+                if fault.effect == "search":
+                    continue
                 return (fault, affected) if wrong else (None, ())
         if library == "miopen":
             self._say(text, tried)
@@ -235,11 +237,14 @@ class _WithinConvolutions(dispatch.Interceptor):
 
 #: What PyTorch takes apart on a CPU before a kernel is chosen: watched where Python calls it.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
+#: Of these, what never enters MIOpen; it has the name of the only backend that may compute it.
+_ATTENTION = "scaled_dot_product_attention"
 #: What of these a request to the bypass keeps out of MIOpen, by the parts of their names.
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
 #: Operators that multiply matrices; the last two inside of themselves.
 _PRODUCTS = (
-    "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_slow_conv2d_forward", "_slow_conv2d_backward",
+    "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_int_mm", "_slow_conv2d_forward",
+    "_slow_conv2d_backward",
 )  # fmt: skip
 #: Where native_batch_norm has its argument ``training``.
 _TRAINING = 5
@@ -252,7 +257,12 @@ def _watched_operators(
 ) -> Optional[Callable[[], AbstractContextManager[Any]]]:
     """A context in which every operator meets the ``hip`` faults, matrix products those of ``rocblas``, and
     what else than convolution enters MIOpen its own; None where the machine has none of these."""
-    faults = [fault for fault in machine.faults if fault.library != "miopen" or fault.operator]
+    # Those of triton strike in the compiler.
+    faults = [
+        fault
+        for fault in machine.faults
+        if fault.library in ("rocblas", "hip") or (fault.library == "miopen" and fault.operator)
+    ]
     if not faults:
         return None
     from torch.overrides import TorchFunctionMode
@@ -296,6 +306,8 @@ def _watched_operators(
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             name = getattr(func, "__name__", "")
+            if name == _ATTENTION:
+                return with_faults(_attention_by_backend(), args, result, ("hip",))
             return with_faults(name, args, result, ("miopen",)) if name in _TAKEN_APART else result
 
     @contextmanager
@@ -332,6 +344,16 @@ def _faulted_name(func: Any, args: Any) -> str:
     name = str(func.overloadpacket.__name__)
     evaluates = name == "native_batch_norm" and not args[_TRAINING]
     return "native_batch_norm_inference" if evaluates else name
+
+
+def _attention_by_backend() -> str:
+    """The function's name, with that of the backend where no other may compute it."""
+    import torch
+
+    allowed: Any = torch.backends.cuda
+    if allowed.math_sdp_enabled():
+        return _ATTENTION
+    return f"{_ATTENTION}_{'flash' if allowed.flash_sdp_enabled() else 'efficient'}"
 
 
 def _first_tensor(result: Any) -> Any:

@@ -32,6 +32,12 @@ class ProcessFaults:
         self._events = events
         self._struck: set[int] = set()
         self._poisoned = False
+        self._searched: set[object] = set()
+        self._search_seconds = 0.0
+
+    def clock(self) -> float:
+        """Seconds, with those that searches for a solver would have taken: nobody waits for these."""
+        return time.perf_counter() + self._search_seconds
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         """Go on to a phase in which no library is called, and apply its faults."""
@@ -58,8 +64,14 @@ class ProcessFaults:
         """Whether a fault is one of those that strike inside a library in the phase at hand."""
         return fault.phase == "first-call" or fault.phase == "steady" == self.phase
 
-    def strike(self, fault: Fault, directions: tuple[str, ...]) -> None:
-        """Returns where the process goes on. What floods or leaves something behind does so once."""
+    def strike(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
+        """Returns where the process goes on. What floods or leaves something behind does so once, a search
+        happens once for each ``problem`` and its directions."""
+        if fault.effect == "search":
+            search = id(fault), problem, directions
+            self._search_seconds += 0.0 if search in self._searched else fault.seconds
+            self._searched.add(search)
+            return
         for direction, text in fault.stderr.items():
             if not directions or direction in ("any", *directions):
                 os.write(2, f"{text}\n".encode())

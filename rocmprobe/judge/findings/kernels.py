@@ -1,0 +1,137 @@
+"""Findings about what a program runs besides the layers of the vendor library: matrix products, and attention
+by its backends, and kernels that are compiled on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.judge.assessment import failed, question, quoted
+from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
+from rocmprobe.judge.findings.primitives import joined
+from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
+
+
+@dataclass(frozen=True)
+class _About:
+    """What a check is about, in words; the rung whose layer it is in (``blame.rung_layer``); and what to do
+    where no setting was found to cure it. ``general``: that of a cause which the evidence names is better.
+    ``wrong`` is the cause of wrong numbers where the evidence names none.
+    """
+
+    words: str
+    rung: str
+    advice: str
+    general: bool = True
+    wrong: str = ""
+
+
+_OTHER_BACKEND = (
+    "Keep programs off this backend: `torch.backends.cuda.enable_{}_sdp(False)`; those that passed take over."
+)
+_ABOUT = {
+    "matmul": _About(
+        "A linear layer", "gemm", "Stay with the dtypes in which it is right, or with another build of torch."
+    ),
+    "int-matmul": _About(
+        "The product of bytes (torch._int_mm)", "gemm",
+        "Do without int8 products: quantized models need another dtype, or a build whose library has them.",
+        general=False,
+    ),
+    "attention": _About(
+        "Scaled dot product attention", "controls",
+        "Pin a backend that passed: `with torch.nn.attention.sdpa_kernel(...)`.",
+    ),
+    "attention-math": _About(
+        "Attention by separate products", "controls",
+        "Look at the findings about matrix products and about softmax.",
+    ),
+    "attention-flash": _About("Flash attention", "controls", _OTHER_BACKEND.format("flash")),
+    "attention-efficient": _About(
+        "Memory-efficient attention", "controls", _OTHER_BACKEND.format("mem_efficient")
+    ),
+    "triton": _About(
+        "A kernel in Triton", "compiled",
+        "Keep programs off Triton: no torch.compile, and no packages with kernels in it.",
+    ),
+    "inductor": _About(
+        "A network under torch.compile", "compiled", "Run programs without torch.compile.",
+        wrong="compiled-code-wrong",
+    ),
+}  # fmt: skip
+#: The cause that names a backend which the build has not for this chip: no failure, since others take over.
+_MISSING = "attention-backend-missing"
+_NOT_BUILT = "was not compiled for current AMD GPU architecture"
+_BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficient"}
+
+
+def kernels(results: Results) -> Iterator[Finding]:
+    """One finding for each of these checks that fails as PyTorch comes, with what cures it."""
+    for check, about in _ABOUT.items():
+        outcomes = tuple(
+            each for each in results.outcomes if (each.check, each.setting) == (check, "default")
+        )
+        broken = failed(outcomes)
+        if broken:
+            yield _finding(results, about, outcomes, broken)
+
+
+def _finding(
+    results: Results, about: _About, outcomes: tuple[Outcome, ...], broken: tuple[Outcome, ...]
+) -> Finding:
+    what = "computes wrong numbers" if all(each.state == "wrong" for each in broken) else "fails"
+    right = {each.dtype for each in outcomes} - {each.dtype for each in broken}
+    dtypes = f" in {joined(sorted({each.dtype for each in broken}))}" if right else ""
+    curing = _curing(results, broken)
+    cause, layer = blamed(results, broken, rung_layer(results, about.rung), curing is not None)
+    named = signature(results, broken) is not None
+    if about.wrong and not named and all(each.state == "wrong" for each in broken):
+        cause = about.wrong
+    title, advice = f"{about.words} {what}{dtypes}", about.advice
+    if about.general and named:
+        advice = cure(results, cause, broken)
+    if curing:
+        variables = " ".join(f"{name}={value}" for name, value in curing.env.items())
+        title += f"; with {variables} it is right"
+        cost = f"{curing.cost[:1].upper()}{curing.cost[1:]}"
+        advice = (
+            f"Set `{variables}` before Python starts: checked here, by the setting {curing.name}. {cost}."
+        )
+    return Finding(broken[0].check, "warning", cause, layer, title, quoted(broken), advice)
+
+
+def needed_besides(results: Results) -> tuple[str, ...]:
+    """What these checks found that a program needs besides a setting for convolution, a line each."""
+    return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in _ABOUT)
+
+
+def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
+    """The first setting of variables alone under which all of it works."""
+    questions = {question(each) for each in broken}
+    for setting in results.settings:
+        again = [
+            each for each in results.outcomes if each.setting == setting.name and question(each) in questions
+        ]
+        whole = setting.by_name and len(again) == len(questions)
+        if whole and all(each.state in WORKING_STATES for each in again):
+            return setting
+    return None
+
+
+def missing_backends(results: Results) -> Iterator[Finding]:
+    """Attention that a build has no fused kernels for: right all the same, by separate products, in more
+    memory."""
+    asked = tuple(
+        each
+        for each in results.outcomes
+        if each.check in _BACKENDS and (each.setting, each.state) == ("default", "n/a")
+    )
+    lacking = tuple(each for each in asked if any(_NOT_BUILT in line for line in each.evidence))
+    if lacking:
+        names = joined(list(dict.fromkeys(_BACKENDS[each.check] for each in lacking)))
+        yield Finding(
+            _MISSING, "info", _MISSING, rung_layer(results, "controls"),
+            f"This torch has no {names} attention for the chip: PyTorch falls back to separate products",
+            quoted(lacking), cure(results, _MISSING, lacking),
+        )  # fmt: skip

@@ -1,0 +1,117 @@
+"""Scaled dot product attention, by the backend that PyTorch computes it with."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
+from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable
+
+#: Samples, heads, steps and size of a head. Steps that fill no tile; a size that every fused kernel takes.
+_QUERIES = (2, 3, 40, 32)
+#: What PyTorch says where no backend that is left may compute it (aten/src/ATen/native/transformers).
+_NONE_LEFT = ("No available kernel", "No viable backend")
+#: Of what it warns then, the lines that give a reason.
+_REASONS = ("attention", "kernel not used", "architecture")
+
+
+def attention(context: CheckContext) -> CheckResult:
+    """By the backend that PyTorch chooses."""
+    return _attention(context, nullcontext)
+
+
+def attention_math(context: CheckContext) -> CheckResult:
+    """By separate products and a softmax."""
+    return _attention(context, lambda: _alone("MATH"))
+
+
+def attention_flash(context: CheckContext) -> CheckResult:
+    """By the flash kernel alone."""
+    return _attention(context, lambda: _alone("FLASH_ATTENTION"))
+
+
+def attention_efficient(context: CheckContext) -> CheckResult:
+    """By the memory-efficient kernel alone."""
+    return _attention(context, lambda: _alone("EFFICIENT_ATTENTION"))
+
+
+def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
+    """Plain and causal, with the gradients of queries, keys and values, against the formula in fp64. Raises
+    NotApplicable where this torch lacks the function or the backend, with the reasons that it gives."""
+    import torch.nn.functional as F
+
+    function: Any = getattr(F, "scaled_dot_product_attention", None)
+    if function is None:
+        import torch
+
+        raise NotApplicable(
+            f"torch {torch.__version__} has no scaled_dot_product_attention; 2.0 is the first"
+        )
+
+    def call(queries: Any, keys: Any, values: Any, grad: Any) -> dict[str, Any]:
+        with backend():
+            return _both(
+                lambda *operands, causal: function(*operands, is_causal=causal), queries, keys, values, grad
+            )
+
+    def formula(queries: Any, keys: Any, values: Any, grad: Any) -> dict[str, Any]:
+        return _both(_by_definition, queries, keys, values, grad)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            return compare(context, uniform(context, [_QUERIES] * 4), call, UNIT, formula)
+        except DeviceFailure as failure:
+            text = str(failure.__cause__)
+            if not any(words in text for words in _NONE_LEFT):
+                raise
+            lines = [line for each in told for line in str(each.message).splitlines()]
+            reasons = [line.strip() for line in lines if any(word in line for word in _REASONS)]
+            why = "; ".join(dict.fromkeys([text.splitlines()[0], *reasons]))
+            raise NotApplicable(f"no such backend for {context.dtype_name} here: {why}") from failure
+
+
+def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, grad: Any) -> dict[str, Any]:
+    found = {}
+    for causal in (False, True):
+        leaves = {"queries": leaf(queries), "keys": leaf(keys), "values": leaf(values)}
+        output = function(*leaves.values(), causal=causal)
+        for what, tensor in with_gradients(output, leaves, grad).items():
+            found[f"{'causal' if causal else 'plain'}: {what}"] = tensor
+    return found
+
+
+def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
+    """softmax(Q K^T / sqrt(d)) V, as the documentation of PyTorch's function defines it."""
+    import torch
+
+    scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    return torch.softmax(scores, -1) @ values
+
+
+@contextmanager
+def _alone(backend: str) -> Iterator[None]:
+    """Only ``backend`` may compute attention: a name of ``torch.nn.attention.SDPBackend``, whose flags older
+    versions have elsewhere."""
+    import torch
+
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError:
+        older: Any = torch.backends.cuda
+        flags = {
+            "enable_math": backend == "MATH", "enable_flash": backend == "FLASH_ATTENTION",
+            "enable_mem_efficient": backend == "EFFICIENT_ATTENTION",
+        }  # fmt: skip
+        with older.sdp_kernel(**flags):
+            yield
+        return
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        yield

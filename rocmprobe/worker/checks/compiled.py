@@ -1,0 +1,79 @@
+"""Kernels that are made while a program runs: one in Triton, and a small network by ``torch.compile``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
+from rocmprobe.worker.compare import differing
+from rocmprobe.worker.context import CheckContext, CheckResult
+
+#: Several blocks of the kernel, the last not full.
+_COUNT = 5000
+#: What the buffer holds before; the kernel writes odd numbers.
+_BEFORE = -2
+_IMAGES, _CHANNELS, _CLASSES = (2, 3, 14, 14), 8, 4
+
+
+def triton(context: CheckContext) -> CheckResult:
+    """A kernel that fills a buffer with small integers: exact. One that was launched and wrote nothing is
+    told apart."""
+    import torch
+
+    generator = torch.Generator().manual_seed(context.seed())
+    values = torch.randint(-8, 9, (_COUNT,), generator=generator).double()
+    source, target = context.placed(
+        lambda: (
+            values.to(context.device, context.dtype),
+            torch.full((_COUNT,), _BEFORE, device=context.device, dtype=context.dtype),
+        )
+    )
+    _, seconds = context.first_call(lambda: context.compiler.launch(source, target))
+    wrong = int(differing(target, values * 2 + 1).sum())
+    untouched = int((target.cpu() == _BEFORE).sum())
+    answer = CheckResult(
+        timings={"first_call": seconds}, numerics={"exact": not wrong, "untouched": untouched}
+    )
+    if untouched == _COUNT:
+        answer.state, answer.message = "wrong", "the launch reported success and wrote nothing"
+    elif wrong:
+        answer.state, answer.message = (
+            "wrong",
+            f"{wrong} of {_COUNT} elements differ, {untouched} not written",
+        )
+    return answer
+
+
+def inductor(context: CheckContext) -> CheckResult:
+    """A small network with convolution and batch norm, in training, by Inductor: its output and gradients
+    against the same without a compiler, in fp64 on the CPU. The first call is what compilation takes."""
+    import torch
+
+    count = sum(each.numel() for each in _net().parameters())
+    shapes = (_IMAGES, (count,), (_IMAGES[0], _CLASSES))
+
+    def call(compiled: Callable[[Any], Any], image: Any, weights: Any, grad: Any) -> dict[str, Any]:
+        net = _net().to(image.device, image.dtype)
+        torch.nn.utils.vector_to_parameters(weights / 2, net.parameters())
+        leaves = {"input": leaf(image), **dict(net.named_parameters())}
+        return with_gradients(compiled(net)(leaves["input"]), leaves, grad)
+
+    def with_compiler(*operands: Any) -> dict[str, Any]:
+        with context.compiler.compiling():
+            return call(context.compiler.compiled, *operands)
+
+    def without(*operands: Any) -> dict[str, Any]:
+        return call(lambda net: net, *operands)
+
+    return compare(context, uniform(context, shapes), with_compiler, UNIT, without)
+
+
+def _net() -> Any:
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(_IMAGES[1], _CHANNELS, 3, padding=1, bias=False), nn.BatchNorm2d(_CHANNELS), nn.SiLU(),
+        nn.Conv2d(_CHANNELS, _CHANNELS, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(_CHANNELS, _CLASSES),
+    )  # fmt: skip

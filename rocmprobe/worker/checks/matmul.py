@@ -1,0 +1,53 @@
+"""Matrix products that PyTorch may send to hipBLASLt instead of rocBLAS: those of a linear layer in half
+precision, and of integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
+from rocmprobe.worker.compare import unequal
+from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable
+
+#: Rows, inputs and outputs of the layer.
+_ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
+#: Each product of bytes below this, and their sum, is exact in int32.
+_LARGEST_BYTE = 8
+
+
+def matmul(context: CheckContext) -> CheckResult:
+    """A product as it is, and a linear layer with a bias, which hipBLASLt adds in its own kernel; backward
+    brings products of transposed operands. By ``1 / sqrt(inputs)`` smaller, as layers draw their weights."""
+    import torch
+    import torch.nn.functional as F
+
+    def call(rows: Any, weight: Any, bias: Any, grad: Any) -> dict[str, Any]:
+        weight = weight / _INPUTS**0.5
+        leaves = {"input": leaf(rows), "weight": leaf(weight), "bias": leaf(bias)}
+        layer = with_gradients(F.linear(*leaves.values()), leaves, grad)
+        return {"product": torch.mm(rows, weight.t()), **layer}
+
+    shapes = ((_ROWS, _INPUTS), (_OUTPUTS, _INPUTS), (_OUTPUTS,), (_ROWS, _OUTPUTS))
+    return compare(context, uniform(context, shapes), call, UNIT)
+
+
+def int_matmul(context: CheckContext) -> CheckResult:
+    """``torch._int_mm`` of bytes, summed in int32: exact. PyTorch sends it to hipBLASLt whatever it prefers
+    for other products."""
+    import torch
+
+    function: Any = getattr(torch, "_int_mm", None)
+    if function is None:
+        raise NotApplicable(f"torch {torch.__version__} has no torch._int_mm; 2.1 is the first")
+    generator = torch.Generator().manual_seed(context.seed())
+    drawn = [
+        torch.randint(-_LARGEST_BYTE, _LARGEST_BYTE + 1, shape, generator=generator, dtype=torch.int8)
+        for shape in ((_ROWS, _INPUTS), (_INPUTS, _OUTPUTS))
+    ]
+    left, right = context.placed(lambda: [each.to(context.device) for each in drawn])
+    product, seconds = context.first_call(lambda: function(left, right))
+    wrong = unequal(product.double(), drawn[0].double() @ drawn[1].double())
+    answer = CheckResult(timings={"first_call": seconds}, numerics={"exact": not wrong})
+    if wrong:
+        answer.state, answer.message = "wrong", f"{wrong} of {product.numel()} elements differ"
+    return answer

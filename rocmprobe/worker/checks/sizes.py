@@ -1,0 +1,69 @@
+"""What each new input size costs a program whose sizes keep changing, as in detection and speech."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from rocmprobe.model.numerics import LAYER_LIMITS
+from rocmprobe.worker.checks.layer import UNIT, held, uniform
+from rocmprobe.worker.context import CheckContext, CheckResult
+
+#: Sizes that no other check has, each once: a library that searches for each finds nothing to reuse.
+SIZES = tuple((17 + number, 21 + number * 7 % 24) for number in range(24))
+_KNOWN = (16, 20)
+#: First calls go on for so many times the seconds of a throughput measurement; and the fewest sizes.
+_MOST, _FEWEST = 10, 3
+#: Calls of a size that follow its first.
+_REPEATS = 3
+_CHANNELS = (3, 8, 8)
+
+
+def changing_sizes(context: CheckContext) -> CheckResult:
+    """Seconds of the first call of a small network for each size, one after the other in one process, and of
+    the calls that follow; each output against fp64 on the CPU."""
+    import torch
+
+    shapes = [(out, into, 3, 3) for into, out in zip(_CHANNELS, _CHANNELS[1:])]
+    *weights, last = uniform(
+        context, [*shapes, (1, _CHANNELS[0], max(h for h, _ in SIZES), max(w for _, w in SIZES))]
+    )
+    placed = context.placed(lambda: [each.to(context.device, context.dtype) for each in weights])
+
+    def inputs(size: tuple[int, int]) -> Any:
+        return last[:, :, : size[0], : size[1]].contiguous()
+
+    def network(image: Any, filters: list[Any]) -> Any:
+        with torch.no_grad():
+            for each in filters:
+                fan_in = each[0].numel()
+                image = torch.relu(torch.nn.functional.conv2d(image, each / fan_in**0.5, padding=1))
+        return image
+
+    def on_device(size: tuple[int, int]) -> Any:
+        image = context.placed(lambda: inputs(size).to(context.device, context.dtype))
+        return lambda: network(image, placed)
+
+    # The runtime starts here, and the library is loaded.
+    context.first_call(on_device(_KNOWN))
+    first, steady, outputs = [], [], []
+    with context.alone():
+        for size in SIZES:
+            call = on_device(size)
+            output, seconds = context.first_call(call)
+            first.append(seconds)
+            outputs.append(output)
+            steady.append(statistics.median(context.steady_call(call)[1] for _ in range(_REPEATS)))
+            if sum(first) > _MOST * context.seconds and len(first) >= _FEWEST:
+                break
+    answer = CheckResult(
+        timings={
+            "new_size": statistics.fmean(first), "new_size_median": statistics.median(first),
+            "new_size_max": max(first), "known_size": statistics.fmean(steady), "sizes": len(first),
+        }
+    )  # fmt: skip
+    compared = [
+        (f"{size[0]}x{size[1]}", output, network(inputs(size), weights))
+        for size, output in zip(SIZES, outputs)
+    ]
+    return held(compared, answer, LAYER_LIMITS[context.dtype_name], UNIT)

@@ -1,0 +1,71 @@
+"""What makes kernels while a program runs, besides the vendor library: Triton, and Inductor behind
+``torch.compile``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rocmprobe.worker.context import NotApplicable
+
+#: What they say where there is nothing to compile with: parts of messages, and the reason in other words.
+_NOTHING_TO_COMPILE_WITH = {
+    "No working C++ compiler": "there is no working C++ compiler, which Inductor needs on a CPU",
+    "InvalidCxxCompiler": "there is no working C++ compiler, which Inductor needs on a CPU",
+    "working triton installation": "there is no working Triton, which Inductor needs on a GPU",
+    "TritonMissing": "there is no Triton, which Inductor needs on a GPU",
+    "Inductor is not available": "this torch has no Inductor for the device",
+    "not supported on Python": "this torch compiles nothing on this version of Python",
+    "Windows not yet supported": "this torch compiles nothing on Windows",
+}
+
+
+class Compiler:
+    """The compilers of this torch. A simulated machine has its own in their place
+    (``simulation.compiler``)."""
+
+    def launch(self, source: Any, target: Any) -> None:
+        """Launch a Triton kernel that makes ``target`` twice ``source`` and one. Raises NotApplicable
+        where there is no Triton, and whatever it raises."""
+        if source.device.type == "cpu":
+            raise NotApplicable("Triton makes kernels for GPUs, and a CPU answers here")
+        if importlib.util.find_spec("triton") is None:
+            raise NotApplicable("this Python has no Triton")
+        import torch
+
+        from rocmprobe.worker.checks.triton_kernel import launch
+
+        with torch.cuda.device(source.device):
+            launch(source, target)
+
+    def compiled(self, net: Any) -> Any:
+        """``net`` by ``torch.compile`` with Inductor. It compiles at its first calls."""
+        import torch
+
+        compile_: Any = getattr(torch, "compile", None)
+        if compile_ is None:
+            raise NotApplicable(f"torch {torch.__version__} has no torch.compile; 2.0 is the first")
+        return compile_(net, backend="inductor", dynamic=False)
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Around the first calls of what ``compiled`` gave. It compiles in this process alone, so that
+        nothing outlives it. Raises NotApplicable where there is nothing to compile with."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(ImportError):
+                from torch._inductor import config
+
+                stack.enter_context(config.patch(compile_threads=1))  # type: ignore[attr-defined,unused-ignore]
+            try:
+                yield
+            except NotApplicable:
+                raise
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                why = next((why for said, why in _NOTHING_TO_COMPILE_WITH.items() if said in text), None)
+                if why is None:
+                    raise
+                raise NotApplicable(why) from error

@@ -1,0 +1,213 @@
+"""Matrix products, attention, compiled kernels, changing sizes and channels-last: right on this CPU, each check
+notices what goes wrong, and what is missing is not applicable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from asking import context  # noqa: E402
+from runs import run  # noqa: E402
+
+from rocmprobe.worker.checks import CHECK_FUNCTIONS  # noqa: E402
+from rocmprobe.worker.compiler import Compiler  # noqa: E402
+from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable  # noqa: E402
+
+INDUCTOR = "cpu/torch/default/inductor/float32"
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+HAS_ATTENTION = hasattr(torch.nn.functional, "scaled_dot_product_attention")
+with_attention = pytest.mark.skipif(not HAS_ATTENTION, reason="torch 2.0 is the first with this function")
+
+
+def asked(dtype: str) -> CheckContext:
+    return context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", dtype=getattr(torch, dtype))
+
+
+def ask(check: str, dtype: str = "float32") -> CheckResult:
+    return CHECK_FUNCTIONS[check](asked(dtype))
+
+
+@with_attention
+@pytest.mark.parametrize("check", ["attention", "attention-math", "attention-flash"])
+def test_attention_is_right_on_this_cpu(check: str) -> None:
+    answer = ask(check)
+    assert answer.state == "pass"
+    assert answer.numerics["max_error"] <= answer.numerics["max_error_limit"]
+
+
+@with_attention
+def test_a_backend_that_is_not_there_is_not_applicable_with_what_pytorch_says() -> None:
+    with pytest.raises(NotApplicable, match=r"no such backend for float32 here: No (viable|available)"):
+        ask("attention-efficient")
+
+
+@with_attention
+@pytest.mark.parametrize("check", ["attention", "attention-math"])
+def test_wrong_attention_is_noticed(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.nn.functional.scaled_dot_product_attention
+
+    def uncausal(*operands: Any, is_causal: bool) -> Any:
+        return right(*operands)
+
+    monkeypatch.setattr(ATTENTION, uncausal)
+    answer = ask(check)
+    assert (answer.state, answer.numerics["of"].partition(":")[0]) == ("wrong", "causal")
+
+
+def test_a_torch_without_attention_says_which_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ATTENTION, raising=False)
+    with pytest.raises(NotApplicable, match=r"has no scaled_dot_product_attention; 2.0 is the first"):
+        ask("attention")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_linear_layer(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if wrong:
+        right = torch.mm
+        monkeypatch.setattr(torch, "mm", lambda a, b: right(a, b) + (a.dtype == torch.bfloat16))
+    answer = ask("matmul", "bfloat16")
+    assert (answer.state, answer.numerics["of"] == "product") == (
+        ("wrong", True) if wrong else ("pass", False)
+    )
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_product_of_bytes_is_exact(wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "_int_mm", lambda a, b: (a.long() @ b.long()).int() + wrong, raising=False)
+    answer = ask("int-matmul", "int8")
+    assert (answer.state, answer.numerics["exact"]) == (("wrong", False) if wrong else ("pass", True))
+
+
+def test_a_torch_without_products_of_bytes_says_which_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch, "_int_mm", raising=False)
+    with pytest.raises(NotApplicable, match=r"2.1 is the first"):
+        ask("int-matmul", "int8")
+
+
+class Made(Compiler):
+    """Stands in for Triton and Inductor: what they make is done by ``write`` and ``change``."""
+
+    def __init__(self, write: Callable[[Any, Any], Any], change: Callable[[Any], Any] = lambda y: y) -> None:
+        self._write, self._change = write, change
+
+    def launch(self, source: Any, target: Any) -> None:
+        self._write(source, target)
+
+    def compiled(self, net: Any) -> Any:
+        return lambda images: self._change(net(images))
+
+    def compiling(self) -> Any:
+        return nullcontext()
+
+
+def answer_by(check: str, compiler: Compiler) -> CheckResult:
+    return CHECK_FUNCTIONS[check](context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", compiler=compiler))
+
+
+@pytest.mark.parametrize(
+    ("write", "state", "message"),
+    [
+        (lambda source, target: target.copy_(source * 2 + 1), "pass", ""),
+        (lambda source, target: None, "wrong", "the launch reported success and wrote nothing"),
+        (
+            lambda source, target: target[256:].copy_(source[256:] * 2 + 1), "wrong",
+            "256 of 5000 elements differ, 256 not written",
+        ),
+    ],
+)  # fmt: skip
+def test_a_kernel_in_triton_that_does_not_write_is_wrong(write: Any, state: str, message: str) -> None:
+    answer = answer_by("triton", Made(write))
+    assert (answer.state, answer.message) == (state, message)
+
+
+def test_there_is_no_triton_for_a_cpu() -> None:
+    with pytest.raises(NotApplicable, match="a CPU answers here"):
+        ask("triton")
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_a_network_that_is_compiled_wrong_is_noticed(factor: float) -> None:
+    answer = answer_by("inductor", Made(lambda *_: None, lambda output: output * factor))
+    assert answer.state == ("pass" if factor == 1 else "wrong")
+
+
+def test_a_torch_that_compiles_nothing_says_which_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch, "compile", raising=False)
+    with pytest.raises(NotApplicable, match=r"has no torch.compile; 2.0 is the first"):
+        ask("inductor")
+
+
+@pytest.mark.thorough
+def test_inductor_for_real_and_without_a_compiler(tmp_path: Path) -> None:
+    asked = ("--device", "cpu", "--settings", "default,", "--only", "inductor")
+    found = run(tmp_path / "with", *asked).outcomes[INDUCTOR]
+    if found.state == "n/a":
+        assert any(words in found.evidence[0] for words in ("no working C++ compiler", "compiles nothing"))
+        return
+    assert found.state == "pass"
+    assert found.numerics["max_error"] <= found.numerics["max_error_limit"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    without = run(tmp_path / "without", *asked, env={"PATH": str(empty)}).outcomes[INDUCTOR]
+    assert (without.state, without.evidence[0]) == (
+        "n/a", "there is no working C++ compiler, which Inductor needs on a CPU",
+    )  # fmt: skip
+
+
+def test_every_size_is_new_and_asked_once_for_its_first_call() -> None:
+    seen: list[tuple[int, ...]] = []
+    right = torch.nn.functional.conv2d
+
+    def recorded(image: Any, *operands: Any, **options: Any) -> Any:
+        if image.dtype == torch.float32:
+            seen.append(tuple(image.shape[2:]))
+        return right(image, *operands, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "conv2d", recorded)
+        answer = ask("changing-sizes")
+    assert (answer.state, answer.timings["sizes"]) == ("pass", 24)
+    assert len(set(seen)) == 24 + 1
+    assert answer.timings["new_size_max"] >= answer.timings["new_size"] > 0
+
+
+def test_slow_sizes_end_the_check_early() -> None:
+    times = iter(range(0, 10_000, 9))
+    answer = CHECK_FUNCTIONS["changing-sizes"](
+        context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", clock=lambda: next(times))
+    )
+    assert (answer.timings["sizes"], answer.timings["new_size"]) == (3, 9)
+
+
+def test_a_wrong_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.nn.functional.conv2d
+
+    def odd(image: Any, *operands: Any, **options: Any) -> Any:
+        wrong = image.dtype == torch.float32 and image.shape[2] == 30
+        return right(image, *operands, **options) * (2 if wrong else 1)
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", odd)
+    answer = ask("changing-sizes")
+    assert (answer.state, answer.numerics["of"].partition("x")[0]) == ("wrong", "30")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_step_in_channels_last(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.nn.functional.adaptive_avg_pool2d
+    formats = []
+
+    def pooled(image: Any, *size: Any) -> Any:
+        if image.dtype == torch.float32:
+            formats.append(image.is_contiguous(memory_format=torch.channels_last))
+        return right(image, *size) * (1.1 if wrong and image.dtype == torch.float32 else 1)
+
+    monkeypatch.setattr(torch.nn.functional, "adaptive_avg_pool2d", pooled)
+    answer = ask("channels-last-step")
+    assert answer.state == ("wrong" if wrong else "pass")
+    assert formats == [True, True]
