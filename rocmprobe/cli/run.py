@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     metavar="PLACE",
     help="The libraries that the driver capi loads: environment, rocm, distribution, torch, or a folder.",
 )
+@click.option(
+    "--python",
+    multiple=True,
+    metavar="[NAME=]PATH",
+    help="Test the torch of this interpreter or virtual environment; repeat it to compare several.",
+)
 @click.option("--problem", "problems", multiple=True, metavar="TEXT", help="Test this convolution instead.")
 @click.option(
     "--shapes",
@@ -116,6 +122,7 @@ def run_command(
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
       rocmprobe run --shapes shapes.json
       rocmprobe run --driver capi --libraries /opt/rocm
+      rocmprobe run --python stable=~/venvs/torch-2.10 --python nightly=~/venvs/nightly
       rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
@@ -140,7 +147,7 @@ def run_command(
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        run.resume(folder, retry_aborted, options["libraries"])
+        run.resume(folder, retry_aborted, options["libraries"], options["python"])
     else:
         requested = run_options(options)
         if expected:
