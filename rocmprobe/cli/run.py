@@ -127,7 +127,7 @@ def run_command(
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
     from rocmprobe.cli.github_job import annotate, no_commands
-    from rocmprobe.cli.verify import derived, refuse, verified, verifying
+    from rocmprobe.cli.verify import derived, recommended, refuse, verified, verifying
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.report.terminal.ending import render_run
     from rocmprobe.report.write import write_report
@@ -144,7 +144,7 @@ def run_command(
     found = remove_leftovers()
     if found:
         console.print(f"a run that was killed had left {found} temporary folder(s) behind; removed")
-    expected = read_results(verify) if verify else None
+    expected = recommended(read_results(verify)) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
         run.resume(folder, retry_aborted, options["libraries"], options["python"])

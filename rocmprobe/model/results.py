@@ -466,12 +466,27 @@ class Results:
         )
 
     @property
-    def shown(self) -> Results:
-        """What is shown in full: all of it, or the recommended environment's part, or that of the first one
-        in which something was asked."""
+    def by_target(self) -> Results:
+        """The same with each environment's devices as devices of their own, "NAME:cuda:0", the recommended
+        environment first, whose facts are the machine's; what is found in one environment alone names it."""
         usable = [each for each in self.environments if not each.unusable]
-        chosen = self.recommended_environment or next(iter(usable), None)
-        return self.of(chosen) if chosen else self
+        first = self.recommended_environment or next(iter(usable), None)
+        if first is None:
+            return self
+        settings = [*(each for each in self.settings if each.environment == first.name), *self.settings]
+        return dataclasses.replace(
+            self,
+            machine=self.of(first).machine,
+            settings=tuple({each.name: each for each in reversed(settings)}.values())[::-1],
+            outcomes=tuple(
+                dataclasses.replace(each, device=f"{each.environment}:{each.device}")
+                for each in sorted(self.outcomes, key=lambda each: each.environment != first.name)
+            ),
+            findings=tuple(
+                dataclasses.replace(each, title=": ".join(filter(None, (each.environment, each.title))))
+                for each in self.findings
+            ),
+        )
 
 
 def to_json(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import Run, cli, environment, journal, resume, run
+from runs import Run, cli, environment, journal, resume, rocmprobe, run
 from stand_in_pythons import HIDDEN, python_with_torch_alone
 
 from rocmprobe.run.interpreters import interpreters, launch
@@ -125,6 +126,48 @@ def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path
     assert set(again.states.values()) == {"pass"}
     intents = [record["case"] for record in journal(folder) if record["record"] == "intent"]
     assert [intents.count(case) for case in before] == [1] * len(before)
+
+
+def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) -> None:
+    table = three.ended.stdout.partition("environment")[2].partition("Cost:")[0]
+    assert re.search(r"right\s+[\d.]+\S*\s+Native\s+default\s+[\d.]+ [µm]?s", table)
+    assert re.search(r"broken\s+2\.4\.0\s+No safe", table)
+    assert re.search(r"gone\s+Not tested", table)
+    assert "broken: import torch: OSError: libamdhip64.so.5: cannot open" in " ".join(table.split())
+    page = (three.folder / "report.html").read_text("utf-8")
+    rows = re.findall(r"<tr><th scope=\"row\">(right|broken|gone)[^<]*</th>(.*?)</tr>", page, re.DOTALL)
+    assert [name for name, _ in rows] == ["right", "broken", "gone"]
+    assert "libamdhip64.so.5: cannot open" in rows[1][1]
+    for name in ("right:cpu", "broken:cpu"):
+        assert f'aria-label="Device {name}"' in page
+
+
+def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons: Path) -> None:
+    program = pythons / "program.py"
+    program.write_text("import sys, torch; print(sys.prefix, torch.ones(2).sum().item())")
+    profile = ("exec", "--profile", three.folder / "results.json", "--")
+    ended = rocmprobe(*profile, "python3", program)
+    assert ended.stdout.split() == [str(pythons / "alone"), "2.0"], ended.stderr
+    assert "in the environment right" in ended.stderr
+    assert "warning" not in ended.stderr
+    other = rocmprobe(*profile, sys.executable, "-c", "pass")
+    assert f"warning: {sys.executable} runs this, not the environment right" in other.stderr
+    printed = cli("env", three.folder / "results.json")
+    assert f"for the Python environment right: {pythons / 'alone' / 'bin' / 'python'}" in printed.stderr
+
+
+def test_verify_asks_the_recommended_environment_alone(three: Run, tmp_path: Path) -> None:
+    again = run(tmp_path / "out", "--verify", three.folder / "results.json")
+    assert again.ended.returncode == 0, again.ended.stdout
+    assert "default holds" in again.ended.stdout
+    assert {outcome.environment for outcome in again.results.outcomes} == {"right"}
+
+
+def test_compare_holds_each_environment_against_itself(three: Run) -> None:
+    same = cli("compare", three.folder, three.folder, "--json")
+    found = json.loads(same.stdout)
+    assert (same.returncode, found["verdict"]) == (0, "no change")
+    assert found["compared"] == len(three.results.outcomes)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import RUNGS, Configuration, Fact, Finding, Gpu, Machine, Outcome, Results
 from rocmprobe.report import text  # fmt: skip
+from rocmprobe.report.environments import side_by_side
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
     evidence,  # fmt: skip
@@ -94,7 +95,7 @@ class Device:
 def build(results: Results, fit: Fit) -> dict[str, Any]:
     """The names that the page template uses, with as much as fits."""
     recommendation = results.recommendation
-    names = sorted({outcome.device for outcome in results.outcomes})
+    names = device_names(results)
     verdict = recommendation.verdict if recommendation else "none"
     return {
         "results": results,
@@ -117,6 +118,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "counted": evidence.counted(results),
         "logs": evidence.logs(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
+        "environments": side_by_side(results) if results.environments else None,
         "alternatives": layout.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
@@ -171,6 +173,12 @@ def blocks(configuration: Configuration) -> list[Block]:
     if configuration.code.strip():
         found.append(Block("Python, before the model runs", configuration.code.strip("\n")))
     return found
+
+
+def device_names(results: Results) -> list[str]:
+    """The devices in the order of their names; those of environments in that of the outcomes."""
+    names = dict.fromkeys(outcome.device for outcome in results.outcomes)
+    return list(names) if results.environments else sorted(names)
 
 
 def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:
