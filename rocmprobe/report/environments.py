@@ -23,22 +23,21 @@ class Row:
     recommended: bool
 
 
-def rows(results: Results) -> list[Row]:
+def environment_rows(results: Results) -> list[Row]:
     """Every environment of the run, in the order in which they were named; none where it had none."""
     return [_row(results, each) for each in results.environments]
 
 
 def side_by_side(results: Results) -> Table:
-    """The same as a table."""
+    """The same as a table, without the notes."""
     found = [
         {
             "environment": f"{row.name} (recommended)" if row.recommended else row.name,
             "torch": row.torch, "result": row.verdict, "setting": row.setting, "time": row.time,
-            "why": row.note,
         }
-        for row in rows(results)
+        for row in environment_rows(results)
     ]  # fmt: skip
-    return table(found, ("environment", "torch", "result", "setting", "time", "why"))
+    return table(found, ("environment", "torch", "result", "setting", "time"))
 
 
 def _row(results: Results, environment: Environment) -> Row:

@@ -137,7 +137,8 @@ def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) ->
     page = (three.folder / "report.html").read_text("utf-8")
     rows = re.findall(r"<tr><th scope=\"row\">(right|broken|gone)[^<]*</th>(.*?)</tr>", page, re.DOTALL)
     assert [name for name, _ in rows] == ["right", "broken", "gone"]
-    assert "libamdhip64.so.5: cannot open" in rows[1][1]
+    assert "No safe configuration" in rows[1][1]
+    assert "<dt>broken</dt><dd>import torch: OSError: libamdhip64.so.5: cannot open</dd>" in page
     for name in ("right:cpu", "broken:cpu"):
         assert f'aria-label="Device {name}"' in page
 

@@ -13,7 +13,7 @@ from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import RUNGS, Configuration, Fact, Finding, Gpu, Machine, Outcome, Results
 from rocmprobe.report import text  # fmt: skip
-from rocmprobe.report.environments import side_by_side
+from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
     evidence,  # fmt: skip
@@ -119,6 +119,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "logs": evidence.logs(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
         "environments": side_by_side(results) if results.environments else None,
+        "environment_rows": environment_rows(results),
         "alternatives": layout.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,

@@ -14,7 +14,7 @@ from rich.text import Text
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model.results import Finding, Outcome, Results
 from rocmprobe.report import text
-from rocmprobe.report.environments import rows
+from rocmprobe.report.environments import environment_rows
 from rocmprobe.report.identity import changes_sentence, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
@@ -81,7 +81,7 @@ def _print_environments(results: Results, console: Console) -> None:
     grid = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("environment", "torch", "result", "setting", "time"):
         grid.add_column(Text(name, "dim"), overflow="fold")
-    found = rows(results)
+    found = environment_rows(results)
     for row in found:
         cells = (row.name, row.torch, row.verdict, row.setting, row.time)
         grid.add_row(*(styled((cell, "bold" if row.recommended else "")) for cell in cells))

@@ -9,7 +9,7 @@ from typing import Optional
 from rocmprobe.judge.findings.sweep import summary
 from rocmprobe.model.results import Configuration, Finding, Results
 from rocmprobe.report import text
-from rocmprobe.report.environments import side_by_side
+from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, tried_on
 from rocmprobe.report.page import layout, matrix, networks, shapes_table, view
@@ -57,6 +57,9 @@ def verdict(results: Results) -> Iterator[str]:
     if results.environments:
         found = side_by_side(results)
         yield table(found.header, [[words(cell, 300) for cell in row] for row in found.rows])
+        yield "\n".join(
+            f"- {words(row.name)}: {words(row.note, 300)}" for row in environment_rows(results) if row.note
+        )
     if recommendation is None:
         return
     yield from configuration(recommendation.configuration)
