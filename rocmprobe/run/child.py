@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.process.processes import descendants, kill_same
+from rocmprobe.run.fork_servers import ForkServer, fork_server
 from rocmprobe.run.interpreters import Launch
 from rocmprobe.run.server import forked
 from rocmprobe.text.reading import json_line
@@ -63,7 +64,7 @@ class Child:
     """A worker process. ``events`` come one at a time; what it prints goes to ``log``.
 
     It is forked from the server unless ``spawn`` says otherwise or the server fails within ``seconds``.
-    ``launch`` is how it is started in another interpreter than this one, always from scratch.
+    ``launch`` is how one is started in another interpreter than this one, which has a server of its own.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Child:
         self.start_method = "spawn"
         try:
             ends = command_reader, event_writer, output_writer
-            process = None if spawn or launch else _forked(*ends, workdir, seconds)
+            process = None if spawn else _forked(*ends, workdir, seconds, launch)
             if process is not None:
                 self.start_method = "fork"
             self._process: _Process = process or _spawned(*ends, environ, workdir, launch)
@@ -286,7 +287,25 @@ class _Spawned(_Process):
         return self._process.wait(1)
 
 
-def _forked(commands: int, events: int, output: int, workdir: Path, seconds: float) -> Optional[_Process]:
+class _ForkedElsewhere(_Process):
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self._server = server
+        self.pid = pid
+
+    def alive(self) -> bool:
+        return self._server.exit_code(self.pid) is None
+
+    def code(self) -> Optional[int]:
+        return self._server.exit_code(self.pid)
+
+
+def _forked(
+    commands: int, events: int, output: int, workdir: Path, seconds: float, launch: Optional[Launch]
+) -> Optional[_Process]:
+    if launch:
+        server = fork_server(launch, seconds)
+        pid = server.fork(commands, events, output, workdir) if server else None
+        return _ForkedElsewhere(server, pid) if server and pid else None
     from rocmprobe.worker.forked import forked as serve_forked
 
     ends = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import Run, cli, environment, journal, resume, rocmprobe, run
+from runs import Run, cli, environment, journal, resume, rocmprobe, run, wait_until
 from stand_in_pythons import HIDDEN, python_with_torch_alone
 
 from rocmprobe.run.interpreters import interpreters, launch
@@ -79,7 +80,8 @@ def test_each_environment_is_asked_by_its_own_interpreter(three: Run, pythons: P
     assert states["broken:cpu/torch/default/copy/float32"] == "error"
     assert {outcome.environment for outcome in three.results.outcomes} == {"right", "broken"}
     assert {setting.environment for setting in three.results.settings} == {"right", "broken"}
-    assert {trial.environment for trial in three.results.trials} == {"right", "broken"}
+    methods = {(trial.environment, trial.start_method) for trial in three.results.trials}
+    assert methods == {("right", "fork"), ("broken", "fork")}
     assert all(outcome.id.startswith(f"{outcome.environment}:cpu/") for outcome in three.results.outcomes)
 
 
@@ -106,9 +108,23 @@ def test_what_is_wrong_with_an_environment_is_a_finding_of_its_own(three: Run, p
     assert not [name for name, _ in found if name == "right"]
 
 
+def _processes_of(environment: Path) -> list[str]:
+    """The command lines that name the interpreter of an environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            command = path.read_bytes()
+            if bytes(environment / "bin" / "python") in command and b"rocmprobe.worker" in command:
+                found.append(command.decode())
+    return found
+
+
 def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    wanted = ["--python", f"a={pythons / 'alone'}", "--python", f"b={pythons / 'alone'}"]
+    # By a path of its own: the process that makes other runs keeps its servers.
+    own = tmp_path / "own"
+    own.symlink_to(pythons / "alone")
+    wanted = ["--python", f"a={own}", "--python", f"b={own}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "rocmprobe", "run", "--out", str(folder), *RUNGS, *wanted], env=environment()
     )
@@ -119,6 +135,7 @@ def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
+    assert wait_until(lambda: not _processes_of(own), 20)
     before = [record["outcome"]["id"] for record in journal(folder) if record["record"] == "outcome"]
     again = resume(folder, "--retry-aborted")
     assert not again.results.partial
