@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rocmprobe.model.problems import Problem, parse_problem
-from rocmprobe.text.tables import tomllib
+from rocmprobe.text.tables import toml
 
 _FORM = re.compile(r"(\d+)x(\d+)([kt])(\d+)(?:s(\d+))?(?:g(\d+))?@(\d+)")
 
@@ -18,7 +18,7 @@ def network_problems(device_type: str, names: tuple[str, ...], batch: int) -> It
     Raises:
         SystemExit: for the name of a network that is not there.
     """
-    table = tomllib.loads(Path(__file__).with_name("networks.toml").read_text("utf-8"))["network"]
+    table = toml(Path(__file__).with_name("networks.toml").read_text("utf-8"))["network"]
     unknown = set(names) - {row["name"] for row in table}
     if unknown:
         raise SystemExit(

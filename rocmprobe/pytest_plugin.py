@@ -28,11 +28,9 @@ from rocmprobe.model.results import (
     FAILING_STATES,
     WORKING_STATES,
     BadInput,
-    Machine,
     NothingToTest,
     Outcome,
     Results,
-    from_json,
     to_json,
 )  # fmt: skip
 from rocmprobe.process.leftovers import remove_leftovers
@@ -49,7 +47,8 @@ from rocmprobe.text.redact import redacted, redacted_text
 
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
-_EXPECTATIONS = pytest.StashKey[Expectations]()
+#: By the name of the environment, "" for the only one.
+_EXPECTATIONS = pytest.StashKey[dict[str, Expectations]]()
 #: The outcome of an item, marked by the expectations.
 _OUTCOME = pytest.StashKey[Outcome]()
 #: Why the journal takes nothing more; which ends the run.
@@ -242,13 +241,13 @@ def _session(config: pytest.Config) -> Session:
     return config.stash[_SESSION]
 
 
-def _expectations(config: pytest.Config) -> Expectations:
-    """What is expected of the outcomes of this run; read when the first one is there."""
-    if _EXPECTATIONS not in config.stash:
+def _expectations(config: pytest.Config, environment: str) -> Expectations:
+    """What is expected of the outcomes of an environment of this run; read when its first one is there."""
+    known = config.stash.setdefault(_EXPECTATIONS, {})
+    if environment not in known:
         folder = config.stash[_RUN]
-        machine = from_json(Machine, header(folder)["machine"])
-        config.stash[_EXPECTATIONS] = Expectations(machine, run.baseline(folder))
-    return config.stash[_EXPECTATIONS]
+        known[environment] = Expectations(run.machine_of(folder, environment), run.baseline(folder))
+    return known[environment]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -260,7 +259,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     asked = [
         case
         for target in session.targets
-        for case in cases(request, target, session.settings[target.device], session.options)
+        for case in cases(request, target, session.settings[target.key], session.options)
         if session.options.selects(case)
     ]
     metafunc.parametrize(
@@ -347,7 +346,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
     error in pytest too."""
     with _ended_when_full(request.config):
         came = _session(request.config).outcome(case)
-    found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(came)
+    found = request.node.stash[_OUTCOME] = _expectations(request.config, case.environment).marked(came)
     request.node.user_properties.append(("rocmprobe", to_json(found)))
     if found.state == "probe-error":
         raise RuntimeError("\n".join(found.evidence))

@@ -23,7 +23,8 @@ _PROGRAM = {"allow_interspersed_args": False}
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @answering
 def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...]) -> int:
-    """Run any Python program, unchanged, under the recommended configuration (docs/bypass.md).
+    """Run any Python program, unchanged, under the recommended configuration (docs/bypass.md). Of results
+    with several environments `python` is that of the recommended one.
 
     The exit code is the program's own; 2 where nothing was run.
 
@@ -34,14 +35,21 @@ def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...])
     """
     if why := needs_linux("exec"):
         raise BadInput(why)
-    from rocmprobe.launch.command import become, checked, environment
+    from rocmprobe.launch.command import become, checked, environment, interpreter
     from rocmprobe.launch.conditions import conditions
 
     under = conditions(profile, bypass)
-    program = checked(command, os.environ)
-    environ = environment(os.environ, under.as_variables())
+    environ, words = under.inside(os.environ), under.command(command)
+    program = checked(words, environ)
+    python = interpreter(words, environ)
+    environ = environment(environ, under.as_variables())
     print_stderr(f"running under {under.words}")
-    become(program, command, environ)
+    if under.python and python and not under.is_python(python):
+        print_stderr(
+            f"warning: {python} runs this, not the environment {under.environment} that was recommended; "
+            "write `python` without a folder to use that"
+        )
+    become(program, words, environ)
 
 
 @main.command("shapes", context_settings=_PROGRAM)

@@ -148,6 +148,9 @@ def env_command(results: Path, shell: str) -> int:
     env = dict(configuration.env)
     if found.simulated:
         print_stderr(f"for the simulated machine {found.simulated}, not this one")
+    environment = found.recommended_environment
+    if environment:
+        print_stderr(f"for the Python environment {environment.name}: {environment.python}")
     forms = {
         "sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}",
         "powershell": "$env:{0} = {1}",

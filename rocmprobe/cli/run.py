@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     metavar="PLACE",
     help="The libraries that the driver capi loads: environment, rocm, distribution, torch, or a folder.",
 )
+@click.option(
+    "--python",
+    multiple=True,
+    metavar="[NAME=]PATH",
+    help="Test the torch of this interpreter or virtual environment; repeat it to compare several.",
+)
 @click.option("--problem", "problems", multiple=True, metavar="TEXT", help="Test this convolution instead.")
 @click.option(
     "--shapes",
@@ -120,13 +126,14 @@ def run_command(
       rocmprobe run --only convolution --problem conv2d-fp16-n1-c16-i28x28-k32-f3x3-p1
       rocmprobe run --shapes shapes.json
       rocmprobe run --driver capi --libraries /opt/rocm
+      rocmprobe run --python stable=~/venvs/torch-2.10 --python nightly=~/venvs/nightly
       rocmprobe run --estimate 'images=329300 batch=4 epochs=50'
       rocmprobe run --baseline last/results.json --fail-on regressions
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
     from rocmprobe.cli.github_job import annotate, no_commands
-    from rocmprobe.cli.verify import derived, refuse, verified, verifying
+    from rocmprobe.cli.verify import derived, recommended, refuse, verified, verifying
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.report.terminal.ending import render_run
     from rocmprobe.report.write import write_report
@@ -143,10 +150,10 @@ def run_command(
     found = remove_leftovers()
     if found:
         console.print(f"a run that was killed had left {found} temporary folder(s) behind; removed")
-    expected = read_results(verify) if verify else None
+    expected = recommended(read_results(verify)) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        run.resume(folder, retry_aborted, options["libraries"])
+        run.resume(folder, retry_aborted, options["libraries"], options["python"])
     else:
         requested = run_options(options)
         if expected:

@@ -7,5 +7,6 @@ well, and MIOpen for its version: each in a process of its own with a limit.
 
 from rocmprobe.detect.machine import detect
 from rocmprobe.detect.stack.deep import ask_torch
+from rocmprobe.detect.stack.torch_build import Python
 
-__all__ = ["ask_torch", "detect"]
+__all__ = ["Python", "ask_torch", "detect"]

@@ -18,11 +18,16 @@ from rocmprobe.model.results import Fact, Gpu, Machine
 T = TypeVar("T")
 
 
-def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) -> Machine:
+def detect(
+    root: Path = Path("/"),
+    environ: Optional[Mapping[str, str]] = None,
+    python: Optional[torch_build.Python] = None,
+) -> Machine:
     """Facts of the machine whose file system is ``root``; no GPU is touched by this process.
 
     ``environ`` defaults to this process's variables for the own machine and to none for a recorded
-    tree, which they are not about. Never raises: what a reader could not learn is a fact without a
+    tree, which they are not about. ``python`` is the one whose torch is looked at, this one if None is given.
+    Never raises: what a reader could not learn is a fact without a
     value whose source says why, and a reader that broke leaves ``errors.<reader>``.
     GPUs are sorted by PCI address; on Windows itself they are not looked up.
     """
@@ -41,7 +46,7 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
             return None
 
     devices = attempt("pci", lambda: pci.read_devices(tree)) or {}
-    torch = attempt("torch", lambda: torch_build.read_build(tree)) or torch_build.TorchBuild(None, {})
+    torch = attempt("torch", lambda: torch_build.read_build(tree, python)) or torch_build.TorchBuild(None, {})
     hip = torch.value("torch.hip")
     found, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
     # They work while the files are read, but not while the sensors are: rocminfo wakes every GPU.
@@ -68,7 +73,7 @@ def detect(root: Path = Path("/"), environ: Optional[Mapping[str, str]] = None) 
     facts.update(attempt("code", lambda: code_objects.read_facts(tree, torch, libs, environ)) or {})
     gpus = [gpu for _, gpu in found]
     facts.update(attempt("databases", lambda: databases.read_facts(tree, torch, libs, gpus, environ)) or {})
-    facts["python.version"] = torch_build.python_version(tree)
+    facts["python.version"] = torch_build.python_version(tree, python)
     facts.update(attempt("tools", lambda: tools.read_facts(tree, runs, asleep)) or {})
     found_set = attempt("variables", lambda: read_variables(environ)) or {}
     facts.update(attempt("labels", lambda: read_labels(found_set, facts)) or {})

@@ -98,6 +98,22 @@ def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
     return program
 
 
+def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """The Python that ``command`` starts, as far as its first word says so: itself, or what its file names;
+    None for a program that is none, or starts one in a way of its own."""
+    path = environ.get("PATH", os.defpath)
+    program = shutil.which(command[0], path=path)
+    if program is None or _PYTHON.fullmatch(os.path.basename(command[0])):
+        return program and os.path.abspath(program)
+    words = _interpreter(program)
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
+        return None
+    found = shutil.which(words[0], path=path)
+    return found and os.path.abspath(found)
+
+
 def _refused(words: list[str], path: str, depth: int) -> str:
     """Why a Python that ``words`` start would not import rocmprobe's sitecustomize, "" if it would."""
     if not words or depth > _DEEPEST:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.launch.command import CONDITIONS, NO_PACKING
-from rocmprobe.model.results import BadInput, Recommendation, Results, Setting, read_results
+from rocmprobe.model.results import BadInput, Environment, Recommendation, Results, Setting, read_results
 
 DEFAULT_PROFILE = Path("reports/latest/results.json")
+_ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
 #: PyTorch's device types that a convolution may be kept from its vendor library on.
 _ALL = ("cuda", "cpu")
 #: HIP reads both names; a device that does not exist ends its list, and CUDA's.
@@ -27,7 +30,8 @@ class Conditions:
     ``bypass`` and ``vendor_off`` are device types, and so is what ``pytorch_layers`` has for each layer that
     PyTorch's own kernels are to compute, by the keywords of ``rocmprobe.bypass.install``. ``flags`` are those
     of ``torch.backends``; ``torch`` is the version that the flags are for, "" where every version takes them
-    alike. ``words`` describe all this to a user.
+    alike. ``environment`` names the Python environment that it is recommended for, where the run had
+    several, and ``python`` is its interpreter. ``words`` describe all this to a user.
     """
 
     words: str
@@ -37,6 +41,8 @@ class Conditions:
     flags: Mapping[str, Any] = field(default_factory=dict)
     torch: str = ""
     pytorch_layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    environment: str = ""
+    python: str = ""
 
     def as_variables(self) -> dict[str, str]:
         """All of it, for the environment of the program: ``rocmprobe.inject`` reads the last."""
@@ -45,6 +51,32 @@ class Conditions:
             "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
         }  # fmt: skip
         return {**self.variables, CONDITIONS: json.dumps(inside)}
+
+    def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """``environ`` in which "python" is the interpreter of the environment, as its activation has it."""
+        if not self.python:
+            return dict(environ)
+        folder = os.path.dirname(self.python)
+        found = {**environ, "PATH": f"{folder}{os.pathsep}{environ.get('PATH', os.defpath)}"}
+        found.pop("PYTHONHOME", None)
+        if self._virtual:
+            found["VIRTUAL_ENV"] = os.path.dirname(folder)
+        return found
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """``command``, of which "python" without a folder becomes the interpreter of the environment."""
+        first, *rest = command
+        return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
+
+    def is_python(self, python: str) -> bool:
+        """Whether ``python`` is the interpreter of the environment, by whatever name."""
+        if os.path.realpath(python) != os.path.realpath(self.python):
+            return False
+        return os.path.dirname(python) == os.path.dirname(self.python) or not self._virtual
+
+    @property
+    def _virtual(self) -> bool:
+        return Path(self.python).parent.parent.joinpath("pyvenv.cfg").exists()
 
 
 def conditions(profile: Optional[Path], bypass: str) -> Conditions:
@@ -63,6 +95,9 @@ def conditions(profile: Optional[Path], bypass: str) -> Conditions:
         )
     path = profile or DEFAULT_PROFILE
     results = read_results(path)
+    environment = results.recommended_environment
+    if environment:
+        results = results.of(environment)
     recommended = results.recommendation
     if recommended is None or recommended.configuration.setting is None:
         if bypass == "always":
@@ -71,7 +106,24 @@ def conditions(profile: Optional[Path], bypass: str) -> Conditions:
             f"{path}: no safe configuration was found, so nothing was run; run it directly, "
             "or under the bypass alone with --bypass always"
         )
-    return _recommended(path, results, recommended, bypass)
+    found = _recommended(path, results, recommended, bypass)
+    return found if environment is None else _within(found, environment, path)
+
+
+def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
+    """``found`` in the environment that it is recommended for. Raises BadInput where that is not here."""
+    python = environment.python.replace("<home>", str(Path.home()))
+    if not Path(python).is_file():
+        raise BadInput(
+            f"{path}: the recommended environment {environment.name} is not here: there is no {python}; "
+            "run again where it is, or name results of this machine with --profile"
+        )
+    return replace(
+        found,
+        words=f"{found.words}, in the environment {environment.name} ({python})",
+        environment=environment.name,
+        python=python,
+    )
 
 
 def _bypass_alone() -> Conditions:

@@ -14,9 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Optional, TypeVar, cast
-
-import msgspec
+from typing import Any, Optional, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from rocmprobe.model.changes import Changes, Expected
 from rocmprobe.model.telemetry import DeviceTelemetry
@@ -47,6 +45,9 @@ CAUSES = (
     *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", "run-died", "machine-died",
 )  # fmt: skip
+
+#: Marks a field that is written where it is set only: results of a run without environments have none.
+WHERE_SET: Mapping[str, Any] = {"where set": True}
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 #: Rungs of the ladder, lowest first; each depends on those before it.
@@ -156,7 +157,8 @@ class Setting:
     out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
     ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as the keywords of
     ``rocmprobe.bypass.install``: under the derived setting that is ``by_layer``. ``by_name``: it concerns
-    only the checks that name it, and not convolution.
+    only the checks that name it, and not convolution. ``environment`` names the Python environment
+    whose setting it is, where a run has several.
     """
 
     name: str
@@ -183,6 +185,7 @@ class Setting:
     by_layer: bool = False
     pytorch_layers: tuple[str, ...] = ()
     by_name: bool = False
+    environment: str = field(default="", metadata=WHERE_SET)
 
     @property
     def unchanged(self) -> bool:
@@ -221,6 +224,7 @@ class Trial:
     seconds: float = 0.0
     library: Optional[str] = None
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    environment: str = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)
@@ -278,6 +282,7 @@ class Outcome:
     calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
+    environment: str = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)
@@ -291,16 +296,19 @@ class Finding:
     title: str
     evidence: tuple[str, ...] = ()
     advice: str = ""
+    environment: str = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What to do: the setting's name, variables to export, Python lines, extra layer switches."""
+    """What to do: the setting's name, variables to export, Python lines, extra layer switches; and in which
+    Python environment, where a run has several."""
 
     setting: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
     layers: tuple[str, ...] = ()
+    environment: str = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)
@@ -402,10 +410,35 @@ class StepTime:
 
 
 @dataclass(frozen=True)
+class Environment:
+    """One of the Python environments that a run was given with ``--python``.
+
+    ``python`` is the path of its interpreter. ``facts`` are those in which it differs from the rest, such as
+    ``torch.version``; ``unusable`` says why nothing was asked there, "" where something was. The answers are
+    those to its outcomes alone; ``seconds`` is what the setting recommended there took over the
+    convolutions that all environments were timed on, None where it was not timed.
+    """
+
+    name: str
+    python: str
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    unusable: str = ""
+    recommendation: Optional[Recommendation] = None
+    estimate: Optional[Estimate] = None
+    step_times: tuple[StepTime, ...] = ()
+    seconds: Optional[float] = None
+
+    def value(self, name: str) -> Any:
+        return self.facts.get(name, Fact()).value
+
+
+@dataclass(frozen=True)
 class Results:
     """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind;
     ``changes`` are those against its baseline, None where it was given none. ``telemetry`` is that of each
-    device whose sensors were watched."""
+    device whose sensors were watched. ``environments`` is empty where the run was given none: then it is
+    about the Python that it ran in. Where there are some, ``machine`` has what they share, and the
+    recommendation, the estimate and the step times are those of the one that is recommended."""
 
     schema_version: int
     rocmprobe: str
@@ -426,6 +459,57 @@ class Results:
     step_times: tuple[StepTime, ...] = ()
     changes: Optional[Changes] = None
     telemetry: tuple[DeviceTelemetry, ...] = ()
+    environments: tuple[Environment, ...] = field(default=(), metadata=WHERE_SET)
+
+    @property
+    def recommended_environment(self) -> Optional[Environment]:
+        """The one that the recommendation names; None where it names none, or the run has none."""
+        name = self.recommendation.configuration.environment if self.recommendation else ""
+        return next((each for each in self.environments if name and each.name == name), None)
+
+    def of(self, environment: Environment) -> Results:
+        """What the run says of one environment, as results of a run that was given no other."""
+        name = environment.name
+        targets = self.options.get("targets", ())
+        return dataclasses.replace(
+            self,
+            options={
+                **self.options,
+                "targets": [each for each in targets if each.get("environment") == name],
+            },
+            machine=dataclasses.replace(self.machine, facts={**self.machine.facts, **environment.facts}),
+            settings=tuple(each for each in self.settings if each.environment == name),
+            trials=tuple(each for each in self.trials if each.environment == name),
+            outcomes=tuple(each for each in self.outcomes if each.environment == name),
+            findings=tuple(each for each in self.findings if each.environment in ("", name)),
+            recommendation=environment.recommendation,
+            estimate=environment.estimate,
+            step_times=environment.step_times,
+            environments=(),
+        )
+
+    @property
+    def by_target(self) -> Results:
+        """The same with each environment's devices as devices of their own, "NAME:cuda:0", the recommended
+        environment first, whose facts are the machine's; what is found in one environment alone names it."""
+        usable = [each for each in self.environments if not each.unusable]
+        first = self.recommended_environment or next(iter(usable), None)
+        if first is None:
+            return self
+        settings = [*(each for each in self.settings if each.environment == first.name), *self.settings]
+        return dataclasses.replace(
+            self,
+            machine=self.of(first).machine,
+            settings=tuple({each.name: each for each in reversed(settings)}.values())[::-1],
+            outcomes=tuple(
+                dataclasses.replace(each, device=f"{each.environment}:{each.device}")
+                for each in sorted(self.outcomes, key=lambda each: each.environment != first.name)
+            ),
+            findings=tuple(
+                dataclasses.replace(each, title=": ".join(filter(None, (each.environment, each.title))))
+                for each in self.findings
+            ),
+        )
 
 
 def to_json(value: Any) -> Any:
@@ -436,7 +520,13 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([to_json(item) for item in value])
     names = _field_names(value.__class__)
-    return {name: to_json(getattr(value, name)) for name in names} if names else value
+    if not names:
+        return value
+    found = {name: to_json(getattr(value, name)) for name in names}
+    for name in _where_set(value.__class__):
+        if not found[name]:
+            del found[name]
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -445,15 +535,47 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(each.name for each in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
+@lru_cache(maxsize=64)
+def _where_set(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(kind) if "where set" in each.metadata)
+
+
 def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """The dataclass ``kind`` from plain JSON data.
 
-    Raises BadInput where a field is missing or has the wrong type.
+    Raises BadInput where a field is missing or has the wrong type; in a Python without msgspec, where only
+    workers run, which get what their controller has made, TypeError for a missing or an unknown one.
     """
+    # Imported late: a worker may run in a Python that has torch and nothing else.
+    try:
+        import msgspec
+    except ImportError:
+        return cast(_T, _made(kind, data))
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
+
+
+def _made(kind: Any, data: Any) -> Any:
+    """``data`` as a value of the type ``kind``: dataclasses within collections are made, the rest is taken
+    as it is."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if data is None:
+        return None
+    if dataclasses.is_dataclass(kind):
+        types = get_type_hints(kind)
+        return cast(Any, kind)(**{name: _made(types[name], value) for name, value in data.items()})
+    if origin is Union:
+        inner = [each for each in arguments if each is not type(None)]
+        return _made(inner[0], data) if len(inner) == 1 else data
+    if origin is tuple:
+        return tuple(_made(arguments[0], item) for item in data)
+    if arguments and isinstance(data, dict):
+        return {key: _made(arguments[1], value) for key, value in data.items()}
+    if arguments and isinstance(data, list):
+        return [_made(arguments[0], item) for item in data]
+    return data
 
 
 _NO_RESULTS = "name a results.json of a run"

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.process.processes import descendants, kill_same
+from rocmprobe.run.fork_servers import ForkServer, fork_server
+from rocmprobe.run.interpreters import Launch
 from rocmprobe.run.server import forked
 from rocmprobe.text.reading import json_line
 
@@ -62,10 +64,16 @@ class Child:
     """A worker process. ``events`` come one at a time; what it prints goes to ``log``.
 
     It is forked from the server unless ``spawn`` says otherwise or the server fails within ``seconds``.
+    ``launch`` is how one is started in another interpreter than this one, which has a server of its own.
     """
 
     def __init__(
-        self, environ: Mapping[str, str], workdir: Path, spawn: bool, seconds: float = 120.0
+        self,
+        environ: Mapping[str, str],
+        workdir: Path,
+        spawn: bool,
+        seconds: float = 120.0,
+        launch: Optional[Launch] = None,
     ) -> None:
         command_reader, self._commands = os.pipe()
         self._events, event_writer = os.pipe()
@@ -76,10 +84,10 @@ class Child:
         self.start_method = "spawn"
         try:
             ends = command_reader, event_writer, output_writer
-            process = None if spawn else _forked(*ends, workdir, seconds)
+            process = None if spawn else _forked(*ends, workdir, seconds, launch)
             if process is not None:
                 self.start_method = "fork"
-            self._process: _Process = process or _spawned(*ends, environ, workdir)
+            self._process: _Process = process or _spawned(*ends, environ, workdir, launch)
         finally:
             for descriptor in (command_reader, event_writer, output_writer):
                 os.close(descriptor)
@@ -279,7 +287,25 @@ class _Spawned(_Process):
         return self._process.wait(1)
 
 
-def _forked(commands: int, events: int, output: int, workdir: Path, seconds: float) -> Optional[_Process]:
+class _ForkedElsewhere(_Process):
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self._server = server
+        self.pid = pid
+
+    def alive(self) -> bool:
+        return self._server.exit_code(self.pid) is None
+
+    def code(self) -> Optional[int]:
+        return self._server.exit_code(self.pid)
+
+
+def _forked(
+    commands: int, events: int, output: int, workdir: Path, seconds: float, launch: Optional[Launch]
+) -> Optional[_Process]:
+    if launch:
+        server = fork_server(launch, seconds)
+        pid = server.fork(commands, events, output, workdir) if server else None
+        return _ForkedElsewhere(server, pid) if server and pid else None
     from rocmprobe.worker.forked import forked as serve_forked
 
     ends = [
@@ -293,11 +319,19 @@ def _forked(commands: int, events: int, output: int, workdir: Path, seconds: flo
     return None if process is None else _Forked(process)
 
 
-def _spawned(commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path) -> _Process:
+def _spawned(
+    commands: int,
+    events: int,
+    output: int,
+    environ: Mapping[str, str],
+    workdir: Path,
+    launch: Optional[Launch],
+) -> _Process:
+    module, arguments = "rocmprobe.worker", (str(commands), str(events), str(os.getpid()))
+    command = launch.command(module, *arguments) if launch else [sys.executable, "-m", module, *arguments]
     # The child works in a folder of its own: `python -m` puts the working directory on sys.path.
     process = subprocess.Popen(
-        [sys.executable, "-m", "rocmprobe.worker", str(commands), str(events), str(os.getpid())],
-        stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environ), cwd=workdir,
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environ), cwd=workdir,
         pass_fds=(commands, events), start_new_session=True,
     )  # fmt: skip
     return _Spawned(process)

@@ -97,11 +97,11 @@ class Journal:
         return case_id in self._intents and case_id not in self._outcomes
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """How many cases of the same device, driver and setting, or check, ended in ``state``."""
+        """How many cases of the same target, driver and setting, or check, ended in ``state``."""
         self._refresh()
 
-        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str]:
-            return each.device, each.driver, getattr(each, of)
+        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, str]:
+            return each.environment, each.device, each.driver, getattr(each, of)
 
         wanted = kind(case)
         return sum(outcome.state == state and kind(outcome) == wanted for outcome in self._outcomes.values())
@@ -109,18 +109,19 @@ class Journal:
     def derive(self, case: Case, cure: Cure) -> None:
         """Write down what the derived setting of a case is."""
         self.append(
-            "setting", device=case.device, driver=case.driver, setting=case.setting, cure=to_json(cure)
+            "setting", device=case.target, driver=case.driver, setting=case.setting, cure=to_json(cure)
         )
 
     def derived(self, case: Case) -> Cure | None:
         """What the derived setting of a case is, if any process has found it out."""
         self._refresh()
-        return self._derived.get((case.device, case.driver, case.setting))
+        return self._derived.get((case.target, case.driver, case.setting))
 
-    def wedged(self, device: str) -> bool:
-        """Whether the canary gave the device up."""
+    def wedged(self, target: str) -> bool:
+        """Whether the canary gave the device up, in the environment that asks: the stack of another one may
+        still reach it."""
         self._refresh()
-        return device in self._wedged
+        return target in self._wedged
 
     def _refresh(self) -> None:
         for record in self._appended.new():

@@ -44,7 +44,14 @@ def cases(
         for setting in settings:
             if driver in drivers_of(setting) and _concerns(requested, setting):
                 native = _problems("native", options, setting)
-                form = Case(target.device, driver, setting.name, requested.check, "")
+                form = Case(
+                    target.device,
+                    driver,
+                    setting.name,
+                    requested.check,
+                    "",
+                    environment=target.environment,
+                )
                 for case in _under(requested, form, target, setting, options):
                     yield replace(case, needs=_needs(case, setting, native, _directions(options)))
 
@@ -198,7 +205,7 @@ def _needs(
     dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:
-        return Case(case.device, case.driver, of, check, its_dtype).id
+        return replace(case, setting=of, check=check, dtype=its_dtype, problem=None, direction=None).id
 
     in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
     other_layers = "default" if setting.vendor_library else "vendor-off"
@@ -230,7 +237,7 @@ def _convolutions(
     alike = [problem for problem in native if problem.dtype == case.dtype] or list(native)
     wanted = {"own": (case.direction,), "fwd": DIRECTIONS[:1]}.get(which, tuple(directions))
     return tuple(
-        Case(case.device, case.driver, case.setting, "convolution", gate.dtype, gate.text, direction).id
+        replace(case, check="convolution", dtype=gate.dtype, problem=gate.text, direction=direction).id
         for gate in alike[:1]
         for direction in wanted
     )

@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain, count
 from pathlib import Path
@@ -26,6 +26,7 @@ from rocmprobe.model.problems import LEVELS, parse_problem
 from rocmprobe.model.results import (
     SCHEMA_VERSION,
     BadInput,
+    Environment,
     Fact,
     Gpu,
     Machine,
@@ -40,6 +41,8 @@ from rocmprobe.model.results import (
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.process.signals import held
 from rocmprobe.run import libraries
+from rocmprobe.run.environments import Compared, compared, refuse_with_environments
+from rocmprobe.run.interpreters import found_again, interpreters, pass_on
 from rocmprobe.run.journal import NAME, CannotWrite, Journal, header, records, unblocked
 from rocmprobe.run.locks import hold_for_good
 from rocmprobe.run.options import RunOptions
@@ -71,6 +74,8 @@ def begin(
         if options.purpose == "inference":
             raise BadInput("--estimate: applies to training only; leave out --purpose inference")
     _name_libraries(options.libraries)
+    if options.python:
+        refuse_with_environments(options)
     machine = detect()
     simulation = load_machine(options.simulate) if options.simulate else None
     if simulation:
@@ -83,10 +88,17 @@ def begin(
         machine = _simulated(simulation.machine, machine)
     named = simulation.name if simulation else None
     against = baseline_of(before, str(former), machine, named) if before else None
-    driver = "torch" if simulation else options.driver
-    targets, machine = targets_of(options.device, driver, options.libraries, machine)
-    torch = machine.value("torch.version")
-    settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
+    if options.python:
+        asked = compared(options.python, options.device, machine)
+    else:
+        driver = "torch" if simulation else options.driver
+        targets, machine = targets_of(options.device, driver, options.libraries, machine)
+        asked = Compared(machine, targets)
+    targets, machine = asked.targets, asked.machine
+    settings = {
+        target.key: _settings(target, options.settings, asked.torch(target.environment), verified)
+        for target in targets
+    }
     started = _now()
     folder = out or Path("reports") / f"{re.sub('[:-]', '', started)}-{_label(targets)}"
     try:
@@ -108,6 +120,7 @@ def begin(
                 machine=to_json(machine), targets=[to_json(target) for target in targets],
                 settings={device: [to_json(each) for each in rows] for device, rows in settings.items()},
                 simulation=to_json(simulation) if simulation else None, folder=str(folder), boot=_boot(),
+                environments=to_json(asked.environments), interpreters=asked.interpreters,
             )  # fmt: skip
             if against:
                 journal.append("baseline", baseline=to_json(against))
@@ -127,12 +140,17 @@ def _settings(
 ) -> tuple[Setting, ...]:
     """The settings that users name, and for MIOpen those that force one solver each (only Find obeys)."""
     rows = settings_for(target.backend, wanted, torch, target.drivers)
+    if target.environment:
+        rows = tuple(replace(row, environment=target.environment) for row in rows)
     if verified:
         return tuple(verified if row.name == verified.name else row for row in rows)
     if target.backend != "miopen":
         return rows
     flags = search_flags("find", torch)
-    forced = (replace(forced_setting(solver), search="find", torch=flags) for solver in solvers())
+    forced = (
+        replace(forced_setting(solver), search="find", torch=flags, environment=target.environment)
+        for solver in solvers()
+    )
     return (*rows, *forced)
 
 
@@ -142,19 +160,26 @@ def _name_libraries(wanted: str) -> None:
         os.environ[libraries.VARIABLE] = str(Path(wanted).absolute())
 
 
-def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> None:
+def resume(
+    folder: Path, retry_aborted: bool, wanted_libraries: str = "", wanted_pythons: Sequence[str] = ()
+) -> None:
     """Resume the run in ``folder``: what was in flight when it died becomes ``aborted``, or is run
-    again if ``retry_aborted``. ``wanted_libraries`` says again where a folder named by hand is.
+    again if ``retry_aborted``. ``wanted_libraries`` says again where a folder named by hand is, and
+    ``wanted_pythons`` where interpreters are.
 
     Raises BadInput where the folder holds no run, or one that has not ended, or cannot be written, or where
-    the libraries that it calls are gone.
+    the libraries that it calls are gone, or its interpreters.
     """
     _name_libraries(wanted_libraries)
+    if wanted_pythons:
+        pass_on(interpreters(wanted_pythons))
     with _named_in(folder):
         run = _first(folder)
     for target in run["targets"]:
         if target.get("place"):
             libraries.found_again(from_json(Place, target["place"]))
+    for name, row in run.get("interpreters", {}).items():
+        found_again(name, row["python"])
     try:
         if not hold_for_good(folder / NAME):
             raise BadInput(f"{folder}: its run has not ended; wait for it, or end it with Ctrl-C")
@@ -167,7 +192,7 @@ def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> Non
 def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
     """Write down what becomes of the cases that were in flight, and that the run goes on."""
     journal = Journal(folder, run["options"]["redact"])
-    targets = {target["device"]: from_json(Target, target) for target in run["targets"]}
+    targets = {target.key: target for target in (from_json(Target, each) for each in run["targets"])}
     begun = {
         record["case"]: from_json(Case, record["question"])
         for record in records(folder)
@@ -179,9 +204,9 @@ def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append("retry", case=case.id)
-        elif case.device in targets and journal.in_flight(case.id):
+        elif case.target in targets and journal.in_flight(case.id):
             reason = f"the {what} ended while this was being asked; --retry-aborted asks again"
-            journal.outcome(unasked(case, targets[case.device], "aborted", cause, reason))
+            journal.outcome(unasked(case, targets[case.target], "aborted", cause, reason))
     journal.append("resumed", at=_now(), boot=_boot())
 
 
@@ -227,13 +252,15 @@ class _Begun:
     targets: tuple[Target, ...]
     settings: Mapping[str, tuple[Setting, ...]]
     simulation: Optional[SimulatedMachine]
+    environments: tuple[Environment, ...] = ()
+    interpreters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def _first(folder: Path) -> Mapping[str, Any]:
     """The first record of a journal, of the right types. Raises BadInput."""
     run = header(folder)
-    options = from_json(_Begun, run).options
-    devices = [target["device"] for target in run["targets"]]
+    begun: _Begun = from_json(_Begun, run)
+    options, devices = begun.options, [target.key for target in begun.targets]
     if options.level not in LEVELS or not devices or not set(devices) <= set(run["settings"]):
         raise BadInput(f"level {quoted(options.level)}: no level, or no setting for each device of a run")
     return run
@@ -261,11 +288,12 @@ def _named_in(folder: Path) -> Iterator[None]:
 
 
 def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder: Path) -> Results:
-    machine: Machine = from_json(Machine, run["machine"])
+    begun: _Begun = from_json(_Begun, run)
+    environments = {target.key: target.environment for target in begun.targets}
     outcomes: dict[str, Outcome] = {}
     trials: list[Trial] = []
     expected: set[str] = set()
-    derived: dict[str, Cure] = {}
+    derived: dict[tuple[str, str], Cure] = {}
     finished = None
     for record in found:
         kind = record["record"]
@@ -278,7 +306,8 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
             trials.append(from_json(Trial, record["trial"]))
         elif kind == "setting" and from_json(Cure, record["cure"]).env is not None:
             # Of several devices the first counts: the recommendation is about that.
-            derived.setdefault(record["setting"], from_json(Cure, record["cure"]))
+            environment = environments.get(record["device"], "")
+            derived.setdefault((environment, record["setting"]), from_json(Cure, record["cure"]))
         elif kind == "plan":
             expected |= set(map(str, record["cases"]))
         elif kind == "resumed":
@@ -286,12 +315,16 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
         elif kind == "end":
             finished = record["at"]
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
-    settings = {row["name"]: from_json(Setting, row) for rows in run["settings"].values() for row in rows}
-    for name, cure in derived.items():
-        if name not in settings:
-            raise BadInput(f"setting: {quoted(name)} is none of this run")
-        settings[name] = cure.applied(settings[name])
-    asked = {outcome.setting for outcome in outcomes.values() if outcome.state not in ("skipped", "blocked")}
+    settings = {(row.environment, row.name): row for rows in begun.settings.values() for row in rows}
+    for key, cure in derived.items():
+        if key not in settings:
+            raise BadInput(f"setting: {quoted(key[1])} is none of this run")
+        settings[key] = cure.applied(settings[key])
+    asked = {
+        (outcome.environment, outcome.setting)
+        for outcome in outcomes.values()
+        if outcome.state not in ("skipped", "blocked")
+    }
     return Results(
         schema_version=SCHEMA_VERSION,
         rocmprobe=run["rocmprobe"],
@@ -304,15 +337,23 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
             "folder": run["folder"],
             "targets": [_named(target) for target in run["targets"]],
         },
-        machine=machine,
-        settings=tuple(each for each in settings.values() if not each.solver or each.name in asked),
+        machine=begun.machine,
+        settings=tuple(each for key, each in settings.items() if not each.solver or key in asked),
         problems=tuple(parse_problem(text).as_json() for text in texts),
         trials=tuple(trials),
         outcomes=tuple(outcomes.values()),
         telemetry=from_json(SimulatedMachine, run["simulation"]).telemetry
         if run["simulation"]
         else sampled(folder),
+        environments=begun.environments,
     )
+
+
+def machine_of(folder: Path, environment: str) -> Machine:
+    """The facts of the machine with those of an environment of the run in ``folder``; "" is the only one."""
+    begun: _Begun = from_json(_Begun, header(folder))
+    facts = next((each.facts for each in begun.environments if each.name == environment), {})
+    return replace(begun.machine, facts={**begun.machine.facts, **facts})
 
 
 def sampler(folder: Path) -> Optional[Sampler]:
@@ -334,6 +375,7 @@ def _named(target: Mapping[str, Any]) -> dict[str, Any]:
         "device": target["device"], "backend": target["backend"], "gpu": gpu.name.value,
         "in_processor": in_processor(gpu),
         "drivers": list(target.get("drivers") or ("torch",)), "libraries": place.get("files") or {},
+        **({"environment": target["environment"]} if target.get("environment") else {}),
     }  # fmt: skip
 
 

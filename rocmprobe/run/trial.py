@@ -32,6 +32,7 @@ from rocmprobe.run.evidence import (
     killed_for_memory,
     oom_kills,
 )
+from rocmprobe.run.interpreters import Launch
 from rocmprobe.run.journal import Journal
 from rocmprobe.run.libraries import found_again, with_folder
 from rocmprobe.run.locks import Turns
@@ -113,10 +114,13 @@ class Trials:
         threads: int = 0,
         sharing: int = 1,
         turns: Optional[Turns] = None,
+        launches: Optional[Mapping[str, Launch]] = None,
     ) -> None:
-        """``threads`` is how many a program had for its kernels on the CPU, 0 where that is not known;
-        ``sharing`` is how many processes ask at once; ``turns`` gives a case its device."""
+        """``targets`` and ``settings`` are by the key of a target. ``threads`` is how many a program had for
+        its kernels on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once;
+        ``turns`` gives a case its device. ``launches`` has by environment how a child is started there."""
         self._turns = turns or Turns(journal)
+        self._launches = launches or {}
         self._threads = threads
         self._sharing = sharing
         self._targets = targets
@@ -129,19 +133,17 @@ class Trials:
         self._journal = journal
         self._live: Optional[_Live] = None
         self._folder = own_folder()
-        self._places = {
-            device: found_again(target.place) for device, target in targets.items() if target.place
-        }
+        self._places = {key: found_again(target.place) for key, target in targets.items() if target.place}
         self._guardian = guardian()
         self._guardian.remove(self._folder)
 
     def derive(self, case: Case, setting: Setting) -> None:
         """Let the derived setting of ``case`` be this one from now on."""
-        self._derived[case.device, case.driver, case.setting] = setting
+        self._derived[case.target, case.driver, case.setting] = setting
 
     def _setting(self, case: Case) -> Setting:
-        derived = self._derived.get((case.device, case.driver, case.setting))
-        return derived or self._settings[case.device][case.setting]
+        derived = self._derived.get((case.target, case.driver, case.setting))
+        return derived or self._settings[case.target][case.setting]
 
     def close(self, at_once: bool) -> None:
         """End the child, ``at_once`` or in its own way, and remove the run's databases and caches."""
@@ -182,13 +184,13 @@ class Trials:
         while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
             # Where torch cannot be imported, the device was not reached and is not to blame.
             if replies[-1].phase != "start" and not self._device_answers(case):
-                self._journal.append("wedged", device=case.device)
+                self._journal.append("wedged", device=case.target)
                 break
             replies.append(self._reply(case))
             trials += [self._last_id] * len(replies[-1].answers)
             self._end_child()
         if replies[-1].over and replies[-1].state in WORKING_STATES and not self._device_answers(case):
-            self._journal.append("wedged", device=case.device)
+            self._journal.append("wedged", device=case.target)
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
@@ -221,11 +223,11 @@ class Trials:
     def _backend(self, case: Case) -> Backend:
         """The library that answers: the target's, or the CPU's where the setting goes there."""
         on_cpu = self._setting(case).device == "cpu"
-        return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
+        return BACKENDS["onednn" if on_cpu else self._targets[case.target].backend]
 
     def _started(self, case: Case) -> Child:
         """A child for the case's trial that has its task; it has yet to say that it is ready."""
-        target, setting = self._targets[case.device], self._setting(case)
+        target, setting = self._targets[case.target], self._setting(case)
         folder = databases_folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
@@ -235,11 +237,14 @@ class Trials:
             # What this machine's CPU is quick at is nothing to keep for the simulated one.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
         # The server's torch may have loaded a second HIP.
-        place = self._places[case.device] if case.driver == "capi" else None
+        place = self._places[case.target] if case.driver == "capi" else None
         if place:
             environ = with_folder(place, environ)
         spawn = place is not None or must_spawn(setting)
-        child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start)
+        launch = self._launches.get(case.environment)
+        if launch:
+            environ.update(launch.variables)
+        child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start, launch)
         self._guardian.watch(child.pid)
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
         self._live = _Live(child, trial_id, case.trial_key, case)
@@ -385,11 +390,11 @@ class Trials:
             live.id, live.case.device, live.case.driver, live.case.setting, live.child.start_method,
             exit_status, after_last_answer and exit_status != "0", live.child.log.text(),
             round(time.monotonic() - live.started, 3), live.library,
-            {name: tuple(paths) for name, paths in live.mapped.items()},
+            {name: tuple(paths) for name, paths in live.mapped.items()}, live.case.environment,
         )  # fmt: skip
         self._journal.append("trial", trial=to_json(trial))
         if exit_status == "unkillable":
-            self._journal.append("wedged", device=live.case.device)
+            self._journal.append("wedged", device=live.case.target)
 
     def _device_answers(self, case: Case) -> bool:
         """The canary: a small exact sum in a fresh child with no setting; it has two tries.
@@ -398,11 +403,11 @@ class Trials:
         rung that does not hold (a torch without code for the chip, say), not to a device that is gone.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
-        canary = Case(case.device, case.driver, "default", check, "float32")
+        canary = Case(case.device, case.driver, "default", check, "float32", environment=case.environment)
         before = self._journal.find(canary.id)
         answered_before = before is not None and before.state in WORKING_STATES
         for _ in range(2):
-            if self._journal.wedged(case.device):
+            if self._journal.wedged(case.target):
                 return False
             reply = self._reply(canary)
             self._end_child()
@@ -419,7 +424,7 @@ class Trials:
             failed = [answer for answer in answers if answer["state"] != "pass"]
             state = "flaky"
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
-        target, backend = self._targets[case.device], self._backend(case)
+        target, backend = self._targets[case.target], self._backend(case)
         reading = backend.read(reply.log)
         ran = reading if case.check.startswith((*CONVOLUTIONS, "solver")) else Reading()
         solver, cause = ran.implementation or last.get("solver"), last["cause"]
@@ -450,7 +455,7 @@ class Trials:
             ),
             solver=solver, algorithm=algorithm, workspace_bytes=workspace, find_db=ran.find_db,
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
-            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
+            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls, environment=case.environment,
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Optional
 
 from rocmprobe.text.plain_text import message, one_line
-from rocmprobe.text.tables import tomllib
+from rocmprobe.text.tables import toml
 
 #: Bytes of a file. The results of 6,000 questions have 7 million.
 LARGEST = 256 * 2**20
@@ -82,7 +82,7 @@ def read_json(path: Path, mend: str, most: int = LARGEST) -> Any:
 def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
     """TOML from ``content``, that of the file ``name``. Raises BadInput as ``json_of`` does."""
     try:
-        data = tomllib.loads(content.decode())
+        data = toml(content.decode())
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name}: not TOML ({_reason(error)}); {mend}") from error
     _bounded(data, name, mend)

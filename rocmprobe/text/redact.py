@@ -29,7 +29,7 @@ _OURS = frozenset({
     "state", "trial", "problem", "problems", "direction", "directions", "dtype", "dtypes", "phase",
     "activity", "cause", "solver", "native_isa", "effective_isa", "exit", "start_method", "status", "after",
     "severity", "layer", "verdict", "name", "backend", "level", "purpose", "only", "skip", "schema_version",
-    "rocmprobe", "started", "finished", "boot",
+    "rocmprobe", "started", "finished", "boot", "environment",
 })  # fmt: skip
 #: Names whose value is an identifier, whatever it looks like.
 _IDENTIFIER_NAMES = {

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+#: Names a folder with the tables as NAME.json. A worker may run in a Python older than 3.11 without tomli,
+#: which has no reader of TOML: its controller has written them there (``write_as_json``).
+AS_JSON = "ROCMPROBE_TABLES"
 
-__all__ = ["table", "table_text", "tomllib"]
+
+def toml(text: str) -> dict[str, Any]:
+    """``text``, parsed. Raises ValueError for what is not TOML."""
+    # Imported late: a worker may run in a Python that has neither.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    found: dict[str, Any] = tomllib.loads(text)
+    return found
 
 
 def table_text(name: str) -> str:
@@ -23,4 +34,16 @@ def table_text(name: str) -> str:
 @cache
 def table(name: str) -> dict[str, Any]:
     """``data/NAME.toml``, parsed once. The caller changes nothing in it."""
-    return tomllib.loads(table_text(name))
+    folder = os.environ.get(AS_JSON)
+    if not folder:
+        return toml(table_text(name))
+    found: dict[str, Any] = json.loads((Path(folder) / f"{name}.json").read_text("utf-8"))
+    return found
+
+
+def write_as_json(folder: Path) -> None:
+    """Write every table to ``folder`` as NAME.json. Raises OSError."""
+    for each in resources.files("rocmprobe").joinpath("data").iterdir():
+        if each.name.endswith(".toml"):
+            name = each.name[: -len(".toml")]
+            (folder / f"{name}.json").write_text(json.dumps(toml(table_text(name)), default=str), "utf-8")

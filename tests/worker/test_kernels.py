@@ -1,5 +1,5 @@
-"""Matrix products, attention, compiled kernels, changing sizes and channels-last: right on this CPU, each check
-notices what goes wrong, and what is missing is not applicable."""
+"""Matrix products, attention, compiled kernels, changing sizes and channels-last: right on this CPU, each
+check notices what goes wrong, and what is missing is not applicable."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import re
 import sys
@@ -65,14 +66,23 @@ class TorchBuild:
         return path[len(around) :] if around and path.startswith(around) else path
 
 
-def read_build(tree: Tree) -> TorchBuild:
-    """The torch that this Python would import, or one found in a recorded tree.
+@dataclass(frozen=True)
+class Python:
+    """Another Python of this machine: its version, and its ``sys.path``."""
+
+    version: str
+    path: tuple[str, ...]
+
+
+def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
+    """The torch that this Python would import, or ``python`` where one is given, or one found in a recorded
+    tree.
 
     ``torch.version``, ``torch.hip`` and ``torch.cuda`` (what it was built with), ``torch.kind`` (rocm,
     cuda, cpu), ``torch.path``; ``torch.build`` (wheel, distribution, source), ``torch.python_tag`` (of
     the wheel) and ``torch.libraries`` (the ROCm libraries that came with it, name -> path).
     """
-    folder, why = _own() if tree.own else _recorded(tree)
+    folder, why = _imported(python) if tree.own else _recorded(tree)
     if folder is None:
         names = (*_UNREAD, "torch.path", "torch.build", "torch.python_tag", "torch.libraries")
         return TorchBuild(None, dict.fromkeys(names, Fact(None, why)))
@@ -143,10 +153,12 @@ def _bundled(tree: Tree, folder: str) -> dict[str, str]:
     return found
 
 
-def python_version(tree: Tree) -> Fact:
-    """The version of the running Python."""
+def python_version(tree: Tree, python: Optional[Python] = None) -> Fact:
+    """The version of the running Python, or of ``python``."""
     if not tree.own:
         return Fact(None, _NOT_LOOKED_UP)
+    if python:
+        return Fact(python.version, "this Python itself")
     return Fact(".".join(str(part) for part in sys.version_info[:3]), "the running Python")
 
 
@@ -156,10 +168,13 @@ def _kind(found: dict[str, Optional[str]]) -> Optional[str]:
     return "rocm" if found.get("hip") else "cuda" if found.get("cuda") else "cpu"
 
 
-def _own() -> tuple[Optional[str], str]:
+def _imported(python: Optional[Python]) -> tuple[Optional[str], str]:
     # For a top-level package find_spec locates without importing.
     try:
-        spec = importlib.util.find_spec("torch")
+        if python:
+            spec = importlib.machinery.PathFinder.find_spec("torch", python.path)
+        else:
+            spec = importlib.util.find_spec("torch")
     except (ImportError, ValueError, AttributeError) as error:
         return None, f"the import system failed to look torch up: {type(error).__name__}"
     if spec is None:

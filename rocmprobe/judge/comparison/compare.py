@@ -53,6 +53,9 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
     for results, path in ((old, old_path), (new, new_path)):
         if not results.outcomes:
             raise BadInput(f"{path}: it holds no outcome; name the results.json of a run that has some")
+    found = differences(old, new)
+    # A device is compared in each environment by itself.
+    old, new = old.by_target, new.by_target
     shared = sorted(_devices(old) & _devices(new))
     apart = {device: why for device in shared if (why := _apart(old, new, device))}
     before, after = (states(_of(each, _devices(each) - apart.keys())) for each in (old, new))
@@ -63,7 +66,7 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
         _side(new, new_path),
         both,
         changes(before, after),
-        differences(old, new),
+        found,
         measured(
             _of(old, timed), _of(new, timed), {each.name: each.device for each in old.settings if each.device}
         ),
@@ -156,11 +159,16 @@ def _apart(old: Results, new: Results, device: str) -> str:
     if old.simulated != new.simulated:
         one_is_real = not (old.simulated and new.simulated)
         return "a simulated machine and a real one" if one_is_real else "different simulated machines"
-    return "" if device == "cpu" or cards(old.machine) == cards(new.machine) else "different GPUs"
+    return "" if _is_cpu(device) or cards(old.machine) == cards(new.machine) else "different GPUs"
 
 
 def _other_processor(old: Results, new: Results, device: str) -> bool:
-    return device == "cpu" and _processor(old) != _processor(new)
+    return _is_cpu(device) and _processor(old) != _processor(new)
+
+
+def _is_cpu(device: str) -> bool:
+    """Whether a target is the CPU, in whatever environment."""
+    return device.rpartition(":")[2] == "cpu"
 
 
 def _processor(results: Results) -> str:

@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from rocmprobe.model.cases import target_key
 from rocmprobe.model.results import Gpu, Machine, Results, Setting
 from rocmprobe.model.telemetry import QUANTITIES
 
 #: Of ``Results.options``, what decides which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
 #: The parts of a name, what explains most first.
-_PARTS = ("rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings")
+_PARTS = (
+    "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "environments", "settings",
+)  # fmt: skip
 #: Facts of the moment: they differ between any two runs. A link sleeps while nothing uses it.
 _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
@@ -34,7 +37,8 @@ ABSENT = "(absent)"
 @dataclass(frozen=True)
 class Difference:
     """``name`` is a dotted path: ``rocmprobe``, ``options.level``, ``facts.torch.version``, ``gpus.0.name``,
-    ``variables.MIOPEN_FIND_MODE``, ``settings.default.env.NAME``, ``library.cuda:0.torch``. ``before`` and
+    ``variables.MIOPEN_FIND_MODE``, ``environments.NAME.torch.version``, ``settings.default.env.NAME``,
+    ``library.cuda:0.torch``. ``before`` and
     ``after`` are JSON values, "(absent)" where a run does not have it."""
 
     name: str
@@ -67,6 +71,10 @@ def _described(results: Results) -> Iterator[tuple[str, Any]]:
         if name in results.options:
             yield f"options.{name}", _alike(results.options[name])
     yield from _machine(results.machine)
+    for environment in results.environments:
+        yield f"environments.{environment.name}.unusable", environment.unusable
+        for name, fact in environment.facts.items():
+            yield from _leaves(f"environments.{environment.name}.{name}", fact.value)
     for setting in results.settings:
         yield from _setting(setting)
     yield from _libraries(results)
@@ -89,7 +97,7 @@ def _libraries(results: Results) -> Iterator[tuple[str, str]]:
     loaded: dict[str, set[str]] = {}
     for trial in results.trials:
         if trial.library:
-            place = places.get(trial.setting) or trial.device
+            place = target_key(trial.environment, places.get(trial.setting) or trial.device)
             loaded.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
     for name, versions in loaded.items():
         yield name, ", ".join(sorted(versions))

@@ -23,6 +23,7 @@ from rocmprobe.model.results import (
     Results,
 )  # fmt: skip
 from rocmprobe.report import text  # fmt: skip
+from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
     evidence,  # fmt: skip
@@ -105,7 +106,7 @@ class Device:
 def build(results: Results, fit: Fit) -> dict[str, Any]:
     """The names that the page template uses, with as much as fits."""
     recommendation = results.recommendation
-    names = sorted({outcome.device for outcome in results.outcomes})
+    names = device_names(results)
     verdict = recommendation.verdict if recommendation else "none"
     return {
         "results": results,
@@ -129,6 +130,8 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "logs": evidence.logs(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
         "by_device": device_rows(recommendation.devices) if recommendation else (),
+        "environments": side_by_side(results) if results.environments else None,
+        "environment_rows": environment_rows(results),
         "alternatives": layout.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
@@ -184,6 +187,12 @@ def blocks(configuration: Configuration) -> list[Block]:
     if configuration.code.strip():
         found.append(Block("Python, before the model runs", configuration.code.strip("\n")))
     return found
+
+
+def device_names(results: Results) -> list[str]:
+    """The devices in the order of their names; those of environments in that of the outcomes."""
+    names = dict.fromkeys(outcome.device for outcome in results.outcomes)
+    return list(names) if results.environments else sorted(names)
 
 
 def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model.results import Finding, Outcome, Results
 from rocmprobe.report import text
+from rocmprobe.report.environments import environment_rows
 from rocmprobe.report.identity import changes_sentence, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
@@ -24,6 +26,7 @@ _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 def render_run(results: Results, paths: Mapping[str, Path], console: Console) -> None:
     """Verdict, configuration to copy, findings, counts by state, and where the files are."""
+    results = results.by_target
     for banner in banners(results):
         banner_line = styled(
             (f"{banner.title}: ", "bold magenta" if banner.kind == "simulated" else "bold yellow")
@@ -35,6 +38,8 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
     tone = VERDICT_TONES[verdict] if verdict else "fault"
     console.print()
     console.print(styled((f"Verdict: {word}. ", f"bold {_STYLES[tone]}"), (view.sentence(results), "bold")))
+    if results.environments:
+        _print_environments(results, console)
     if recommendation:
         for block in view.blocks(recommendation.configuration):
             console.print(styled((f"\n{block.label}:", "dim")))
@@ -76,6 +81,21 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
     _print_counts(results, console)
     for name, path in paths.items():
         console.print(styled((f"{name:>12}  ", "dim"), (str(path), "")), soft_wrap=True)
+
+
+def _print_environments(results: Results, console: Console) -> None:
+    grid = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("environment", "torch", "result", "setting", "time"):
+        grid.add_column(Text(name, "dim"), overflow="fold")
+    found = environment_rows(results)
+    for row in found:
+        cells = (row.name, row.torch, row.verdict, row.setting, row.time)
+        grid.add_row(*(styled((cell, "bold" if row.recommended else "")) for cell in cells))
+    console.print()
+    console.print(grid)
+    for row in found:
+        if row.note:
+            console.print(styled((f"{row.name}: ", "dim"), (row.note, "")))
 
 
 def print_findings(findings: Iterable[Finding], console: Console) -> None:

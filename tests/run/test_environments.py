@@ -1,0 +1,214 @@
+"""``rocmprobe run --python``: several Python environments in one run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from runs import Run, cli, environment, journal, resume, rocmprobe, run, wait_until
+from stand_in_pythons import HIDDEN, python_with_torch_alone
+
+from rocmprobe.run.interpreters import interpreters, launch
+
+PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
+CHEAP = (
+    "--device", "cpu", "--settings", "bypass,", "--problem", PROBLEM, "--purpose", "inference",
+    "--only", "copy", "--only", "elementwise", "--only", "gemm", "--only", "convolution",
+    "--only", "throughput", "--skip", "*/float16", "--skip", "*/bfloat16", "--skip", "*/float64",
+)  # fmt: skip
+
+RUNGS = ("--device", "cpu", "--only", "copy", "--only", "elementwise", "--settings", "default")
+
+
+@pytest.fixture(scope="module")
+def pythons(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an environment that has torch alone, and one whose torch cannot be imported."""
+    folder = tmp_path_factory.mktemp("pythons")
+    python_with_torch_alone(folder / "alone")
+    python_with_torch_alone(folder / "broken", "raise OSError('libamdhip64.so.5: cannot open')")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def three(pythons: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of the environment that has torch alone, of one whose torch is broken, and of nothing."""
+    return run(
+        tmp_path_factory.mktemp("run") / "three", *CHEAP, "--python", f"right={pythons / 'alone'}",
+        "--python", pythons / "broken", "--python", f"gone={pythons / 'gone'}",
+    )  # fmt: skip
+
+
+def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Path) -> None:
+    (alone,) = interpreters([str(pythons / "alone")])
+    assert not alone.reads_toml
+    command = launch(alone.python, alone.reads_toml)
+    ended = subprocess.run(
+        command.command("rocmprobe.worker.device_query", "torch"),
+        env=environment(command.variables), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answers = dict(json.loads(line)[:2] for line in ended.stdout.splitlines() if line)
+    assert answers["version"]
+    imports = f"import sys; assert not set({HIDDEN!r}) & set(sys.modules), sys.modules"
+    for name in ("main", "torch_driver", "checks", "forked", "preload", "simulation.machine"):
+        imports = f"import rocmprobe.worker.{name}; {imports}"
+    # Below the folder of the launched module: -c of its own would not find the package.
+    module = pythons / "imports_all.py"
+    module.write_text(imports)
+    subprocess.run(
+        command.command("imports_all"),
+        env=environment({**command.variables, "PYTHONPATH": str(pythons)}), check=True,
+    )  # fmt: skip
+
+
+def test_each_environment_is_asked_by_its_own_interpreter(three: Run, pythons: Path) -> None:
+    assert three.ended.returncode == 1, three.ended.stderr
+    right, broken, gone = three.results.environments
+    assert [each.name for each in (right, broken, gone)] == ["right", "broken", "gone"]
+    assert right.python == str(pythons / "alone" / "bin" / "python")
+    assert broken.value("torch.version") == "2.4.0"
+    assert "there is no such file" in gone.unusable
+    states = three.states
+    assert states[f"right:cpu/torch/bypass/convolution/{PROBLEM}/fwd"] == "pass"
+    assert states["broken:cpu/torch/default/copy/float32"] == "error"
+    assert {outcome.environment for outcome in three.results.outcomes} == {"right", "broken"}
+    assert {setting.environment for setting in three.results.settings} == {"right", "broken"}
+    methods = {(trial.environment, trial.start_method) for trial in three.results.trials}
+    assert methods == {("right", "fork"), ("broken", "fork")}
+    assert all(outcome.id.startswith(f"{outcome.environment}:cpu/") for outcome in three.results.outcomes)
+
+
+def test_the_recommendation_names_environment_and_setting(three: Run) -> None:
+    found = three.results.recommendation
+    assert found is not None
+    assert (found.configuration.environment, found.configuration.setting) == ("right", "default")
+    assert found.sentence.startswith("Use the environment right (torch ")
+    assert "in the environment broken no setting is right" in found.cost
+    assert "the environment gone cannot be tested" in found.cost
+    right, broken, _ = three.results.environments
+    assert right.seconds
+    assert broken.recommendation
+    assert broken.recommendation.verdict == "none"
+
+
+def test_what_is_wrong_with_an_environment_is_a_finding_of_its_own(three: Run, pythons: Path) -> None:
+    found = {(each.environment, each.id): each for each in three.results.findings}
+    assert found["gone", "environment-unusable"].evidence == (
+        f"{pythons / 'gone'}: there is no such file; name an interpreter or a virtual environment",
+    )
+    ladder = next(each for (name, _), each in found.items() if name == "broken")
+    assert any("libamdhip64.so.5: cannot open" in line for line in ladder.evidence)
+    assert not [name for name, _ in found if name == "right"]
+
+
+def _processes_of(environment: Path) -> list[str]:
+    """The command lines that name the interpreter of an environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            command = path.read_bytes()
+            if bytes(environment / "bin" / "python") in command and b"rocmprobe.worker" in command:
+                found.append(command.decode())
+    return found
+
+
+def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    # By a path of its own: the process that makes other runs keeps its servers.
+    own = tmp_path / "own"
+    own.symlink_to(pythons / "alone")
+    wanted = ["--python", f"a={own}", "--python", f"b={own}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rocmprobe", "run", "--out", str(folder), *RUNGS, *wanted], env=environment()
+    )
+    try:
+        while not any(record["record"] == "outcome" for record in journal(folder)):
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert wait_until(lambda: not _processes_of(own), 20)
+    before = [record["outcome"]["id"] for record in journal(folder) if record["record"] == "outcome"]
+    again = resume(folder, "--retry-aborted")
+    assert not again.results.partial
+    assert {outcome.environment for outcome in again.results.outcomes} == {"a", "b"}
+    assert set(again.states.values()) == {"pass"}
+    intents = [record["case"] for record in journal(folder) if record["record"] == "intent"]
+    assert [intents.count(case) for case in before] == [1] * len(before)
+
+
+def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) -> None:
+    table = three.ended.stdout.partition("environment")[2].partition("Cost:")[0]
+    assert re.search(r"right\s+[\d.]+\S*\s+Native\s+default\s+[\d.]+ [µm]?s", table)
+    assert re.search(r"broken\s+2\.4\.0\s+No safe", table)
+    assert re.search(r"gone\s+Not tested", table)
+    assert "broken: import torch: OSError: libamdhip64.so.5: cannot open" in " ".join(table.split())
+    page = (three.folder / "report.html").read_text("utf-8")
+    rows = re.findall(r"<tr><th scope=\"row\">(right|broken|gone)[^<]*</th>(.*?)</tr>", page, re.DOTALL)
+    assert [name for name, _ in rows] == ["right", "broken", "gone"]
+    assert "No safe configuration" in rows[1][1]
+    assert "<dt>broken</dt><dd>import torch: OSError: libamdhip64.so.5: cannot open</dd>" in page
+    for name in ("right:cpu", "broken:cpu"):
+        assert f'aria-label="Device {name}"' in page
+
+
+def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons: Path) -> None:
+    program = pythons / "program.py"
+    program.write_text("import sys, torch; print(sys.prefix, torch.ones(2).sum().item())")
+    profile = ("exec", "--profile", three.folder / "results.json", "--")
+    ended = rocmprobe(*profile, "python3", program)
+    assert ended.stdout.split() == [str(pythons / "alone"), "2.0"], ended.stderr
+    assert "in the environment right" in ended.stderr
+    assert "warning" not in ended.stderr
+    other = rocmprobe(*profile, sys.executable, "-c", "pass")
+    assert f"warning: {sys.executable} runs this, not the environment right" in other.stderr
+    printed = cli("env", three.folder / "results.json")
+    assert f"for the Python environment right: {pythons / 'alone' / 'bin' / 'python'}" in printed.stderr
+
+
+def test_verify_asks_the_recommended_environment_alone(three: Run, tmp_path: Path) -> None:
+    again = run(tmp_path / "out", "--verify", three.folder / "results.json")
+    assert again.ended.returncode == 0, again.ended.stdout
+    assert "default holds" in again.ended.stdout
+    assert {outcome.environment for outcome in again.results.outcomes} == {"right"}
+
+
+def test_compare_holds_each_environment_against_itself(three: Run) -> None:
+    same = cli("compare", three.folder, three.folder, "--json")
+    found = json.loads(same.stdout)
+    assert (same.returncode, found["verdict"]) == (0, "no change")
+    assert found["compared"] == len(three.results.outcomes)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (("nowhere",), "there is no such file"),
+        (("a=/usr/bin/env", "a=/bin/sh"), "two environments are named 'a'"),
+        (("a b=/usr/bin/python3",), "'a b' is no name"),
+        (("/bin/true",), "no Python that can be used"),
+    ],
+)
+def test_a_path_that_is_no_interpreter_gets_one_line(
+    wanted: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    named = [word for path in wanted for word in ("--python", path)]
+    ended = cli("run", "--out", tmp_path / "out", *named, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_environments_do_not_go_with_a_simulated_machine(tmp_path: Path) -> None:
+    ended = cli("run", "--simulate", "rdna1-rocm52-conv-dead", "--python", sys.executable, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "--simulate" in ended.stderr
