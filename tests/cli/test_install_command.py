@@ -14,6 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from rocmprobe.cli import main
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.installation import Place, plan
+from rocmprobe.knowledge.stacks import options
 from rocmprobe.model.results import Fact, Gpu, Machine, to_json
 
 STABLE, NIGHTLY = (
@@ -191,6 +194,22 @@ def test_the_constraints_of_an_installed_nightly_are_its_own_version(tmp_path: P
     version = "2.14.0a0+rocm10.2.0a20260922"
     asked(*facts(gpu="RX 5700", torch=version), "--stack", "amd-nightly", "--constraints", file)
     assert file.read_text() == f"torch=={version}\n"
+
+
+def test_every_command_for_linux_is_taken_by_a_shell() -> None:
+    lines = [
+        line
+        for target in gpus.all_targets()
+        for system in ("linux", "wsl")
+        for option in options(target.gfx, system)
+        for _, commands in plan(option, Place((target.gfx,), system=system, python="3.11")).steps
+        for line in commands
+    ]
+    assert len(lines) > 500
+    assert not [line for line in lines if "{" in line]
+    script = "\n".join(dict.fromkeys(lines))
+    done = subprocess.run(["sh", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_nothing_of_a_file_gets_into_a_command(tmp_path: Path) -> None:
