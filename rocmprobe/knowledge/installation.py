@@ -11,11 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.stacks import Option, has_code, lendings
 
 #: The packages whose builds belong together; pip would take each of them from anywhere.
 _TOGETHER = "torch|torchvision|torchaudio|triton|pytorch-triton-rocm|amd-torch[^=]*|rocm[^=]*"
+
+#: What may get into a command from a file that somebody else wrote.
+_OVERRIDES = re.compile(rf"{OVERRIDE}(_[0-9]+)?")
+_ROCM_TORCH = re.compile(r"[0-9][0-9A-Za-z.]*\+rocm[0-9A-Za-z.]+")
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def constraints(option: Option, place: Place) -> tuple[str, ...]:
     no other index has them; of a stack without fixed versions that of the installed ROCm torch."""
     stack = option.stack
     pins = [name for name in (re.sub(r"\{extra\}", "", each) for each in stack.packages) if "==" in name]
-    if not pins and "rocm" in place.torch:
+    if not pins and _ROCM_TORCH.fullmatch(place.torch):
         pins = [f"torch=={place.torch}"]
     others = [name for name in stack.packages if re.search(r"[<>]", name)]
     return (*pins, *others, *stack.constraints) if pins else ()
@@ -115,7 +120,8 @@ def _python(published: tuple[str, ...], there: str) -> str:
 
 def _pip(option: Option, place: Place, shell: _Shell) -> str:
     stack = option.stack
-    chips = dict.fromkeys((option.runs_as, *(chip for chip in place.chips[1:] if has_code(stack, chip))))
+    others = (target.gfx for target in map(gpus.target, place.chips[1:]) if target)
+    chips = dict.fromkeys((option.runs_as, *(chip for chip in others if has_code(stack, chip))))
     extra = f"[{','.join(f'device-{chip}' for chip in chips)}]"
     packages = " ".join(shell.quoted(each.replace("{extra}", extra)) for each in stack.packages)
     return f"pip install {packages} {stack.index_option} {stack.index}"
@@ -128,7 +134,7 @@ def _variables(option: Option, place: Place, shell: _Shell) -> Iterator[str]:
         else:
             # Owners of these chips have it in their profile.
             usual = [OVERRIDE] if any(option.gfx in row.gfx for row in lendings()) else []
-            names = dict.fromkeys((*usual, *(each for each in place.variables if each.startswith(OVERRIDE))))
+            names = dict.fromkeys((*usual, *filter(_OVERRIDES.fullmatch, place.variables)))
             if names:
                 yield f"unset {' '.join(names)}"
     for row in option.limits:

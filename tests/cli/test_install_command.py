@@ -14,6 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from rocmprobe.cli import main
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.installation import Place, plan
+from rocmprobe.knowledge.stacks import options
 from rocmprobe.model.results import Fact, Gpu, Machine, to_json
 
 STABLE, NIGHTLY = (
@@ -193,6 +196,38 @@ def test_the_constraints_of_an_installed_nightly_are_its_own_version(tmp_path: P
     assert file.read_text() == f"torch=={version}\n"
 
 
+def test_every_command_for_linux_is_taken_by_a_shell() -> None:
+    lines = [
+        line
+        for target in gpus.all_targets()
+        for system in ("linux", "wsl")
+        for option in options(target.gfx, system)
+        for _, commands in plan(option, Place((target.gfx,), system=system, python="3.11")).steps
+        for line in commands
+    ]
+    assert len(lines) > 500
+    assert not [line for line in lines if "{" in line]
+    script = "\n".join(dict.fromkeys(lines))
+    done = subprocess.run(["sh", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_of_a_file_gets_into_a_command(tmp_path: Path) -> None:
+    """Commands are copied into a shell, and files come from others."""
+    evil = "$(touch evil); `touch evil` & touch evil"
+    path = tmp_path / "machine.json"
+    cards = (card("gfx1010", name=evil), card(f"gfx1030:{evil}", name=evil))
+    facts = {name: Fact(f"3.12{evil}") for name in ("os.id", "os.name", "python.version")}
+    variables = {f"HSA_OVERRIDE_GFX_VERSION{evil}": Fact(evil), "HSA_OVERRIDE_GFX_VERSION_1": Fact(evil)}
+    for torch in (f"2.13.0+rocm7.2{evil}", f"{evil}+rocm7.2"):
+        written = Machine(cards, {**facts, "torch.version": Fact(torch)}, variables)
+        path.write_text(json.dumps(to_json(written)))
+        told = answer("--facts", path)
+        assert "touch evil" not in "".join(map(commands, told["stacks"]))
+        assert "unset HSA_OVERRIDE_GFX_VERSION HSA_OVERRIDE_GFX_VERSION_1" in commands(told["stacks"][0])
+        assert "evil" not in json.dumps([each["constraints"] for each in told["stacks"]])
+
+
 def wheel(folder: Path, name: str, version: str, *needs: str) -> None:
     """The smallest wheel that pip takes."""
     info = f"{name}-{version}.dist-info"
@@ -216,6 +251,7 @@ def wheel(folder: Path, name: str, version: str, *needs: str) -> None:
 
 def test_the_constraints_keep_pip_from_replacing_the_rocm_torch(tmp_path: Path) -> None:
     """A stand-in for it, and beside it what a package index has: a newer torch, another torchvision."""
+    pytest.importorskip("pip", "22.3", reason="--python came with pip 22.3")
     index, environment = tmp_path / "index", tmp_path / "environment"
     index.mkdir()
     wheel(index, "torch", "2.12.0+rocm10.1.0")
