@@ -224,7 +224,8 @@ def test_a_file_of_one_s_own(tmp_path):
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_every_effect_is_allowed(tmp_path, effect):
     path = tmp_path / "machine.toml"
-    path.write_text(FAULT.replace("raise", effect))
+    seconds = "seconds = 60\n" if effect == "search" else ""
+    path.write_text(FAULT.replace("raise", effect) + seconds)
     assert load_machine(str(path)).faults[0].effect == effect
 
 
