@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio  # noqa: F401
 import importlib.abc
 import importlib.util
+import inspect
 import json
 import logging.handlers  # noqa: F401
 import multiprocessing.connection
@@ -94,9 +95,11 @@ def main() -> None:
 
     from rocmprobe.cli import main as command
 
+    # click 8.2 always keeps the two streams apart, and has no such option.
+    apart = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
     answers = []
     for words in json.loads(sys.stdin.readline()):
-        found = CliRunner().invoke(command, words, prog_name="rocmprobe", catch_exceptions=False)
+        found = CliRunner(**apart).invoke(command, words, prog_name="rocmprobe", catch_exceptions=False)
         answers.append((found.exit_code, found.stdout, found.stderr))
     print(json.dumps(answers))
 

@@ -151,3 +151,22 @@ def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
         return f"{ROCR if ROCR in machine.variables else HIP}={','.join(map(str, sorted(orders)))}"
     uuids = [gpu.uuid.value for gpu in gpus]
     return f"{ROCR}={','.join(map(str, uuids))}" if gpus and all(uuids) else None
+
+
+def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
+    """HIP's variable, with what else is set left as it is, that leaves a program this GPU alone, which it now
+    has under the number ``index``; empty where that is unknown, or HIP's list names GPUs by UUID."""
+    if gpu.index.value is None:
+        return {}
+    values = (machine.variables.get(name, Fact()).value for name in (HIP, CUDA))
+    value = next((str(each) for each in values if each), None)
+    if value is None:
+        return {HIP: str(gpu.index.value)}
+    tokens = list(dict.fromkeys(value.split(",")))
+    plain = all(_PLAIN.fullmatch(token) for token in tokens) and gpu.index.value < len(tokens)
+    return {HIP: tokens[gpu.index.value]} if plain else {}
+
+
+def is_mask(name: str, value: str) -> bool:
+    """Whether a variable is a list of GPUs by number, as ``mask_of`` has it."""
+    return name == HIP and all(_PLAIN.fullmatch(token) for token in value.split(","))

@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
+from rocmprobe.knowledge.visible_devices import is_mask
 from rocmprobe.launch.command import CONDITIONS, NO_PACKING
 from rocmprobe.model.results import BadInput, Environment, Recommendation, Results, Setting, read_results
 
@@ -173,7 +174,8 @@ def _variables(path: Path, recommended: Recommendation) -> dict[str, str]:
     """The recommended variables. Results may come from anywhere: what no setting sets is not set here."""
     variables = dict(recommended.configuration.env)
     for name, value in variables.items():
-        if not (name.startswith(OVERRIDE) or is_variable(name, value)) or "=" in name or "\0" in name + value:
+        ours = name.startswith(OVERRIDE) or is_variable(name, value) or is_mask(name, value)
+        if not ours or "=" in name or "\0" in name + value:
             raise BadInput(
                 f"{path}: recommendation/configuration/env: {name!r} is not a variable of a setting; "
                 "run again"

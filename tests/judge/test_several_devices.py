@@ -57,6 +57,29 @@ def test_each_device_has_its_answer_and_the_card_comes_first(two):
     assert "cuda:0: the recommendation is about cuda:1" in found.not_covered
 
 
+def test_the_configuration_leaves_a_program_the_card_that_the_run_chose(two):
+    assert recommend(two).configuration.env.get("HIP_VISIBLE_DEVICES") is None
+    chosen = dataclasses.replace(two, options={**two.options, "device": "auto"})
+    assert recommend(chosen).configuration.env["HIP_VISIBLE_DEVICES"] == "1"
+    # HIP counts anew in a list; a list by UUID is left alone, and so is a simulated machine.
+    for value, expected in (("2,5", "5"), ("", "1"), ("GPU-4904ba80f4e6b186,1", None)):
+        machine = dataclasses.replace(
+            two.machine, variables={**two.machine.variables, "HIP_VISIBLE_DEVICES": Fact(value)}
+        )
+        listed = dataclasses.replace(chosen, machine=machine)
+        assert recommend(listed).configuration.env.get("HIP_VISIBLE_DEVICES") == expected
+    simulated = dataclasses.replace(chosen, simulated="two GPUs")
+    assert "HIP_VISIBLE_DEVICES" not in recommend(simulated).configuration.env
+
+
+def test_a_card_that_works_as_it_comes_is_chosen_by_a_variable_all_the_same(two):
+    right = dataclasses.replace(two, outcomes=on(run(), "cuda:1"), options={**two.options, "device": "auto"})
+    assert (
+        "Set HIP_VISIBLE_DEVICES=1, so that programs take the GPU that was tested"
+        in recommend(right).sentence
+    )
+
+
 def test_the_order_of_the_outcomes_does_not_matter(two):
     turned = dataclasses.replace(two, outcomes=tuple(reversed(two.outcomes)))
     assert {name: answer.verdict for name, answer in recommend(turned).devices.items()} == {

@@ -108,12 +108,22 @@ def test_a_recommendation_of_the_cpu_hides_the_gpus(tmp_path: Path) -> None:
     assert "GPUs hidden, so it runs on the CPU" in done.stderr
 
 
+def test_the_card_that_the_results_are_about_is_left_alone(tmp_path: Path) -> None:
+    results = profile(tmp_path, recommending(GEMM_ONLY, "cuda:1", {"HIP_VISIBLE_DEVICES": "1"}))
+    done = executed(tmp_path, "--profile", results, "--", "sh", "-c", "echo $HIP_VISIBLE_DEVICES")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert "HIP_VISIBLE_DEVICES=1" in done.stderr
+
+
 #: Results for which nothing is run, and what is said of them.
 REFUSED = {
     "none": (none, "no safe configuration was found"),
     "float64": (lambda: recommending(FLOAT64), "the dtype float64"),
     "channels-last": (lambda: recommending(CHANNELS_LAST), "channels-last"),
     "a variable of no setting": (lambda: recommending(BYPASS, env={"LD_PRELOAD": "x.so"}), "LD_PRELOAD"),
+    "a list of GPUs that is none": (
+        lambda: recommending(BYPASS, env={"HIP_VISIBLE_DEVICES": "1;rm"}), "HIP_VISIBLE_DEVICES"
+    ),
     "a flag of no setting": (
         lambda: recommending(dataclasses.replace(BYPASS, torch={"cuda.enabled": False})), "cuda.enabled"
     ),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocmprobe.judge.assessment import Assessment, driver_of, failed
+from rocmprobe.judge.assessment import Assessment, device_of, driver_of, failed
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.findings.kernels import needed_besides
 from rocmprobe.judge.findings.primitives import joined, layers_asked, scoped_off
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.knowledge.variables import VARIABLE_NAME
+from rocmprobe.knowledge.visible_devices import mask_of
 from rocmprobe.model.results import WORKING_STATES, Configuration, Outcome, Results, Setting
 from rocmprobe.text.plain_text import quoted
 
@@ -32,7 +33,7 @@ def configuration(results: Results, best: Assessment) -> Configuration:
     """What makes the setting hold in a user's program, on the machine as it was checked."""
     setting = best.setting
     # The CPU has no use for it.
-    override = {} if setting.verdict == "cpu" else isa_override(results)
+    override = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
     env = {**override, **setting.env}
     besides = () if setting.device == "cpu" else needed_besides(results)
     return Configuration(setting.name, env, _code(results, setting), (*_layers(results, best), *besides))
@@ -46,6 +47,17 @@ def isa_override(results: Results) -> dict[str, str]:
         for name, fact in results.machine.variables.items()
         if name.startswith(OVERRIDE) and fact.value and library(results) == "MIOpen"
     }
+
+
+def chosen_gpu(results: Results) -> dict[str, str]:
+    """What leaves a program the GPU that the run chose by itself, where that is not the first: a card behind
+    a GPU in the processor. Empty on a simulated machine, whose numbers are not those of this one."""
+    device = device_of(results) or ""
+    number = device.partition(":")[2]
+    if results.simulated or results.options.get("device") not in ("auto", "all") or number in ("", "0"):
+        return {}
+    gpu = next((each for each in results.machine.amd_gpus if str(each.index.value) == number), None)
+    return mask_of(results.machine, gpu) if gpu else {}
 
 
 def _code(results: Results, setting: Setting) -> str:

@@ -17,7 +17,7 @@ from rocmprobe.judge.assessment import (
 )
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.findings.primitives import joined, layers_asked
-from rocmprobe.judge.recommendation.configuration import isa_override
+from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override
 from rocmprobe.knowledge.layers import OPTIONS, options_for
 from rocmprobe.model.results import FAILING_STATES, RUNGS, WORKING_STATES, Results, Setting
 
@@ -156,6 +156,9 @@ def _nothing_but(results: Results, name: str) -> str:
     training = results.options.get("purpose") != "inference"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
     if not dead:
+        chosen = " ".join(f"{name}={value}" for name, value in chosen_gpu(results).items())
+        if chosen:
+            return f" Set {chosen}, so that programs take the GPU that was tested{_rests_on(results)}."
         return f" Change nothing{_rests_on(results)}."
     fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
     return f" Nothing has to change for it, but {fail} in {name}: see the configuration."

@@ -135,5 +135,5 @@ def _lines(rows: Iterable[tuple[str, Any]], gap: str, width: int = 0) -> str:
     shown = []
     for label, value in rows:
         known = _UNKNOWN if value in (None, "", [], ()) else text.one_line(text.show(value)[:2000], 200)
-        shown.append(f"{label:{width}}{gap}{known}" if label else "")
+        shown.append(f"{label.ljust(width)}{gap}{known}" if label else "")
     return fence("\n".join(shown), limit=16_000)
