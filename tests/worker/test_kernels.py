@@ -1,4 +1,4 @@
-"""Matrix products, attention, compiled kernels, changing sizes and channels-last: right on this CPU, each check
+"""Matrix products, attention, compiled kernels, changing sizes, channels-last: right on this CPU, each check
 notices what goes wrong, and what is missing is not applicable."""
 
 from __future__ import annotations
