@@ -126,6 +126,23 @@ def test_a_kernel_in_triton_that_does_not_write_is_wrong(write: Any, state: str,
     assert (answer.state, answer.message) == (state, message)
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "Cannot find a working triton installation. Either the package is not installed",
+            "no working Triton",
+        ),
+        ("Failed to find C compiler. Please specify via CC environment variable.", "no C compiler"),
+        ("Dynamo is not supported on Python 3.15+", "this version of Python"),
+        ("a kernel did not compile", None),
+    ],
+)
+def test_what_is_missing_to_compile_with_is_told_apart_from_what_fails(said: str, why: Any) -> None:
+    with pytest.raises(NotApplicable if why else RuntimeError, match=why or said), Compiler().compiling():
+        raise RuntimeError(said)
+
+
 def test_there_is_no_triton_for_a_cpu() -> None:
     with pytest.raises(NotApplicable, match="a CPU answers here"):
         ask("triton")
