@@ -86,7 +86,7 @@ _fused = partial(
     layer=Layer("convolution with ReLU in one operator", "fused_convolution"),
 )  # fmt: skip
 _attention = partial(
-    Check, rung="primitives", requires=Requires(("elementwise", "gemm")), verified=False,
+    Check, rung="primitives", requires=Requires(("elementwise", "gemm")), verified=False, seconds=0.05,
 )  # fmt: skip
 _compiled = partial(Check, rung="primitives", verified=False)
 _network = partial(
@@ -123,7 +123,7 @@ _ROWS = (
     ),
     Check(
         "int-matmul", "gemm", "Are products of bytes, which hipBLASLt alone computes on AMD, exact?",
-        "matmul.int_matmul", _KERNELS, verified=False,
+        "matmul.int_matmul", _KERNELS, verified=False, seconds=0.01,
     ),
     Check(
         "im2col", "im2col", "Do unfold and fold move every element to its place?", "ladder.im2col", _KERNELS,
@@ -200,7 +200,7 @@ _ROWS = (
     ),
     Check(
         "changing-sizes", "conv", "What does each input size cost that is new to the process?",
-        "sizes.changing_sizes", Requires(convolution="fwd"), exclusive=True, verified=False, seconds=0.5,
+        "sizes.changing_sizes", Requires(convolution="fwd"), exclusive=True, verified=False, seconds=0.7,
     ),
     Check(
         "batch-norm", "batch-norm", "Does batch norm train and give right numbers?",
@@ -278,7 +278,7 @@ _ROWS = (
     ),
     _compiled(
         "triton", question="Does a kernel that Triton compiles write what it should?",
-        function="compiled.triton", requires=_KERNELS,
+        function="compiled.triton", requires=_KERNELS, seconds=0.01,
     ),
     Check(
         "training-step", "train", "Does a small CNN train as it does on the CPU in fp64?",
@@ -287,7 +287,7 @@ _ROWS = (
     ),
     Check(
         "channels-last-step", "train", "Does it train so in channels-last?", "training.channels_last_step",
-        Requires(float32=("training-step",)), verified=False,
+        Requires(float32=("training-step",)), verified=False, seconds=0.05,
     ),
     Check(
         "autocast-step", "train", "Does it train so under autocast, with its loss scaled?",
@@ -297,7 +297,7 @@ _ROWS = (
     _compiled(
         "inductor", question="Does torch.compile compute what the same network does without it?",
         function="compiled.inductor", requires=Requires(("training-step",)), exclusive=True,
-        own_process=True, seconds=20.0,
+        own_process=True, seconds=17.0,
     ),
     _network(
         "train-resnet", question="Does a ResNet train right, and how fast?", function="models.train_resnet"

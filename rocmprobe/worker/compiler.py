@@ -20,6 +20,7 @@ _NOTHING_TO_COMPILE_WITH = {
     "Inductor is not available": "this torch has no Inductor for the device",
     "not supported on Python": "this torch compiles nothing on this version of Python",
     "Windows not yet supported": "this torch compiles nothing on Windows",
+    "Failed to find C compiler": "there is no C compiler, which Triton needs to launch a kernel",
 }
 
 
@@ -38,7 +39,7 @@ class Compiler:
 
         from rocmprobe.worker.checks.triton_kernel import launch
 
-        with torch.cuda.device(source.device):
+        with _tools_missing(), torch.cuda.device(source.device):
             launch(source, target)
 
     def compiled(self, net: Any) -> Any:
@@ -59,13 +60,20 @@ class Compiler:
                 from torch._inductor import config
 
                 stack.enter_context(config.patch(compile_threads=1))  # type: ignore[attr-defined,unused-ignore]
-            try:
-                yield
-            except NotApplicable:
-                raise
-            except Exception as error:
-                text = f"{type(error).__name__}: {error}"
-                why = next((why for said, why in _NOTHING_TO_COMPILE_WITH.items() if said in text), None)
-                if why is None:
-                    raise
-                raise NotApplicable(why) from error
+            stack.enter_context(_tools_missing())
+            yield
+
+
+@contextmanager
+def _tools_missing() -> Iterator[None]:
+    """Raises NotApplicable for an exception that says so."""
+    try:
+        yield
+    except NotApplicable:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        why = next((why for said, why in _NOTHING_TO_COMPILE_WITH.items() if said in text), None)
+        if why is None:
+            raise
+        raise NotApplicable(why) from error

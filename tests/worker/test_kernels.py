@@ -1,5 +1,5 @@
-"""Matrix products, attention, compiled kernels, changing sizes and channels-last: right on this CPU, each
-check notices what goes wrong, and what is missing is not applicable."""
+"""Matrix products, attention, compiled kernels, changing sizes, channels-last: right on this CPU, each check
+notices what goes wrong, and what is missing is not applicable."""
 
 from __future__ import annotations
 
@@ -124,6 +124,23 @@ def answer_by(check: str, compiler: Compiler) -> CheckResult:
 def test_a_kernel_in_triton_that_does_not_write_is_wrong(write: Any, state: str, message: str) -> None:
     answer = answer_by("triton", Made(write))
     assert (answer.state, answer.message) == (state, message)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "Cannot find a working triton installation. Either the package is not installed",
+            "no working Triton",
+        ),
+        ("Failed to find C compiler. Please specify via CC environment variable.", "no C compiler"),
+        ("Dynamo is not supported on Python 3.15+", "this version of Python"),
+        ("a kernel did not compile", None),
+    ],
+)
+def test_what_is_missing_to_compile_with_is_told_apart_from_what_fails(said: str, why: Any) -> None:
+    with pytest.raises(NotApplicable if why else RuntimeError, match=why or said), Compiler().compiling():
+        raise RuntimeError(said)
 
 
 def test_there_is_no_triton_for_a_cpu() -> None:

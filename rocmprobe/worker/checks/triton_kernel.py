@@ -1,7 +1,5 @@
 """A kernel in Triton, which compiles it from this file's text. Imported only where Triton is there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import triton
