@@ -144,7 +144,7 @@ def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path
     elsewhere = cli("run", "--resume", folder)
     assert elsewhere.returncode == 2
     assert "the interpreter of 'a' is not found; name it again with --python a=PATH" in elsewhere.stderr
-    again = Run(folder, rocmprobe("run", "--resume", folder, "--retry-aborted", env=home))
+    again = Run(folder, rocmprobe("run", "--resume", folder, "--retry-aborted", "-n", "2", env=home))
     assert not again.results.partial
     assert {outcome.environment for outcome in again.results.outcomes} == {"a", "b"}
     assert set(again.states.values()) == {"pass"}
