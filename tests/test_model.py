@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 
 import jsonschema
 import pytest
+import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import examples
@@ -36,6 +38,7 @@ from rocmprobe.model.results import (
     Trial,
     from_json,
     read_results,
+    results_document,
     to_json,
     write_results,
 )
@@ -304,3 +307,12 @@ def test_what_has_the_right_types_is_taken(changed):
 def test_what_has_another_type_is_refused_by_its_place(changed):
     with pytest.raises(BadInput, match=rf"Outcome: .*\$\.{next(iter(changed))}"):
         from_json(Outcome, {**PLAIN, **changed})
+
+
+def test_a_python_without_msgspec_makes_the_same_of_what_this_program_wrote(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = json.loads(results_document(sample.rdna1()))
+    expected = from_json(Results, data)
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    assert from_json(Results, data) == expected

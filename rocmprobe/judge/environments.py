@@ -21,7 +21,7 @@ def judge_environments(results: Results, judge_one: Callable[[Results], Results]
     dtype, purpose = _asked(results, judged)
     timed = _speed(results, judged, dtype, purpose)
     environments = tuple(_with_answers(each, judged.get(each.name), timed) for each in results.environments)
-    best = _best([each for each in environments if each.recommendation], timed)
+    best = _best(environments, judged, timed)
     findings = [
         *_common([each.findings for each in judged.values()]),
         *_own(judged),
@@ -97,15 +97,18 @@ def _with_answers(environment: Environment, judged: Optional[Results], timed: Sp
     )
 
 
-def _best(found: Sequence[Environment], timed: Speed) -> Optional[Environment]:
+def _best(found: Sequence[Environment], judged: Mapping[str, Results], timed: Speed) -> Optional[Environment]:
     """The fastest one that has a right setting, and of those that are level with it the one that needs the
-    smallest change; the CPU comes last, as among settings."""
+    smallest change. The CPU comes last, as among settings: a torch without GPUs may have it, too."""
 
     def verdict(each: Environment) -> str:
         return each.recommendation.verdict if each.recommendation else "none"
 
+    def on_cpu(each: Environment) -> bool:
+        return verdict(each) == "cpu" or device_of(judged[each.name]) == "cpu"
+
     right = [each for each in found if verdict(each) != "none"]
-    right = [each for each in right if verdict(each) != "cpu"] or right
+    right = [each for each in right if not on_cpu(each)] or right
     fastest = min(right, key=lambda each: timed.seconds.get(each.name, math.inf), default=None)
     if fastest and fastest.name in timed.seconds:
         right = [each for each in right if timed.level(each.name, fastest.name)]

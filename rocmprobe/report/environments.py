@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from rocmprobe.model.results import FAILING_STATES, Environment, Fact, Results
 from rocmprobe.report import text
+from rocmprobe.report.page import networks
 from rocmprobe.report.page.layout import Table, table
 from rocmprobe.report.states import VERDICT_WORDS, reason
 
 
 @dataclass(frozen=True)
 class Row:
-    """One environment in words; ``note`` says why it is out of the question, "" where it is not."""
+    """One environment in words; ``note`` says why it is out of the question, or how long the training takes
+    there that ``--estimate`` names; of the recommended one the run says that anyway."""
 
     name: str
     torch: str
@@ -51,9 +53,15 @@ def _row(results: Results, environment: Environment) -> Row:
         verdict,
         (found.configuration.setting if found else None) or "",
         text.seconds(environment.seconds) if environment.seconds else "",
-        environment.unusable or _why_none(results, environment),
+        environment.unusable or _why_none(results, environment) or _estimate(results, environment),
         environment is results.recommended_environment,
     )
+
+
+def _estimate(results: Results, environment: Environment) -> str:
+    if environment is results.recommended_environment:
+        return ""
+    return networks.line(results.of(environment))
 
 
 def _why_none(results: Results, environment: Environment) -> str:

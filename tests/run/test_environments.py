@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import Run, cli, environment, journal, resume, rocmprobe, run, wait_until
+from runs import Run, cli, environment, journal, rocmprobe, run, wait_until
 from stand_in_pythons import HIDDEN, python_with_torch_alone
 
 from rocmprobe.run.interpreters import interpreters, launch
@@ -125,8 +125,10 @@ def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path
     own = tmp_path / "own"
     own.symlink_to(pythons / "alone")
     wanted = ["--python", f"a={own}", "--python", f"b={own}"]
+    home = {"HOME": str(tmp_path)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "rocmprobe", "run", "--out", str(folder), *RUNGS, *wanted], env=environment()
+        [sys.executable, "-m", "rocmprobe", "run", "--out", str(folder), *RUNGS, *wanted],
+        env=environment(home),
     )
     try:
         while not any(record["record"] == "outcome" for record in journal(folder)):
@@ -137,7 +139,12 @@ def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path
         process.wait()
     assert wait_until(lambda: not _processes_of(own), 20)
     before = [record["outcome"]["id"] for record in journal(folder) if record["record"] == "outcome"]
-    again = resume(folder, "--retry-aborted")
+    (begun,) = (record for record in journal(folder) if record["record"] == "run")
+    assert begun["interpreters"]["a"]["python"] == "<home>/own/bin/python"
+    elsewhere = cli("run", "--resume", folder)
+    assert elsewhere.returncode == 2
+    assert "the interpreter of 'a' is not found; name it again with --python a=PATH" in elsewhere.stderr
+    again = Run(folder, rocmprobe("run", "--resume", folder, "--retry-aborted", "-n", "2", env=home))
     assert not again.results.partial
     assert {outcome.environment for outcome in again.results.outcomes} == {"a", "b"}
     assert set(again.states.values()) == {"pass"}

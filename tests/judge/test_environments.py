@@ -1,0 +1,131 @@
+"""Several environments in one run: which is recommended, and what is said of the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from synthetic import STATUS, blocked_by_convolution, natively, run
+
+from rocmprobe.judge.comparison.compare import compare
+from rocmprobe.judge.judgement import judge
+from rocmprobe.model.cases import target_key
+from rocmprobe.model.results import Environment, Fact, Results, from_json, results_document
+from rocmprobe.report.environments import environment_rows
+from rocmprobe.report.issue.issue import issue_block
+from rocmprobe.report.page import html
+from rocmprobe.report.terminal.markdown import markdown
+from rocmprobe.text.reading import check
+
+DEAD = {**natively(STATUS), **blocked_by_convolution()}
+
+
+def every(low: float, middle: float, high: float) -> dict[str, tuple[float, float, float]]:
+    """The same times for every setting."""
+    return dict.fromkeys((setting.name for setting in run().settings), (low, middle, high))
+
+
+def together(torch: str = "", **runs: Results) -> Results:
+    """One run of several environments, each as if it had been a run of its own, judged; all with one version
+    of ``torch``, or each with another."""
+    first = next(iter(runs.values()))
+    outcomes, settings, targets, environments = [], [], [], []
+    for name, each in runs.items():
+        outcomes += [
+            dataclasses.replace(outcome, environment=name, id=target_key(name, outcome.id))
+            for outcome in each.outcomes
+        ]
+        settings += [dataclasses.replace(setting, environment=name) for setting in each.settings]
+        targets += [{**target, "environment": name} for target in each.options["targets"]]
+        facts = {"torch.version": Fact(torch or f"2.{len(environments)}", "torch")}
+        environments.append(Environment(name, f"/opt/{name}/bin/python", facts))
+    return judge(
+        dataclasses.replace(
+            first, outcomes=tuple(outcomes), settings=tuple(settings), environments=tuple(environments),
+            options={**first.options, "targets": targets},
+        )
+    )  # fmt: skip
+
+
+def chosen(results: Results) -> tuple[str, str | None]:
+    assert results.recommendation
+    found = results.recommendation.configuration
+    return found.environment, found.setting
+
+
+def test_the_faster_one_is_recommended_with_what_the_other_takes() -> None:
+    results = together(slow=run(seconds=every(1.9, 2.0, 2.1)), fast=run())
+    assert chosen(results) == ("fast", "default")
+    assert results.recommendation
+    assert results.recommendation.sentence.startswith("Use the environment fast (torch 2.1). Native")
+    assert "0.50 times that of the environment slow under default" in results.recommendation.cost
+    slow, fast = results.environments
+    assert (slow.seconds, fast.seconds) == (2.0, 1.0)
+
+
+def test_of_two_that_are_level_the_smaller_change_is_recommended() -> None:
+    results = together(bypassed=run(DEAD), native=run())
+    assert chosen(results) == ("native", "default")
+    assert results.recommendation
+    assert "level with that of the environment bypassed under" in results.recommendation.cost
+    assert chosen(together(first=run(), second=run())) == ("first", "default")
+
+
+def test_a_torch_without_gpus_comes_after_one_that_has_them() -> None:
+    fast_cpu = run(backend="onednn", seconds=every(0.1, 0.1, 0.1))
+    assert chosen(together(cpu=fast_cpu, card=run()))[0] == "card"
+    assert chosen(together(cpu=fast_cpu, card=run({"*": "error"})))[0] == "cpu"
+
+
+def test_where_nothing_is_right_the_sentence_names_each() -> None:
+    results = together(one=run({"*": "error"}), two=run({"*": "error"}))
+    assert chosen(results) == ("", None)
+    assert results.recommendation
+    assert results.recommendation.sentence.startswith("No environment has a safe configuration. one: ")
+    assert "; two: " in results.recommendation.sentence
+
+
+def test_each_has_its_own_findings_and_the_machine_those_that_all_share() -> None:
+    alone = {finding.id for finding in judge(run(DEAD)).findings}
+    results = together(dead=run(DEAD), right=run())
+    of_machine = {finding.id for finding in results.findings if not finding.environment}
+    of_dead = {finding.id for finding in results.findings if finding.environment == "dead"}
+    assert of_machine | of_dead == alone
+    assert of_dead
+    alike = together(torch="2.4", one=run(), two=run()).findings
+    assert {finding.environment for finding in alike} == {""}
+    assert {finding.id for finding in alike} == {finding.id for finding in judge(run()).findings}
+    dead, _ = results.environments
+    assert {finding.id for finding in results.of(dead).findings} == alone
+
+
+def test_the_file_follows_the_schema_and_comes_back_the_same() -> None:
+    results = together(dead=run(DEAD), right=run())
+    data = json.loads(results_document(results))
+    check(data, "results", "results.json", "")
+    assert from_json(Results, data) == results
+    assert "environments" not in json.loads(results_document(run()))
+    assert not [row for row in json.loads(results_document(run()))["outcomes"] if "environment" in row]
+
+
+def test_every_text_tells_the_environments_apart() -> None:
+    results = together(dead=run(DEAD), right=run())
+    assert [(row.name, row.torch, row.recommended) for row in environment_rows(results)] == [
+        ("dead", "2.0", False), ("right", "2.1", True)
+    ]  # fmt: skip
+    text = markdown(results)
+    assert "| right (recommended) | 2.1 | Native | default |" in text
+    assert text.index("### Device `right:cuda:0`") < text.index("### Device `dead:cuda:0`")
+    # The failure is that of the first one's torch.
+    assert "2.0" in issue_block(results, "pytorch")
+    page = html.page(results)
+    assert page.count('aria-label="Device ') == 2
+    assert "dead: " in page
+
+
+def test_a_comparison_holds_each_against_itself() -> None:
+    before = together(a=run(), b=run())
+    after = together(a=run(), b=run(DEAD))
+    found = compare(before, after, "old", "new")
+    assert {change.id.partition(":")[0] for change in found.changed} == {"b"}
+    assert found.compared == len(before.outcomes)
