@@ -39,7 +39,7 @@ def side_by_side(results: Results) -> Table:
         }
         for row in environment_rows(results)
     ]  # fmt: skip
-    return table(found, ("environment", "torch", "result", "setting", "time"))
+    return table(found, ("environment", "result", "setting", "time", "torch"))
 
 
 def _row(results: Results, environment: Environment) -> Row:

@@ -114,7 +114,7 @@ def test_every_text_tells_the_environments_apart() -> None:
         ("dead", "2.0", False), ("right", "2.1", True)
     ]  # fmt: skip
     text = markdown(results)
-    assert "| right (recommended) | 2.1 | Native | default |" in text
+    assert "| right (recommended) | Native | default | 1 s | 2.1 |" in text
     assert text.index("### Device `right:cuda:0`") < text.index("### Device `dead:cuda:0`")
     # The failure is that of the first one's torch.
     assert "2.0" in issue_block(results, "pytorch")

@@ -26,6 +26,8 @@ CHEAP = (
 )  # fmt: skip
 
 RUNGS = ("--device", "cpu", "--only", "copy", "--only", "elementwise", "--settings", "default")
+#: What the loader says where a wheel's ROCm is not there.
+MISSING = "libamdhip64.so.5: cannot open shared object file: No such file or directory"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def pythons(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an environment that has torch alone, and one whose torch cannot be imported."""
     folder = tmp_path_factory.mktemp("pythons")
     python_with_torch_alone(folder / "alone")
-    python_with_torch_alone(folder / "broken", "raise OSError('libamdhip64.so.5: cannot open')")
+    python_with_torch_alone(folder / "broken", f"raise OSError({MISSING!r})")
     return folder
 
 
@@ -103,8 +105,9 @@ def test_what_is_wrong_with_an_environment_is_a_finding_of_its_own(three: Run, p
     assert found["gone", "environment-unusable"].evidence == (
         f"{pythons / 'gone'}: there is no such file; name an interpreter or a virtual environment",
     )
-    ladder = next(each for (name, _), each in found.items() if name == "broken")
-    assert any("libamdhip64.so.5: cannot open" in line for line in ladder.evidence)
+    broken = next(each for (name, _), each in found.items() if name == "broken")
+    assert (broken.title, broken.cause) == ("torch cannot be imported", "library-path")
+    assert any(MISSING in line for line in broken.evidence)
     assert not [name for name, _ in found if name == "right"]
 
 
@@ -162,7 +165,7 @@ def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) ->
     rows = re.findall(r"<tr><th scope=\"row\">(right|broken|gone)[^<]*</th>(.*?)</tr>", page, re.DOTALL)
     assert [name for name, _ in rows] == ["right", "broken", "gone"]
     assert "No safe configuration" in rows[1][1]
-    assert "<dt>broken</dt><dd>import torch: OSError: libamdhip64.so.5: cannot open</dd>" in page
+    assert f"<dt>broken</dt><dd>import torch: OSError: {MISSING}</dd>" in page
     for name in ("right:cpu", "broken:cpu"):
         assert f'aria-label="Device {name}"' in page
 

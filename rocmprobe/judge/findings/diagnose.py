@@ -89,12 +89,14 @@ def _ladder(results: Results) -> Iterator[Finding]:
     if float32:
         rung, outcomes = float32
         cause, layer = blamed(results, outcomes, rung_layer(results, rung))
+        unusable = all(outcome.cause == "torch-unusable" for outcome in outcomes)
+        breaks = f"The ladder breaks at {rung}, below convolution and below {library(results)}"
         yield Finding(
             f"rung-{rung}",
             "error",
             cause,
             layer,
-            f"The ladder breaks at {rung}, below convolution and below {library(results)}",
+            "torch cannot be imported" if unusable else breaks,
             (*quoted(outcomes), *excluded(results, outcomes)),
             f"Fix this first: {_CARRIES[rung]}.",
         )
