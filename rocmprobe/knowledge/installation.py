@@ -81,7 +81,7 @@ def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -
 
 def _check(place: Place) -> tuple[str, tuple[str, ...]]:
     if place.system == "windows":
-        return "Check", ('python -c "import torch; print(torch.__version__, torch.cuda.is_available())"',)
+        return "Check", ("python -m torch.utils.collect_env",)
     return "Check, in the folder of rocmprobe", ("pip install .", "rocmprobe run")
 
 
