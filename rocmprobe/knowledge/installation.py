@@ -81,7 +81,7 @@ def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -
 
 def _check(place: Place) -> tuple[str, tuple[str, ...]]:
     if place.system == "windows":
-        return "Check", ('python -c "import torch; print(torch.__version__, torch.cuda.is_available())"',)
+        return "Check", ("python -m torch.utils.collect_env",)
     return "Check, in the folder of rocmprobe", ("pip install .", "rocmprobe run")
 
 
@@ -146,7 +146,7 @@ def _keep(option: Option, pins: tuple[str, ...], shell: _Shell, written: Optiona
         return
     file = written or shell.constraints
     if not written:
-        yield shell.write(pins, file) if pins else shell.freeze(file)
+        yield shell.save(pins, file) if pins else shell.freeze(file)
     yield shell.constrain(file, written is not None)
 
 
@@ -169,7 +169,7 @@ class _Shell:
     def export(self, name: str, value: str) -> str:
         raise NotImplementedError
 
-    def write(self, lines: tuple[str, ...], file: str) -> str:
+    def save(self, lines: tuple[str, ...], file: str) -> str:
         raise NotImplementedError
 
     def freeze(self, file: str) -> str:
@@ -197,7 +197,7 @@ class _Sh(_Shell):
     def export(self, name: str, value: str) -> str:
         return f"export {name}={shlex.quote(value)}"
 
-    def write(self, lines: tuple[str, ...], file: str) -> str:
+    def save(self, lines: tuple[str, ...], file: str) -> str:
         return rf"printf '%s\n' {' '.join(map(shlex.quote, lines))} > {file}"
 
     def freeze(self, file: str) -> str:
@@ -224,7 +224,7 @@ class _PowerShell(_Shell):
     def export(self, name: str, value: str) -> str:
         return f'$env:{name} = "{value}"'
 
-    def write(self, lines: tuple[str, ...], file: str) -> str:
+    def save(self, lines: tuple[str, ...], file: str) -> str:
         return f'Set-Content "{file}" {", ".join(map(self.quoted, lines))}'
 
     def freeze(self, file: str) -> str:
