@@ -224,8 +224,28 @@ def test_a_file_of_one_s_own(tmp_path):
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_every_effect_is_allowed(tmp_path, effect):
     path = tmp_path / "machine.toml"
-    path.write_text(FAULT.replace("raise", effect))
+    seconds = "seconds = 40\n" if effect == "search" else ""
+    path.write_text(f"{FAULT.replace('raise', effect).rstrip()}\n{seconds}")
     assert load_machine(str(path)).faults[0].effect == effect
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ('library = "miopen"\neffect = "search"', "'search' takes 'seconds' above 0"),
+        ('library = "miopen"\neffect = "hang"\nseconds = 3', "no other effect has any"),
+        ('library = "hip"\neffect = "search"\nseconds = 3', "a search is for a solver"),
+        (
+            'library = "triton"\neffect = "wrong"\noperator = "mm"',
+            "operator 'mm' is not one of kernel, inductor",
+        ),
+    ],
+)
+def test_a_search_or_a_kernel_that_could_never_be_is_refused(tmp_path, fault, why):
+    path = tmp_path / "machine.toml"
+    path.write_text(f'summary = "s"\nsource = "s"\n[[faults]]\n{fault}\n')
+    with pytest.raises(BadInput, match=why):
+        load_machine(str(path))
 
 
 @pytest.mark.parametrize(
