@@ -230,6 +230,25 @@ def test_every_effect_is_allowed(tmp_path, effect):
 
 
 @pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ('library = "miopen"\neffect = "search"', "'search' takes 'seconds' above 0"),
+        ('library = "miopen"\neffect = "hang"\nseconds = 3', "no other effect has any"),
+        ('library = "hip"\neffect = "search"\nseconds = 3', "a search is for a solver"),
+        (
+            'library = "triton"\neffect = "wrong"\noperator = "mm"',
+            "operator 'mm' is not one of kernel, inductor",
+        ),
+    ],
+)
+def test_a_search_or_a_kernel_that_could_never_be_is_refused(tmp_path, fault, why):
+    path = tmp_path / "machine.toml"
+    path.write_text(f'summary = "s"\nsource = "s"\n[[faults]]\n{fault}\n')
+    with pytest.raises(BadInput, match=why):
+        load_machine(str(path))
+
+
+@pytest.mark.parametrize(
     ("version", "expected"),
     [("1.13.1+rocm5.2", (1, 13)), ("2.7.0", (2, 7)), ("nightly", None), (None, None), ("", None)],
 )

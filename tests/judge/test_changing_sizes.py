@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.findings.sizes import NewSizes, new_sizes
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Outcome, Results
+from rocmprobe.report.page import html
 from rocmprobe.report.page.sizes import changing_sizes
 
 
@@ -104,3 +106,14 @@ def test_the_report_has_a_row_for_each_setting() -> None:
     assert sizes.table.rows[0] == ("default", "36 s", "72 s", "400 ms", "24", "100", "53.9")
     assert sizes.table.rows[1][5] == "5,000"
     assert changing_sizes(run()) is None
+
+
+def test_the_page_has_a_section_only_where_it_was_measured(tmp_path: Path) -> None:
+    def page(results: Results) -> str:
+        html.write(results, tmp_path / "report.html", tmp_path / "junit.xml")
+        return (tmp_path / "report.html").read_text("utf-8")
+
+    with_sizes = page(run(measured("default", 36.0, 0.4)))
+    assert 'id="h-sizes"' in with_sizes
+    assert "36 s" in with_sizes[with_sizes.index('id="h-sizes"') :]
+    assert 'id="h-sizes"' not in page(run())
