@@ -16,6 +16,8 @@ import pytest
 from runs import Run, cli, environment, journal, rocmprobe, run, wait_until
 from stand_in_pythons import HIDDEN, python_with_torch_alone
 
+from rocmprobe.run.child import Child
+from rocmprobe.run.fork_servers import fork_server
 from rocmprobe.run.interpreters import interpreters, launch
 
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
@@ -222,3 +224,23 @@ def test_environments_do_not_go_with_a_simulated_machine(tmp_path: Path) -> None
     ended = cli("run", "--simulate", "rdna1-rocm52-conv-dead", "--python", sys.executable, cwd=tmp_path)
     assert ended.returncode == 2
     assert "--simulate" in ended.stderr
+
+
+def test_a_server_says_how_its_child_ended_and_one_that_is_gone_is_not_needed(
+    pythons: Path, tmp_path: Path
+) -> None:
+    (alone,) = interpreters([str(pythons / "alone")])
+    command = launch(alone.python, alone.reads_toml)
+    for number in (signal.SIGSEGV, signal.SIGABRT):
+        child = Child({}, tmp_path, spawn=False, launch=command)
+        assert child.start_method == "fork"
+        os.kill(child.pid, number)
+        assert child.exit(20) == number.name
+    child = Child({}, tmp_path, spawn=False, launch=command)
+    server = fork_server(command, 60)
+    assert server
+    server.end()
+    assert child.exit(20) == "SIGKILL"
+    again = Child({}, tmp_path, spawn=False, launch=command)
+    assert again.start_method == "spawn"
+    assert again.kill() == "killed"
