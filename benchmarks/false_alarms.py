@@ -37,7 +37,8 @@ from rocmprobe.run.options import RunOptions
 from rocmprobe.run.plan import Request, cases
 from rocmprobe.run.targets import find_targets
 from rocmprobe.worker.checks import CHECK_FUNCTIONS
-from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import DeviceFailure, NotApplicable
 from rocmprobe.worker.main import Spec
 from rocmprobe.worker.torch_driver import TorchDriver
 

@@ -26,7 +26,8 @@ from rocmprobe.model.problems import PURPOSES, Problem, problems
 from rocmprobe.worker.checks import CHECK_FUNCTIONS
 from rocmprobe.worker.checks.gradients import GRADIENT_LIMITS
 from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
-from rocmprobe.worker.context import CheckContext, NotApplicable
+from rocmprobe.worker.context import CheckContext
+from rocmprobe.worker.failures import NotApplicable
 
 LAYERS = (
     "pooling", "activation", "softmax", "instance-norm", "local-response-norm", "batch-norm",

@@ -11,7 +11,8 @@ from rocmprobe.backends.capi.ladder import Ladder
 from rocmprobe.knowledge.settings import Versions, meaningless
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.context import CheckResult, NotApplicable
+from rocmprobe.worker.context import CheckResult
+from rocmprobe.worker.failures import NotApplicable
 from rocmprobe.worker.protocol import Emit, Spec
 
 

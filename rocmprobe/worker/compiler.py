@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rocmprobe.worker.context import NotApplicable
+from rocmprobe.worker.failures import NotApplicable
 
 #: What they say where there is nothing to compile with: parts of messages, and the reason in other words.
 _NOTHING_TO_COMPILE_WITH = {

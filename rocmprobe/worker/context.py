@@ -7,34 +7,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from rocmprobe.backends import Backend
 from rocmprobe.model.problems import Problem
-
-if TYPE_CHECKING:
-    from rocmprobe.worker.compiler import Compiler
-
-
-class DeviceFailure(Exception):
-    """The device or its libraries raised; anything else that a check raises is rocmprobe's own fault."""
-
-
-class NotApplicable(Exception):
-    """The question has no meaning here; the message says why."""
-
-
-def out_of_memory(error: Optional[BaseException]) -> bool:
-    """Whether an allocator says that it has no memory left: PyTorch's on a GPU or a CPU, Python's, C++'s."""
-    said = ("out of memory", "can't allocate memory", "std::bad_alloc")
-    return isinstance(error, MemoryError) or any(text in str(error) for text in said)
-
-
-def _compiler() -> Compiler:
-    # It raises what this module defines.
-    from rocmprobe.worker.compiler import Compiler
-
-    return Compiler()
+from rocmprobe.worker.compiler import Compiler
+from rocmprobe.worker.failures import DeviceFailure, NotApplicable
 
 
 @dataclass
@@ -81,7 +59,7 @@ class CheckContext:
     naive: bool = False
     sweep_bytes: int = 64 << 20
     batch: Optional[int] = None
-    compiler: Compiler = field(default_factory=_compiler)
+    compiler: Compiler = field(default_factory=Compiler)
     clock: Callable[[], float] = time.perf_counter
     settle: Callable[[CheckResult], None] = lambda answer: None
     alone: Callable[[], AbstractContextManager[None]] = nullcontext

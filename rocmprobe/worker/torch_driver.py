@@ -17,7 +17,8 @@ from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.worker.compiler import Compiler
-from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable, out_of_memory
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.protocol import POISONED, Emit, Spec
 from rocmprobe.worker.simulation.process_faults import ProcessFaults
 

@@ -11,7 +11,8 @@ from rocmprobe.bypass import dispatch
 from rocmprobe.model.problems import KINDS, problems
 from rocmprobe.worker.checks import CHECK_FUNCTIONS
 from rocmprobe.worker.checks.gradients import WAYS
-from rocmprobe.worker.context import CheckResult, NotApplicable
+from rocmprobe.worker.context import CheckResult
+from rocmprobe.worker.failures import NotApplicable
 
 FLOW = [problem.text for problem in problems("quick", "gradient-flow")]
 PLAIN = "conv2d-fp32-n2-c8-i9x10-k12-f3x3-p1-bias"

@@ -17,7 +17,8 @@ from runs import run  # noqa: E402
 
 from rocmprobe.worker.checks import CHECK_FUNCTIONS  # noqa: E402
 from rocmprobe.worker.compiler import Compiler  # noqa: E402
-from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable  # noqa: E402
+from rocmprobe.worker.context import CheckContext, CheckResult  # noqa: E402
+from rocmprobe.worker.failures import NotApplicable  # noqa: E402
 
 INDUCTOR = "cpu/torch/default/inductor/float32"
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"

@@ -19,7 +19,8 @@ from rocmprobe.bypass import dispatch
 from rocmprobe.worker.checks import CHECK_FUNCTIONS
 from rocmprobe.worker.checks.memory import taken_kernel
 from rocmprobe.worker.checks.memory_sweep import search
-from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, out_of_memory
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import DeviceFailure, out_of_memory
 
 MIB = 1 << 20
 PROBLEM = "conv2d-fp32-n4-c32-i28x28-k32-f3x3-p1"

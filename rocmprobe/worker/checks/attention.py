@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
-from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import DeviceFailure, NotApplicable
 
 #: Samples, heads, steps and size of a head. Steps that fill no tile; a size that every fused kernel takes.
 _QUERIES = (2, 3, 40, 32)

@@ -6,7 +6,8 @@ from typing import Any
 
 from rocmprobe.model.numerics import exact_fill, judge_float
 from rocmprobe.worker.compare import errors, unequal
-from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import DeviceFailure
 from rocmprobe.worker.tensors import whole_numbers
 
 

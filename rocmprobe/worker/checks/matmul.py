@@ -7,7 +7,8 @@ from typing import Any
 
 from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
 from rocmprobe.worker.compare import unequal
-from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import NotApplicable
 
 #: Rows, inputs and outputs of the layer.
 _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64

@@ -15,7 +15,8 @@ from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.worker.checks.layer import TINY, held
-from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, out_of_memory
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import DeviceFailure, out_of_memory
 from rocmprobe.worker.tensors import Tensors, operands_on_device, run, uniform
 
 #: No batch is tried beyond this one, however small the problem.

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rocmprobe.text.tables import table
-from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable, out_of_memory
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.models.precision import autocast, plain
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
-from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import NotApplicable
 
 #: Of batch norm.
 _NORMALIZED, _CHANNELS = (4, 16, 14, 14), 16

@@ -6,7 +6,8 @@ from typing import Any
 
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.worker.checks.layer import held
-from rocmprobe.worker.context import CheckContext, CheckResult, NotApplicable
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import NotApplicable
 
 
 def _gpus(context: CheckContext) -> int:

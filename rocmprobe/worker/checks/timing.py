@@ -10,7 +10,8 @@ from typing import Any
 
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.worker.checks.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick, has_naive, run_naive
-from rocmprobe.worker.context import CheckContext, CheckResult, DeviceFailure, NotApplicable, out_of_memory
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.tensors import Tensors, operands_on_device, run
 
 #: Calls that follow the first one untimed, until allocators and caches are as they stay.

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rocmprobe.model.problems import Problem
-from rocmprobe.worker.context import CheckContext, NotApplicable
+from rocmprobe.worker.context import CheckContext
+from rocmprobe.worker.failures import NotApplicable
 from rocmprobe.worker.tensors import Tensors
 
 #: Seconds that one run of a yardstick may take; a slower one is left out, for it would take most of the time.
