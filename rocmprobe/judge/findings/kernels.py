@@ -10,6 +10,7 @@ from typing import Optional
 from rocmprobe.judge.assessment import failed, question, quoted
 from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
 from rocmprobe.judge.findings.primitives import joined
+from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
 
 
@@ -67,14 +68,27 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 
 
 def kernels(results: Results) -> Iterator[Finding]:
-    """One finding for each of these checks that fails as PyTorch comes, with what cures it."""
-    for check, about in _ABOUT.items():
+    """One finding for each of these checks, and for each primitive that is no layer of the library, that
+    fails as PyTorch comes, with what cures it."""
+    primitives = (each.check for each in results.outcomes if each.rung == "primitives")
+    for check in dict.fromkeys((*_ABOUT, *primitives)):
+        about = _ABOUT.get(check) or _unlisted(check)
+        if about is None:
+            continue
         outcomes = tuple(
             each for each in results.outcomes if (each.check, each.setting) == (check, "default")
         )
         broken = failed(outcomes)
         if broken:
             yield _finding(results, about, outcomes, broken)
+
+
+def _unlisted(check: str) -> Optional[_About]:
+    """Words for a primitive that has none above; None where ``findings.primitives`` reports it."""
+    if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
+        return None
+    words = check.replace("-", " ").capitalize()
+    return _About(words, "controls", "No setting for it was tried: keep what needs it on the CPU.")
 
 
 def _finding(

@@ -56,8 +56,6 @@ def _by_words(results: Results) -> dict[str, list[Outcome]]:
         if outcome.setting != "default":
             continue
         words = _kind(outcome) if outcome.check == "convolution-kinds" else known.get(outcome.check)
-        if outcome.rung == "primitives":
-            words = words or outcome.check.replace("-", " ")
         if words:
             found.setdefault(words, []).append(outcome)
     return found
