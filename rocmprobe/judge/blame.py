@@ -100,6 +100,11 @@ def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
     return "miopen-find" if outcomes and outcomes[0].cause == "miopen-status" else "miopen-exec"
 
 
+def search_layer(results: Results) -> str:
+    """Where the vendor library picks what it runs: MIOpen's search for a solver, or the whole library."""
+    return "miopen-find" if library(results) == "MIOpen" else library_layer(results, ())
+
+
 def rung_layer(results: Results, rung: str) -> str:
     """The layer under a rung below convolution. Off AMD, all of it comes with torch."""
     if rung == "elementwise" and driver_of(results) == "capi":

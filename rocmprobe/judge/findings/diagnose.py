@@ -16,7 +16,7 @@ from rocmprobe.judge.assessment import (
     question,
     quoted,
 )
-from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer
+from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer, search_layer
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
@@ -129,20 +129,24 @@ def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outc
     return None
 
 
-def _training_step(results: Results) -> Iterator[Finding]:
-    """It runs only where convolution and batch norm hold, so its failure is news."""
-    broken = failed(_of_default(results, "training-step"))
+def _step(results: Results, check: str, severity: str, title: str, advice: str) -> Iterator[Finding]:
+    """A check of a small network, which runs only where its parts hold; ``title`` may name the {library} and
+    the {dtypes} in which it fails."""
+    broken = failed(_of_default(results, check))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
-        yield Finding(
-            "training-step",
-            "error",
-            cause,
-            layer,
-            f"A small network does not train correctly with {library(results)}, although its parts passed",
-            quoted(broken),
-            "Use the recommended configuration if there is one; its training step passed.",
-        )
+        dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
+        words = title.format(library=library(results), dtypes=dtypes)
+        yield Finding(check, severity, cause, layer, words, quoted(broken), advice)
+
+
+def _training_step(results: Results) -> Iterator[Finding]:
+    """It runs only where convolution and batch norm hold, so its failure is news."""
+    return _step(
+        results, "training-step", "error",
+        "A small network does not train correctly with {library}, although its parts passed",
+        "Use the recommended configuration if there is one; its training step passed.",
+    )  # fmt: skip
 
 
 def _gradient_flow(results: Results) -> Iterator[Finding]:
@@ -182,36 +186,21 @@ def _memory(results: Results) -> Iterator[Finding]:
 
 def _autocast_step(results: Results) -> Iterator[Finding]:
     """It runs only where the same step in float32 holds."""
-    broken = failed(_of_default(results, "autocast-step"))
-    if broken:
-        cause, layer = blamed(results, broken, library_layer(results, broken))
-        dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
-        yield Finding(
-            "autocast-step",
-            "warning",
-            cause,
-            layer,
-            f"Under autocast to {dtypes} a small network does not train correctly; in float32 it does",
-            quoted(broken),
-            "Train in float32, or use a configuration whose autocast step passed.",
-        )
+    return _step(
+        results, "autocast-step", "warning",
+        "Under autocast to {dtypes} a small network does not train correctly; in float32 it does",
+        "Train in float32, or use a configuration whose autocast step passed.",
+    )  # fmt: skip
 
 
 def _channels_last_step(results: Results) -> Iterator[Finding]:
     """It runs only where the same step on contiguous images holds."""
-    broken = failed(_of_default(results, "channels-last-step"))
-    if broken:
-        cause, layer = blamed(results, broken, library_layer(results, broken))
-        yield Finding(
-            "channels-last-step",
-            "warning",
-            cause,
-            layer,
-            "In channels-last a small network does not train correctly; on contiguous images it does",
-            quoted(broken),
-            "Leave `memory_format=torch.channels_last` out of programs, or use a configuration whose "
-            "channels-last step passed.",
-        )
+    return _step(
+        results, "channels-last-step", "warning",
+        "In channels-last a small network does not train correctly; on contiguous images it does",
+        "Leave `memory_format=torch.channels_last` out of programs, or use a configuration whose "
+        "channels-last step passed.",
+    )  # fmt: skip
 
 
 def _as_found(results: Results) -> Iterator[Finding]:
@@ -286,12 +275,11 @@ def _fallback(results: Results) -> Iterator[Finding]:
         outcome for outcome in results.outcomes if outcome.state == "slow" and outcome.setting == "default"
     ]
     if slow:
-        layer = library_layer(results, ())
         yield Finding(
             "fallback-solver",
             "info",
             "slow-no-tuned-kernels",
-            "miopen-find" if layer.startswith("miopen") else layer,
+            search_layer(results),
             f"{library(results)} chose its naive kernels for {len(slow)} question(s)",
             quoted(slow),
             "For a small problem they may be the fastest; compare the measured times of the alternatives.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.judge.assessment import assess, device_of, sound
-from rocmprobe.judge.blame import library, library_layer
+from rocmprobe.judge.blame import library, search_layer
 from rocmprobe.judge.noise import time_of
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
@@ -91,7 +91,7 @@ def slow_new_sizes(results: Results) -> Iterator[Finding]:
         "changing-sizes",
         "warning" if default.new > VERY_SLOW_NEW_SIZE else "info",
         "cold-compile-slow",
-        "miopen-find" if name == "MIOpen" else library_layer(results, ()),
+        search_layer(results),
         f"Each new input size costs {default.new:.3g} s with {name}'s defaults, and {best.new:.2g} s with "
         f"{best.setting}",
         tuple(described(each) for each in (default, best)),

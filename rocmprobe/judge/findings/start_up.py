@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.judge.assessment import assess, device_of, dtypes, sound
-from rocmprobe.judge.blame import library, library_layer
+from rocmprobe.judge.blame import library, search_layer
 from rocmprobe.judge.noise import time_of
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
@@ -106,7 +106,7 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
             "slow-first-call",
             "info",
             "cold-compile-slow",
-            "miopen-find" if name == "MIOpen" else library_layer(results, ()),
+            search_layer(results),
             f"The first call of a convolution takes {default.cold.median:.0f} s with {name}'s defaults, and "
             f"{best.cold.median:.1f} s with {best.setting}",
             tuple(_describe(each) for each in (default, best)),
