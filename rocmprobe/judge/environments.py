@@ -22,13 +22,14 @@ def judge_environments(results: Results, judge_one: Callable[[Results], Results]
     timed = _speed(results, judged, dtype, purpose)
     environments = tuple(_with_answers(each, judged.get(each.name), timed) for each in results.environments)
     best = _best(environments, judged, timed)
+    common = _common([each.findings for each in judged.values()])
     findings = [
-        *_common([each.findings for each in judged.values()]),
-        *_own(judged),
+        *common,
+        *_own(judged, common),
         *(_unusable(each) for each in environments if each.unusable),
     ]
     marked = {outcome.id: outcome for each in judged.values() for outcome in each.outcomes}
-    first = next((each for each in judged.values()), results)
+    first = next(iter(judged.values()), results)
     return replace(
         results,
         outcomes=tuple(marked.get(outcome.id, outcome) for outcome in results.outcomes),
@@ -121,8 +122,7 @@ def _common(found: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
     return tuple(finding for finding in first if others and all(finding in other for other in others))
 
 
-def _own(judged: Mapping[str, Results]) -> list[Finding]:
-    common = _common([each.findings for each in judged.values()])
+def _own(judged: Mapping[str, Results], common: Sequence[Finding]) -> list[Finding]:
     return [
         replace(finding, environment=name)
         for name, each in judged.items()

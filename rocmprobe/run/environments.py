@@ -71,7 +71,7 @@ def compared(wanted: Sequence[str], device: str, machine: Machine) -> Compared:
     if not targets:
         raise NothingToTest("; ".join(f"--python {name}: {why}" for name, why in unusable.items()))
     pass_on(found)
-    shared = _shared([machine, *seen.values()] if seen else [machine])
+    shared = _shared([machine, *seen.values()])
     environments = tuple(
         Environment(
             each.name,
