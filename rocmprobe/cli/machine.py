@@ -88,10 +88,10 @@ def install_command(
     """
     from rocmprobe.cli import install
 
-    if simulate and (facts or given):
+    described = facts or given
+    if simulate and described:
         raise BadInput("--simulate is a machine of its own; leave out --facts and --fact, or --simulate")
-    told = facts or given
-    place = install.place_of_facts(facts, given) if told else install.place_of(_machine(simulate))
+    place = install.place_of_facts(facts, given) if described else install.place_of(_machine(simulate))
     found = install.chosen(place, stack)
     works = any(each.status != "fails" for each in found)
     if constraints:

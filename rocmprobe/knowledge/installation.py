@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
@@ -150,38 +150,11 @@ def _keep(option: Option, pins: tuple[str, ...], shell: _Shell, written: Optiona
     yield shell.constrain(file, written is not None)
 
 
-class _Shell:
-    """How commands are written for a shell; ``name`` is that of the environment."""
+class _Sh:
+    """How commands are written for a POSIX shell; ``name`` is that of the environment."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.constraints = ""
-
-    def environment(self, python: str) -> str:
-        raise NotImplementedError
-
-    def activate(self) -> str:
-        raise NotImplementedError
-
-    def quoted(self, requirement: str) -> str:
-        raise NotImplementedError
-
-    def export(self, name: str, value: str) -> str:
-        raise NotImplementedError
-
-    def save(self, lines: tuple[str, ...], file: str) -> str:
-        raise NotImplementedError
-
-    def freeze(self, file: str) -> str:
-        raise NotImplementedError
-
-    def constrain(self, file: str, given: bool) -> str:
-        raise NotImplementedError
-
-
-class _Sh(_Shell):
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
         # Not every shell expands ~ behind an equals sign.
         self.constraints = f'"$HOME/{name}/constraints.txt"'
 
@@ -207,9 +180,11 @@ class _Sh(_Shell):
         return f"export PIP_CONSTRAINT={shlex.quote(file) if given else file}"
 
 
-class _PowerShell(_Shell):
+class _PowerShell:
+    """The same for PowerShell."""
+
     def __init__(self, name: str) -> None:
-        super().__init__(name)
+        self.name = name
         self.constraints = f"$HOME\\{name}\\constraints.txt"
 
     def environment(self, python: str) -> str:
@@ -232,3 +207,6 @@ class _PowerShell(_Shell):
 
     def constrain(self, file: str, given: bool) -> str:
         return f'$env:PIP_CONSTRAINT = "{file}"'
+
+
+_Shell = Union[_Sh, _PowerShell]

@@ -126,10 +126,14 @@ def test_the_machine_of_detect(tmp_path: Path) -> None:
     path = machine(
         tmp_path, card("gfx1036", apu=True), card("gfx1010"), os_id="ubuntu", python_version="3.13.2"
     )
-    told = answer("--facts", path)
-    assert (told["chips"], told["system"], told["distribution"]) == (["gfx1010"], "linux", "ubuntu")
-    assert "python3.13 -m venv" in commands(told["stacks"][0])
-    assert "device-gfx1036" not in json.dumps(told), "the GPU in the processor is not what torch is for"
+    found = answer("--facts", path)
+    assert (found["chips"], found["system"], found["distribution"]) == (
+        ["gfx1010"],
+        "linux",
+        "ubuntu",
+    )
+    assert "python3.13 -m venv" in commands(found["stacks"][0])
+    assert "device-gfx1036" not in json.dumps(found), "the GPU in the processor is not what torch is for"
 
 
 def test_two_cards_get_the_code_for_both(tmp_path: Path) -> None:
@@ -138,9 +142,9 @@ def test_two_cards_get_the_code_for_both(tmp_path: Path) -> None:
 
 
 def test_a_simulated_machine() -> None:
-    told = answer("--simulate", "rdna1-rocm52-conv-dead")
-    assert told["gpu"] == "AMD Radeon RX 5600 XT"
-    statuses = {each["stack"]: each["status"] for each in told["stacks"]}
+    found = answer("--simulate", "rdna1-rocm52-conv-dead")
+    assert found["gpu"] == "AMD Radeon RX 5600 XT"
+    statuses = {each["stack"]: each["status"] for each in found["stacks"]}
     assert statuses["official-rocm7.2"] == "fails"
     assert list(statuses.values()).index("fails") >= len(statuses) - 3
 
@@ -222,10 +226,10 @@ def test_nothing_of_a_file_gets_into_a_command(tmp_path: Path) -> None:
     for torch in (f"2.13.0+rocm7.2{evil}", f"{evil}+rocm7.2"):
         written = Machine(cards, {**facts, "torch.version": Fact(torch)}, variables)
         path.write_text(json.dumps(to_json(written)))
-        told = answer("--facts", path)
-        assert "touch evil" not in "".join(map(commands, told["stacks"]))
-        assert "unset HSA_OVERRIDE_GFX_VERSION HSA_OVERRIDE_GFX_VERSION_1" in commands(told["stacks"][0])
-        assert "evil" not in json.dumps([each["constraints"] for each in told["stacks"]])
+        found = answer("--facts", path)
+        assert "touch evil" not in "".join(map(commands, found["stacks"]))
+        assert "unset HSA_OVERRIDE_GFX_VERSION HSA_OVERRIDE_GFX_VERSION_1" in commands(found["stacks"][0])
+        assert "evil" not in json.dumps([each["constraints"] for each in found["stacks"]])
 
 
 def wheel(folder: Path, name: str, version: str, *needs: str) -> None:

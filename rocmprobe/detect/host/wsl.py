@@ -20,7 +20,8 @@ _OPT = "/opt"
 
 def read_facts(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, str]) -> dict[str, Fact]:
     """``wsl.dxg`` and ``wsl.dxcore``: whether they are there; ``wsl.librocdxg``: its copies; ``wsl.dids``:
-    PCI id -> target as their dids.conf have them; ``wsl.takes``: the targets that it lists or was told of.
+    PCI id -> target as their dids.conf have them; ``wsl.takes``: the targets that it lists, and those that
+    dids.conf adds.
 
     Empty where this is not WSL (``kind``, of ``container.wsl``) and there is no /dev/dxg.
     """

@@ -27,7 +27,7 @@ _OF_THE_USER = frozenset(
         "workspace-too-small", "cold-compile-slow",
     }
 )  # fmt: skip
-#: So many stacks are told; `rocmprobe install` tells all.
+#: How many stacks the advice names at most; `rocmprobe install` lists all.
 _STACKS = 6
 _HOW = "`rocmprobe install --stack {}` prints the commands."
 
