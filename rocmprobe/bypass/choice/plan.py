@@ -6,7 +6,7 @@ All of it is pure but for the two variables that a user may set in place of argu
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rocmprobe.bypass.algorithms import ALGORITHMS, Operands, Plan
@@ -16,6 +16,8 @@ from rocmprobe.bypass.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geom
 
 DEFAULT_WORKSPACE_MB = 256
 POLICIES = ("auto", "fast")
+#: What an algorithm may be requested by.
+_WORDS = (*POLICIES, *ALGORITHMS)
 MEGABYTE = 1 << 20
 WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
 ALGORITHM_VARIABLE = "ROCMPROBE_BYPASS_ALGORITHM"
@@ -79,10 +81,14 @@ def check(dtype: str, device_type: str, algorithm: str) -> None:
     for value, known, what in (
         (dtype, ELEMENT_BYTES, "dtype"),
         (device_type, USUAL, "device type"),
-        (algorithm, (*POLICIES, *ALGORITHMS), "algorithm"),
+        (algorithm, _WORDS, "algorithm"),
     ):
-        if value not in known:
-            raise ValueError(f"no {what} {value!r}; there are {', '.join(known)}")
+        _check_known(value, known, what)
+
+
+def _check_known(value: str, known: Collection[str], what: str) -> None:
+    if value not in known:
+        raise ValueError(f"no {what} {value!r}; there are {', '.join(known)}")
 
 
 def workspace_or_default(workspace_mb: float | None) -> float:
@@ -108,14 +114,12 @@ def algorithm_or_default(algorithm: str | None) -> str:
     Raises:
         ValueError: for an unknown algorithm.
     """
-    known = (*POLICIES, *ALGORITHMS)
     if algorithm is not None:
-        if algorithm not in known:
-            raise ValueError(f"no algorithm {algorithm!r}; there are {', '.join(known)}")
+        _check_known(algorithm, _WORDS, "algorithm")
         return algorithm
     text = os.environ.get(ALGORITHM_VARIABLE) or "auto"
-    if text not in known:
-        raise ValueError(f"{ALGORITHM_VARIABLE}={text}: there are {', '.join(known)}")
+    if text not in _WORDS:
+        raise ValueError(f"{ALGORITHM_VARIABLE}={text}: there are {', '.join(_WORDS)}")
     return text
 
 
