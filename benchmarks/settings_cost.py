@@ -25,7 +25,7 @@ from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import Setting, to_json
 from rocmprobe.run.child import Child
-from rocmprobe.run.environment import environment, must_spawn
+from rocmprobe.run.child_environment import environment, must_spawn
 
 #: Seconds that a measurement takes at least.
 SECONDS = 0.1

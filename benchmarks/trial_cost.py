@@ -21,7 +21,7 @@ from figures import publish
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import to_json
 from rocmprobe.run.child import Child
-from rocmprobe.run.environment import environment
+from rocmprobe.run.child_environment import environment
 
 _PARTS = 4
 DEFAULT = settings_for("onednn")[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.process.processes import kill_same, started
-from rocmprobe.run.environment import kept
+from rocmprobe.run.child_environment import kept
 from rocmprobe.run.interpreters import Launch
 from rocmprobe.text.reading import json_line
 

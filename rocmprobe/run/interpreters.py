@@ -21,7 +21,7 @@ from rocmprobe.model.results import BadInput
 from rocmprobe.process import children
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
-from rocmprobe.run.environment import kept
+from rocmprobe.run.child_environment import kept
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted_text
 from rocmprobe.text.tables import AS_JSON, write_as_json

@@ -12,7 +12,7 @@ from typing import Any, Optional
 from rocmprobe.backends.capi import ORIGINS, Place, choose, place_in, places
 from rocmprobe.model.results import BadInput, Fact, Gpu, NothingToTest, to_json
 from rocmprobe.process import children
-from rocmprobe.run.environment import kept
+from rocmprobe.run.child_environment import kept
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted
 

@@ -19,7 +19,7 @@ from typing import Any, Optional
 
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
-from rocmprobe.run.environment import kept
+from rocmprobe.run.child_environment import kept
 
 #: The path of a Unix socket has 107 characters at most (unix(7)); its name in the folder takes 18.
 _LONGEST_FOLDER = 107 - len("/listener-xxxxxxxx")

@@ -23,7 +23,7 @@ from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.run.child import Child
-from rocmprobe.run.environment import databases_folder, environment, kernels_folder, must_spawn
+from rocmprobe.run.child_environment import databases_folder, environment, kernels_folder, must_spawn
 from rocmprobe.run.evidence import (
     Calls,
     crash_cause,

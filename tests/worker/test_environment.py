@@ -13,7 +13,7 @@ from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Setting, to_json
 from rocmprobe.run.child import Child
-from rocmprobe.run.environment import databases_folder, environment, kernels_folder, must_spawn
+from rocmprobe.run.child_environment import databases_folder, environment, kernels_folder, must_spawn
 
 JUNK = {
     "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_NO_SCRATCH_RECLAIM": "0",
