@@ -22,7 +22,7 @@ from rocmprobe.bypass.algorithms.base import (
     gemm_flops,
     weight_traffic,
 )
-from rocmprobe.bypass.geometry import Geometry
+from rocmprobe.kernels.geometry import Geometry
 
 
 class Aten(Algorithm):

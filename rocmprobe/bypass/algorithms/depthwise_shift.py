@@ -26,7 +26,7 @@ from rocmprobe.bypass.algorithms.base import (
 )
 from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.algorithms.shift import Padded, among_padded
-from rocmprobe.bypass.geometry import Geometry
+from rocmprobe.kernels.geometry import Geometry
 
 #: Rows of one chunk on a CPU: what leaves its caches is read from memory for every tap.
 _CPU_BYTES = 1 << 23

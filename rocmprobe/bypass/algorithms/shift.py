@@ -30,7 +30,7 @@ from rocmprobe.bypass.algorithms.base import (
 )
 from rocmprobe.bypass.algorithms.columns import index, overlap
 from rocmprobe.bypass.algorithms.gemm import ranges
-from rocmprobe.bypass.geometry import Geometry
+from rocmprobe.kernels.geometry import Geometry
 
 
 class Shift(Algorithm):

@@ -1,0 +1,73 @@
+"""What is given to a kernel: one structure by value, declared here once for Python and for C++.
+
+Every kernel has one parameter, a structure of integers, floats and pointers. Its declaration in the source
+is made from the ctypes one, so the two cannot differ. The threads of a block are constant and in one dimension.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_C_NAMES = {
+    ctypes.c_int32: "int",
+    ctypes.c_uint32: "unsigned",
+    ctypes.c_int64: "long long",
+    ctypes.c_float: "float",
+    ctypes.c_void_p: "void*",
+}
+
+#: The tensors of a call. ``image``, ``weight`` and ``feature`` as in ``Geometry``, operand or result by the
+#: direction; ``bias`` may be a null pointer; ``workspace`` holds what lives from one launch to the next.
+OPERANDS = ("image", "weight", "bias", "feature", "workspace")
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The field of a structure that gets the address of an operand, ``offset`` bytes further."""
+
+    field: str
+    operand: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel.
+
+    Attributes:
+        kernel: its name in the module.
+        grid: blocks in x, y and z.
+        threads: in a block.
+        arguments: all fields but those of ``pointers``; never changed, :meth:`filled` copies it.
+        pointers: what the pointer fields get.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    threads: int
+    arguments: ctypes.Structure
+    pointers: tuple[Pointer, ...]
+
+    def filled(self, addresses: Mapping[str, int]) -> ctypes.Structure:
+        """The arguments with the addresses of the operands, 0 for one that is not there."""
+        arguments = type(self.arguments).from_buffer_copy(self.arguments)
+        for pointer in self.pointers:
+            address = addresses[pointer.operand]
+            setattr(arguments, pointer.field, address + pointer.offset if address else None)
+        return arguments
+
+
+def declaration(structure: type[ctypes.Structure]) -> str:
+    """The structure in C++. Arrays of a fixed length are arrays there, too."""
+    fields: Any = structure._fields_
+    lines = []
+    for name, kind in fields:
+        length = getattr(kind, "_length_", None)
+        if length is None:
+            lines.append(f"    {_C_NAMES[kind]} {name};")
+        else:
+            lines.append(f"    {_C_NAMES[kind._type_]} {name}[{length}];")
+    return "\n".join((f"struct {structure.__name__} {{", *lines, "};\n"))

@@ -1,0 +1,116 @@
+// What every kernel is written in: one source for HIP, for CUDA and, in tests, for a CPU.
+//
+// No header is included: ROCm 7 changed those that hiprtc includes by itself. So the names of the programming
+// model are defined here, by the compiler's own builtins. The storage type of the tensors is STORAGE_FLOAT32,
+// STORAGE_FLOAT16 or STORAGE_BFLOAT16; sums are always in float.
+
+#if defined(__CUDACC__)
+
+#define KERNEL(name, threads, Arguments) \
+    extern "C" __global__ void __launch_bounds__(threads) name(const Arguments arguments)
+#define DEVICE static __device__ __forceinline__
+#define SHARED __shared__
+#define THREAD ((int)threadIdx.x)
+#define BLOCK_X ((int)blockIdx.x)
+#define BLOCK_Y ((int)blockIdx.y)
+#define BLOCK_Z ((int)blockIdx.z)
+#define BARRIER() __syncthreads()
+#define UNROLL(count) _Pragma(STRINGIZED(unroll count))
+// The same in all threads of a wave: the compiler may keep it in a scalar register.
+#define UNIFORM(value) (value)
+#define MULTIPLY_ADD(a, b, c) fmaf(a, b, c)
+
+#elif defined(ON_CPU)
+
+// Defined by the program that runs the kernels: see tests/kernels/cpu.cpp.
+extern "C" int cpu_thread, cpu_block[3];
+extern "C" void cpu_barrier();
+#define KERNEL(name, threads, Arguments)                                              \
+    static void name##_on_cpu(const Arguments arguments);                             \
+    extern "C" void name(const void* bytes) { name##_on_cpu(*(const Arguments*)bytes); } \
+    static void name##_on_cpu(const Arguments arguments)
+#define DEVICE static inline
+#define SHARED static
+#define THREAD cpu_thread
+#define BLOCK_X cpu_block[0]
+#define BLOCK_Y cpu_block[1]
+#define BLOCK_Z cpu_block[2]
+#define BARRIER() cpu_barrier()
+#define UNROLL(count)
+#define UNIFORM(value) (value)
+#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+
+#else
+
+#define KERNEL(name, threads, Arguments)                                          \
+    extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void name( \
+        const Arguments arguments)
+#define DEVICE static __attribute__((device, always_inline)) inline
+#define SHARED __attribute__((shared)) static
+#define THREAD ((int)__builtin_amdgcn_workitem_id_x())
+#define BLOCK_X ((int)__builtin_amdgcn_workgroup_id_x())
+#define BLOCK_Y ((int)__builtin_amdgcn_workgroup_id_y())
+#define BLOCK_Z ((int)__builtin_amdgcn_workgroup_id_z())
+#define BARRIER()                                             \
+    (__builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"),   \
+     __builtin_amdgcn_s_barrier(),                            \
+     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"))
+#define UNROLL(count) _Pragma(STRINGIZED(unroll count))
+#define UNIFORM(value) __builtin_amdgcn_readfirstlane(value)
+#define MULTIPLY_ADD(a, b, c) __builtin_fmaf(a, b, c)
+
+#endif
+
+#define STRINGIZED(text) #text
+
+#if defined(STORAGE_FLOAT32)
+
+typedef float Storage;
+DEVICE float widened(Storage value) { return value; }
+DEVICE Storage stored(float value) { return value; }
+
+#elif defined(STORAGE_FLOAT16) && defined(__CUDACC__)
+
+struct Storage { unsigned short bits; };
+DEVICE float widened(Storage value) {
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+    return result;
+}
+DEVICE Storage stored(float value) {
+    Storage result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    return result;
+}
+
+#elif defined(STORAGE_FLOAT16)
+
+typedef _Float16 Storage;
+DEVICE float widened(Storage value) { return (float)value; }
+DEVICE Storage stored(float value) { return (Storage)value; }
+
+#elif defined(STORAGE_BFLOAT16)
+
+struct Storage { unsigned short bits; };
+union Bits { unsigned bits; float value; };
+DEVICE float widened(Storage value) {
+    Bits result;
+    result.bits = (unsigned)value.bits << 16;
+    return result.value;
+}
+// To the nearest, of two equally near to the even one. A NaN stays a NaN.
+DEVICE Storage stored(float value) {
+    Bits bits;
+    bits.value = value;
+    Storage result;
+    if ((bits.bits & 0x7fffffffu) > 0x7f800000u)
+        result.bits = (unsigned short)(bits.bits >> 16 | 0x40u);
+    else
+        result.bits = (unsigned short)((bits.bits + 0x7fffu + (bits.bits >> 16 & 1u)) >> 16);
+    return result;
+}
+
+#endif
+
+// Four floats that one instruction reads from memory or from LDS.
+struct alignas(16) Float4 { float x, y, z, w; };
