@@ -1,9 +1,9 @@
 """Forward and bwd-data as one form: which positions a launch writes, and which it reads for each of them.
 
 In each spatial dimension a launch writes the positions ``write_first + i * write_step`` for ``i`` below
-``count``. For tap ``j`` below ``taps`` it reads ``i * read_step + read_first + j * read_tap_step``, where that
-lies inside, and the weight at ``tap_first + j * tap_step``. Forward is one such launch. bwd-data is one for
-each phase of the stride: positions of equal remainder meet the same taps, so nothing is computed in vain,
+``count``. For tap ``j`` below ``taps`` it reads ``i * read_step + read_first + j * read_tap_step``, where
+that lies inside, and the weight at ``tap_first + j * tap_step``. Forward is one such launch. bwd-data is one
+for each phase of the stride: positions of equal remainder meet the same taps, so nothing is computed in vain,
 nothing is scattered, and the sum of each value has one fixed order.
 """
 

@@ -1,7 +1,8 @@
 """What is given to a kernel: one structure by value, declared here once for Python and for C++.
 
 Every kernel has one parameter, a structure of integers, floats and pointers. Its declaration in the source
-is made from the ctypes one, so the two cannot differ. The threads of a block are constant and in one dimension.
+is made from the ctypes one, so the two cannot differ. The threads of a block are in one dimension, and their
+number is a constant of the kernel.
 """
 
 from __future__ import annotations
