@@ -31,7 +31,7 @@ from rocmprobe.bypass.choice.choices import Explanation, explain_problem
 from rocmprobe.bypass.choice.plan import algorithm_or_default, plan, workspace_or_default
 from rocmprobe.bypass.convolution import BypassInterceptor, forget_prepared
 from rocmprobe.bypass.counts import reset_status, status
-from rocmprobe.bypass.kernels import lock_across_forks
+from rocmprobe.bypass.operators import lock_across_forks
 from rocmprobe.bypass.other_layers import sent_to_pytorch
 from rocmprobe.bypass.scoped import (
     ScopedInterceptor,

@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 
 from rocmprobe.bypass import dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-from rocmprobe.bypass.kernels import untraced
+from rocmprobe.bypass.operators import untraced
 
 # torch 2 hands functorch the forward of a Function and its bookkeeping apart; before, they are one.
 _SETUP_APART = hasattr(torch.autograd.Function, "setup_context")

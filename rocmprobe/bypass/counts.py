@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rocmprobe.bypass.kernels import lock_across_forks
+from rocmprobe.bypass.operators import lock_across_forks
 
 _lock = lock_across_forks()
 _calls: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from typing import Any, Callable
 import torch
 
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-from rocmprobe.bypass.kernels import KEYS, lock_across_forks
+from rocmprobe.bypass.operators import KEYS, lock_across_forks
 
 RANK_FAULTS = 100
 RANK_BYPASS = 200
@@ -61,7 +61,7 @@ _local = threading.local()
 
 
 def add(interceptor: Interceptor, device_type: str) -> None:
-    """Put ``interceptor`` before the convolutions of ``device_type``, a key of ``kernels.KEYS``.
+    """Put ``interceptor`` before the convolutions of ``device_type``, a key of ``operators.KEYS``.
 
     Raises:
         ValueError: when this very one is there already.

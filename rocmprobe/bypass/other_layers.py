@@ -22,7 +22,7 @@ from typing import Any, Callable, Optional
 import torch
 
 from rocmprobe.bypass.counts import count_pytorch
-from rocmprobe.bypass.kernels import KEYS, kernel_library, lock_across_forks
+from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 
 #: What can be sent to PyTorch's own kernels, as :func:`rocmprobe.bypass.install` names it.
 KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")

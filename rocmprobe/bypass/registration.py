@@ -20,7 +20,7 @@ import torch
 from rocmprobe.bypass import autograd, dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.dispatch import Interceptor
-from rocmprobe.bypass.kernels import KEYS, kernel_library, lock_across_forks
+from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 
 _lock = lock_across_forks()
 #: What keeps the kernels of a device type registered, from its first interceptor on.

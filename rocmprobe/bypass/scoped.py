@@ -27,7 +27,7 @@ from rocmprobe.bypass import registration
 from rocmprobe.bypass.choice.plan import algorithm_or_default, workspace_or_default
 from rocmprobe.bypass.convolution import BypassInterceptor
 from rocmprobe.bypass.dispatch import RANK_BYPASS
-from rocmprobe.bypass.kernels import lock_across_forks
+from rocmprobe.bypass.operators import lock_across_forks
 
 _DEVICE_TYPES = ("cpu", "cuda")
 

@@ -21,7 +21,7 @@ from typing import Any, Callable, Optional
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from rocmprobe.bypass.kernels import untraced
+from rocmprobe.bypass.operators import untraced
 
 #: Number of latest steps kept of a kind, enough for deciles, and number of kinds: those of a program
 #: whose images change their size without end are not learned.

@@ -32,12 +32,14 @@ class Operands:
         device_type: "cpu" or "cuda".
         channels_last: whether the results are to lie channels-last.
         dense: False when an operand is a matrix only after a copy (a slice, an expanded tensor).
+        own_kernels: whether the kernels of :mod:`rocmprobe.kernels` may be used for this device and dtype.
     """
 
     dtype: str
     device_type: str
     channels_last: bool
     dense: bool
+    own_kernels: bool = False
 
     @property
     def size(self) -> int:
@@ -62,7 +64,9 @@ class Plan:
         workspace_bytes: upper bound on what is allocated above operands and results.
         flops: multiplications and additions.
         moved_bytes: what is read and written besides the GEMMs' own operands: columns, padding, sums.
-        launches: calls of PyTorch's kernels.
+        launches: calls of kernels.
+        variant: which of several kernels computes it, and of which source; "" for PyTorch's.
+        gemm_share: the share of the rate of a GEMM that its sums are expected to reach.
     """
 
     algorithm: str
@@ -73,6 +77,13 @@ class Plan:
     flops: int = 0
     moved_bytes: int = 0
     launches: int = 0
+    variant: str = ""
+    gemm_share: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The algorithm and its variant: what is measured, and kept."""
+        return f"{self.algorithm} {self.variant}" if self.variant else self.algorithm
 
 
 class Algorithm:
@@ -83,11 +94,13 @@ class Algorithm:
         name: in plans, counts and the plan file.
         exact: sums plain products, so that sums of small integers come out equal in every order.
         only_by_name: never chosen.
+        own_kernel: computed by a kernel of :mod:`rocmprobe.kernels`, of which there are several.
     """
 
     name = ""
     exact = True
     only_by_name = False
+    own_kernel = False
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:
         """The plan under ``cap`` bytes of workspace, or None where the algorithm does not apply.
@@ -96,6 +109,11 @@ class Algorithm:
         too small for anything: then for one window.
         """
         raise NotImplementedError
+
+    def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
+        """Every way in which the algorithm applies: :meth:`plan`, unless it has several."""
+        found = self.plan(direction, plain, operands, cap)
+        return [] if found is None else [found]
 
     def forward(
         self,

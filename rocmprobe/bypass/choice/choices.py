@@ -21,7 +21,7 @@ from rocmprobe.bypass.algorithms import Operands, Plan
 from rocmprobe.bypass.choice import plan_file
 from rocmprobe.bypass.choice.plan import MEGABYTE, check, eligible, plain_direction, plain_form, problem_key
 from rocmprobe.bypass.choice.rates import USUAL, measured, seconds
-from rocmprobe.bypass.kernels import lock_across_forks
+from rocmprobe.bypass.operators import lock_across_forks
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
@@ -67,7 +67,7 @@ class Choice:
         self._device = device
         by_rule = not measures()
         kept = None if by_rule or len(plans) == 1 else plan_file.kept(device, problem)
-        self.settled = next((plan for plan in plans if plan.algorithm == kept), None)
+        self.settled = next((plan for plan in plans if plan.name == kept), None)
         asked = self.settled is not None or len(plans) == 1 or by_rule or _capturing(device)
         rates = USUAL[device.type] if asked else measured(device)
         self.plans = sorted(plans, key=rates.seconds)
@@ -102,14 +102,14 @@ class Choice:
             if model(plan) > _PROMISING * model(plans[0]) or time.perf_counter() > ends:
                 break
             try:
-                least[plan.algorithm] = self._least(plan, run, min(least.values(), default=inf), ends)
+                least[plan.name] = self._least(plan, run, min(least.values(), default=inf), ends)
             except RuntimeError:
                 # Out of memory, most likely: what another plan needs may still be there.
                 failed = True
-        best = min(plans, key=lambda plan: least.get(plan.algorithm, inf))
+        best = min(plans, key=lambda plan: least.get(plan.name, inf))
         # A measurement that was cut short holds for this process only.
         if len(least) > 1 and not failed:
-            plan_file.keep(self._device, self._problem, best.algorithm)
+            plan_file.keep(self._device, self._problem, best.name)
         return best
 
     def _least(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:

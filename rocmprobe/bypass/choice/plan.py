@@ -165,16 +165,17 @@ def plain_direction(direction: str, transposed: bool) -> str:
 
 def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
     """Every plan for a direction of a plain convolution under a cap in bytes; never empty."""
-    found = [each.plan(direction, plain, operands, cap) for each in ALGORITHMS.values()]
+    found = [plan for each in ALGORITHMS.values() for plan in each.plans(direction, plain, operands, cap)]
     if direction == BWD_DATA and set(plain.stride) == {1}:
         flipped, turned = plain.flipped(), plain.filters * plain.depth * operands.wide
-        forward = [each.plan(FWD, flipped, operands, cap - turned) for each in ALGORITHMS.values()]
+        direct = {each.algorithm for each in found}
         found += [
-            replace(each, flipped=True, workspace_bytes=each.workspace_bytes + turned)
-            for each in forward
-            if each is not None and each.algorithm not in {other.algorithm for other in found if other}
+            replace(plan, flipped=True, workspace_bytes=plan.workspace_bytes + turned)
+            for name, each in ALGORITHMS.items()
+            if name not in direct
+            for plan in each.plans(FWD, flipped, operands, cap - turned)
         ]
-    return [each for each in found if each is not None]
+    return found
 
 
 def eligible(
@@ -202,7 +203,9 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
 
 def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
     """One line that is equal for problems with equal plans."""
-    policy = "fast" if algorithm == "fast" else "auto"
+    # A name leaves one plan, and then nothing is kept, but for a kernel of our own.
+    named = algorithm in ALGORITHMS and not ALGORITHMS[algorithm].own_kernel
+    policy = "auto" if named else algorithm
     sizes = (
         f"{letter}{'x'.join(map(str, values))}"
         for letter, values in (
@@ -211,7 +214,8 @@ def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, a
         )
     )  # fmt: skip
     layout = f"{'last' if operands.channels_last else 'first'}-{'dense' if operands.dense else 'strided'}"
+    kernels = " own-kernels" if operands.own_kernels else ""
     return (
         f"{direction} {operands.dtype} {layout} n{plain.batch} c{plain.channels} k{plain.filters} "
-        f"g{plain.groups} {' '.join(sizes)} w{cap} {policy}"
+        f"g{plain.groups} {' '.join(sizes)} w{cap} {policy}{kernels}"
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from rocmprobe.bypass.kernels import lock_across_forks
+from rocmprobe.bypass.operators import lock_across_forks
 
 VARIABLE = "ROCMPROBE_BYPASS_PLANS"
 VERSION = 1

@@ -27,7 +27,8 @@ class Rates:
 
     def seconds(self, plan: Plan) -> float:
         """What ``plan`` takes by this model: its parts one after another."""
-        return plan.flops / self.flops + plan.moved_bytes / self.bytes + plan.launches * self.launch
+        sums = plan.flops / (self.flops * plan.gemm_share)
+        return sums + plan.moved_bytes / self.bytes + plan.launches * self.launch
 
 
 #: Round figures, of a two-core CPU and of a mid-range GPU, where the choice must not depend on a measurement:

@@ -1,0 +1,170 @@
+"""Whether the kernels may be used on this machine: only after they have computed exactly there, in a process that
+could be ended.
+
+The verdict is one file in the cache folder, for one silicon, the ISA it is shown as, one runtime and one source.
+A trial that begins writes it first, so that a machine that froze, or a process that was ended, leaves a verdict,
+too: such a trial is not repeated by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+VARIABLE = "ROCMPROBE_BYPASS_KERNELS"
+_VERSION = 1
+#: Seconds for compiling the modules and all problems of the self-test.
+TIME_LIMIT = 180.0
+#: What is kept of the output of a trial.
+_LOG_BYTES = 20_000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of the kernels on one device.
+
+    Attributes:
+        state: "passed", "failed", "began" (by a process that may still run), or "untried".
+        failures: by dtype ("float32", "float16", "bfloat16") why it is not used; none for those that are.
+        reason: why nothing is used, where the trial as a whole failed.
+        log: the end of what the trial printed.
+        process: who began.
+    """
+
+    state: str
+    failures: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    log: str = ""
+    process: int = 0
+
+    def refusal(self, dtype: str) -> str:
+        """Why kernels of ``dtype`` are not used; "" where they are."""
+        if self.state == "passed":
+            return self.failures.get(dtype, "")
+        if self.state == "began":
+            return "another process is trying them"
+        if self.state == "untried":
+            return f"not tried on this machine yet: rocmprobe run, or {VARIABLE}=1"
+        return self.reason
+
+
+def read(folder: Optional[Path], identity: Mapping[str, str]) -> Verdict:
+    """The verdict in ``folder`` (None: none is kept) for what ``identity`` names.
+
+    A trial whose process is gone without a verdict has failed; a file that is no verdict of this version is none.
+    """
+    if folder is None:
+        return Verdict("untried")
+    try:
+        record = json.loads(_path(folder, identity).read_text("utf-8"))
+        if record["version"] != _VERSION or record["identity"] != dict(identity):
+            return Verdict("untried")
+        verdict = Verdict(**record["verdict"])
+        if verdict.state not in ("passed", "failed", "began"):
+            return Verdict("untried")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return Verdict("untried")
+    if verdict.state == "began" and not _runs(verdict.process):
+        return Verdict("failed", reason="their trial never ended: it was stopped, or it stopped the machine")
+    return verdict
+
+
+def write(folder: Optional[Path], identity: Mapping[str, str], verdict: Verdict) -> None:
+    """Keep a verdict, whole or not at all. A folder that cannot be written is no failure: nothing is kept."""
+    if folder is None:
+        return
+    path = _path(folder, identity)
+    part = path.with_suffix(f".{os.getpid()}")
+    record = {"version": _VERSION, "identity": dict(identity), "verdict": asdict(verdict)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with part.open("w", encoding="utf-8") as stream:
+            json.dump(record, stream)
+            stream.flush()
+            # A machine that freezes next is to find it.
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)
+
+
+def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Verdict:
+    """The verdict that ``command`` prints as its last line, or why it printed none.
+
+    The child is ended after ``time_limit`` seconds; one that the kernel cannot end is left behind.
+    """
+    package = str(Path(__file__).parents[2])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: "0"}
+    child = subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+    )  # fmt: skip
+    started = time.monotonic()
+    try:
+        output, _ = child.communicate(timeout=time_limit)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        try:
+            output, _ = child.communicate(timeout=5)
+        except subprocess.TimeoutExpired as still:
+            output = still.output or b""
+        text = output.decode("utf-8", "replace")
+        return Verdict(
+            "failed", reason=f"their trial did not end in {time_limit:.0f} s", log=text[-_LOG_BYTES:]
+        )
+    text = output.decode("utf-8", "replace")
+    try:
+        return Verdict(**json.loads(text.strip().rpartition("\n")[2]))
+    except (ValueError, TypeError):
+        seconds = time.monotonic() - started
+        ended = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
+        return Verdict(
+            "failed",
+            reason=f"their trial ended by itself ({ended}, after {seconds:.0f} s)",
+            log=text[-_LOG_BYTES:],
+        )
+
+
+def printed(verdict: Verdict) -> str:
+    """The line that :func:`tried_in_child` reads."""
+    return json.dumps(asdict(verdict))
+
+
+def _path(folder: Path, identity: Mapping[str, str]) -> Path:
+    name = "-".join(identity.values())
+    return folder / ("verdict-" + re.sub(r"[^A-Za-z0-9.+]+", "-", name) + ".json")
+
+
+def _runs(process: int) -> bool:
+    if os.name == "nt":
+        # There os.kill ends a process, whatever the signal.
+        return False
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return process > 0
+
+
+def chosen(environ: Mapping[str, str]) -> Any:
+    """What the variable asks for: "off", "if-passed" (unset) or "try".
+
+    Raises:
+        ValueError: for another value than 0 or 1.
+    """
+    text = environ.get(VARIABLE, "")
+    try:
+        return {"": "if-passed", "0": "off", "1": "try"}[text]
+    except KeyError:
+        raise ValueError(f"{VARIABLE}={text}: set 0 or 1, or leave it unset") from None
