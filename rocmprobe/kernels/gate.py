@@ -1,9 +1,9 @@
-"""Whether the kernels may be used on this machine: only after they have computed exactly there, in a process that
-could be ended.
+"""Whether the kernels may be used on this machine: only after they have computed exactly there, in a process
+that could be ended.
 
-The verdict is one file in the cache folder, for one silicon, the ISA it is shown as, one runtime and one source.
-A trial that begins writes it first, so that a machine that froze, or a process that was ended, leaves a verdict,
-too: such a trial is not repeated by itself.
+The verdict is one file in the cache folder, for one silicon, the ISA it is shown as, one runtime and one
+source. A trial that begins writes it first, so that a machine that froze, or a process that was ended, leaves
+a verdict, too: such a trial is not repeated by itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -59,7 +60,8 @@ class Verdict:
 def read(folder: Optional[Path], identity: Mapping[str, str]) -> Verdict:
     """The verdict in ``folder`` (None: none is kept) for what ``identity`` names.
 
-    A trial whose process is gone without a verdict has failed; a file that is no verdict of this version is none.
+    A trial whose process is gone without a verdict has failed. A file that is no verdict of this version is
+    none.
     """
     if folder is None:
         return Verdict("untried")
@@ -93,7 +95,8 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: Verdict)
             os.fsync(stream.fileno())
         os.replace(part, path)
     except OSError:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Verdict:
