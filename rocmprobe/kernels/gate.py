@@ -2,8 +2,8 @@
 that could be ended.
 
 The verdict is one file in the cache folder, for one silicon, the ISA it is shown as, one runtime, one source
-and one dtype. A trial that begins writes it first, so that a machine that froze, or a process that was ended, leaves
-a verdict, too: such a trial is not repeated by itself.
+and one dtype. A trial that begins writes it first, so that a machine that froze, or a process that was ended,
+leaves a verdict, too: such a trial is not repeated by itself.
 """
 
 from __future__ import annotations
