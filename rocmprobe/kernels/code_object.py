@@ -1,8 +1,8 @@
 """Code objects of AMD GPUs: what the metadata say of each kernel, and the ISA in the header.
 
-A code object is an ELF file of 64 bits; its note of type 32 and name "AMDGPU" holds the metadata in MessagePack
-(LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack, spec.md). A reader of
-our own, since the processes that load kernels have the standard library alone.
+A code object is an ELF file of 64 bits; its note of type 32 and name "AMDGPU" holds the metadata in
+MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack, spec.md).
+A reader of our own, since the processes that load kernels have the standard library alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def metadata(code: bytes) -> Mapping[str, Any]:
             if kind == _NOTE_SEGMENT:
                 for name, note, content in _notes(code[offset : offset + length]):
                     if name == b"AMDGPU" and note == _NOTE_METADATA:
-                        return _typed(dict, unpacked(content))
+                        found: dict[str, Any] = _typed(dict, unpacked(content))
+                        return found
     except struct.error as error:
         raise ValueError(f"not a whole code object: {error}") from None
     raise ValueError("the code object has no metadata")
@@ -163,7 +164,8 @@ class _Reader:
         if head in simple:
             return simple[head]
         numbers = {
-            0xCA: "f", 0xCB: "d", 0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q", 0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q",
+            0xCA: "f", 0xCB: "d", 0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q",
+            0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q",
         }  # fmt: skip
         if head in numbers:
             return self.number(numbers[head])
@@ -175,11 +177,9 @@ class _Reader:
             read, size = sized[head]
             return read(self.number(size))
         nested = {
-            0xDC: (self.array, "H"),
-            0xDD: (self.array, "I"),
-            0xDE: (self.mapping, "H"),
-            0xDF: (self.mapping, "I"),
-        }
+            0xDC: (self.array, "H"), 0xDD: (self.array, "I"),
+            0xDE: (self.mapping, "H"), 0xDF: (self.mapping, "I"),
+        }  # fmt: skip
         if head in nested:
             read_nested, size = nested[head]
             return read_nested(self.number(size), depth)

@@ -64,8 +64,8 @@ def options(kind: str, target: str) -> tuple[str, ...]:
 def compiled(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
     """The code of ``source`` for ``target`` ("gfx1010:xnack-", "sm_90"), from ``folder`` if it is there.
 
-    ``compiler`` names the compiler with its version. What cannot be read is compiled, what cannot be written is
-    not kept.
+    ``compiler`` names the compiler with its version. What cannot be read is compiled, what cannot be
+    written is not kept.
 
     Raises:
         KernelsUnavailable: where the compiler fails, with its log.

@@ -80,7 +80,7 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Within it calls of this thread are about this device. Raises KernelsUnavailable for failed calls."""
+        """Within it calls of this thread are about this device. A failed one raises KernelsUnavailable."""
         with self._cleared("the device"), self.runtime.on(self.index):
             yield
 
@@ -111,8 +111,8 @@ class Device:
 class Module:
     """All kernels of one dtype, loaded on a device.
 
-    The code is taken from the cache folder (``folder``; the usual one if it is not given) or compiled, and gets
-    the effective ISA into its header where the device needs that.
+    The code is taken from the cache folder (``folder``; the usual one if it is not given) or compiled, and
+    gets the effective ISA into its header where the device needs that.
 
     Raises:
         KernelsUnavailable: where it cannot be compiled or loaded, with the log.
