@@ -50,6 +50,7 @@ _SIGNATURES = {
     "hipMemcpy": (POINTER, POINTER, SIZE, INT),
     "hipMemset": (POINTER, INT, SIZE),
     "hipDeviceSynchronize": (),
+    "hipGetLastError": (),
     **_NAMES.signatures(),
 }
 _HOST_TO_DEVICE = 1
@@ -125,6 +126,10 @@ class Hip:
             yield
         finally:
             self.set_device(current.value)
+
+    def forget_error(self) -> None:
+        """Take back the error that the runtime keeps of this thread's last failed call."""
+        self.library.prepared("hipGetLastError")()
 
     def pci_address(self, device: int) -> str:
         """Such as "0000:03:00.0"."""

@@ -1,7 +1,7 @@
 """Which libraries of a GPU runtime this process has mapped, and the compiler that belongs to them.
 
 A second copy of a runtime in one process shares nothing with the first: no devices, streams or memory. So
-what is mapped is found in ``/proc/self/maps`` (proc(5)) and opened only as what is there already (``resident``).
+what is mapped is found in ``/proc/self/maps`` (proc(5)), and opened only as what is there already.
 """
 
 from __future__ import annotations
