@@ -114,10 +114,11 @@ def compute(
     direction: str,
     plain: Geometry,
     variant: str,
-    cap: int,
+    workspace_bytes: int,
     tensors: Mapping[str, Optional[torch.Tensor]],
 ) -> None:
-    """Launch a direction of a problem; ``tensors`` are image, weight, feature and bias, which may be None.
+    """Launch a direction of a problem; ``tensors`` are image, weight, feature and bias, which may be None, and
+    ``workspace_bytes`` what the plan says.
 
     Raises:
         RuntimeError: where a launch fails.
@@ -129,16 +130,15 @@ def compute(
     assert module is not None, "asked for without asking whether it may be used"
     prepared = _prepared(
         family, direction, plain, dtype, variant, image.stride(), weight.stride(), feature.stride(),
-        tensors["bias"] is not None, cap,
+        tensors["bias"] is not None, workspace_bytes,
     )  # fmt: skip
     if prepared is None:
         raise RuntimeError(f"{family}: the tensors lie too far apart for its kernels")
-    launches, workspace_bytes = prepared
     workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device=image.device)
     addresses = {name: 0 if each is None else each.data_ptr() for name, each in tensors.items()}
     addresses["workspace"] = workspace.data_ptr()
     try:
-        module.launch(launches, addresses, _stream(image.device))
+        module.launch(prepared, addresses, _stream(image.device))
     except KernelsUnavailable as unavailable:
         raise RuntimeError(unavailable.reason) from unavailable
 
@@ -146,15 +146,12 @@ def compute(
 @lru_cache(maxsize=_MOST_PREPARED)
 def _prepared(
     family: str, direction: str, plain: Geometry, dtype: str, variant: str, image: tuple[int, ...],
-    weight: tuple[int, ...], feature: tuple[int, ...], has_bias: bool, cap: int,
-) -> Optional[tuple[tuple[Launch, ...], int]]:  # fmt: skip
+    weight: tuple[int, ...], feature: tuple[int, ...], has_bias: bool, workspace_bytes: int,
+) -> Optional[tuple[Launch, ...]]:  # fmt: skip
     strides = {"image": Strides.of(image), "weight": Strides.of(weight), "feature": Strides.of(feature)}
-    module = FAMILIES[family]
-    launches = module.prepare(direction, plain, dtype, variant, **strides, has_bias=has_bias, cap=cap)
-    if launches is None:
-        return None
-    needed = [each.workspace_bytes for each in module.options(direction, plain, dtype, cap) if each.variant == variant]
-    return launches, needed[0]
+    return FAMILIES[family].prepare(
+        direction, plain, dtype, variant, **strides, has_bias=has_bias, cap=workspace_bytes
+    )
 
 
 def _found_out(device: torch.device, dtype: str) -> _Kernels:
