@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,11 +31,12 @@ _LARGEST = 64 * 2**20
 
 @dataclass(frozen=True)
 class Compiled:
-    """Code for a GPU; ``log`` is the compiler's, empty for code that was ``kept``."""
+    """Code for a GPU; ``log`` is the compiler's, empty for code that was ``kept``, which took 0 ``seconds``."""
 
     code: bytes
     log: str
     kept: bool
+    seconds: float
 
 
 def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
@@ -74,7 +76,8 @@ def compiled(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional
     path = None if folder is None else folder / _name(source, target, compiler, given)
     code = None if path is None else _read(path)
     if code is not None:
-        return Compiled(code, "", True)
+        return Compiled(code, "", True, 0.0)
+    started = time.perf_counter()
     try:
         code, log = rtc.compile(source, given)
     except CompileFailed as failure:
@@ -83,10 +86,11 @@ def compiled(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional
         ) from None
     except (CallFailed, NotAvailable) as failure:
         raise KernelsUnavailable(f"{compiler} fails: {failure}") from None
+    seconds = time.perf_counter() - started
     if path is not None:
         with suppress(OSError):
             _write(path, code)
-    return Compiled(code, log, False)
+    return Compiled(code, log, False, seconds)
 
 
 def _name(source: str, target: str, compiler: str, given: tuple[str, ...]) -> str:
