@@ -16,8 +16,7 @@ from rocmprobe.bypass.operators import lock_across_forks
 from rocmprobe.kernels import gate, self_test
 from rocmprobe.kernels import rates as kernel_rates
 from rocmprobe.kernels.compilation import cache_folder
-from rocmprobe.kernels.extents import Strides
-from rocmprobe.kernels.families import FAMILIES
+from rocmprobe.kernels.families import FAMILIES, Strides
 from rocmprobe.kernels.geometry import Geometry
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.module import CUDA, HIP, Device, Module
@@ -125,10 +124,8 @@ def compute(
     dtype = str(image.dtype).rpartition(".")[2]
     module = _known.kernels[image.device, dtype].module
     assert module is not None, "asked for without asking whether it may be used"
-    prepared = _prepared(
-        family, direction, plain, dtype, variant, image.stride(), weight.stride(), feature.stride(),
-        bias is not None, workspace_bytes,
-    )  # fmt: skip
+    strides = image.stride(), weight.stride(), feature.stride()
+    prepared = _prepared(family, direction, plain, strides, dtype, variant, workspace_bytes)
     if prepared is None:
         raise RuntimeError(f"{family}: the tensors lie too far apart for its kernels")
     workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device=image.device)
@@ -144,13 +141,15 @@ def compute(
 
 @lru_cache(maxsize=_MOST_PREPARED)
 def _prepared(
-    family: str, direction: str, plain: Geometry, dtype: str, variant: str, image: tuple[int, ...],
-    weight: tuple[int, ...], feature: tuple[int, ...], has_bias: bool, workspace_bytes: int,
-) -> Optional[tuple[Launch, ...]]:  # fmt: skip
-    strides = {"image": Strides.of(image), "weight": Strides.of(weight), "feature": Strides.of(feature)}
-    return FAMILIES[family].prepare(
-        direction, plain, dtype, variant, **strides, has_bias=has_bias, cap=workspace_bytes
-    )
+    family: str,
+    direction: str,
+    plain: Geometry,
+    strides: Strides,
+    dtype: str,
+    variant: str,
+    workspace_bytes: int,
+) -> Optional[tuple[Launch, ...]]:
+    return FAMILIES[family].prepare(direction, plain, *strides, dtype, variant, cap=workspace_bytes)
 
 
 def _found_out(device: torch.device, dtype: str) -> _Kernels:

@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.kernels import exact, gate
-from rocmprobe.kernels.extents import Strides
-from rocmprobe.kernels.families import FAMILIES, Option
+from rocmprobe.kernels.families import FAMILIES, RESULTS, Family, Strides, strides
 from rocmprobe.kernels.gate import Verdict
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
+from rocmprobe.kernels.geometry import BWD_WEIGHTS, Geometry, geometry
 from rocmprobe.kernels.module import Device, Module
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 
 #: Bytes before and after each tensor that a kernel must not write.
 _MARGIN = 4096
 _WORKSPACE = 64 << 20
-_RESULTS = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}
 #: What a result holds before a kernel writes it: a NaN in every dtype.
 _UNWRITTEN = 0xFF
 
@@ -82,14 +80,15 @@ def trial(device: Device, dtype: str) -> Trial:
     with device.current():
         for plain in PROBLEMS:
             for name, family in FAMILIES.items():
-                for direction in _RESULTS:
-                    for option in family.options(direction, plain, dtype, _WORKSPACE):
-                        for last in (False, True):
+                for direction in RESULTS:
+                    for last in (False, True):
+                        lie = strides(plain, last)
+                        for variant in family.variants(direction, plain, *lie, dtype, cap=_WORKSPACE):
                             cases += 1
-                            fault = _fault(module, name, direction, plain, option, last)
+                            fault = _fault(module, family, direction, plain, variant, lie)
                             if fault:
                                 layout = "channels-last" if last else "contiguous"
-                                wrong.append(f"{name} {option.variant} {direction} {plain} {layout}: {fault}")
+                                wrong.append(f"{name} {variant} {direction} {plain} {layout}: {fault}")
     kernels = "\n".join(
         f"{each.name}: {each.vgprs} VGPRs, {each.sgprs} SGPRs, {each.lds} bytes of LDS"
         for each in module.kernels.values()
@@ -118,20 +117,24 @@ def verdict_of(found: Trial) -> Verdict:
     return Verdict("failed", count, "\n".join((*found.wrong, found.log)))
 
 
-def _fault(module: Module, name: str, direction: str, plain: Geometry, option: Option, last: bool) -> str:
-    """What is wrong with one result, "" where it is exact."""
+def _fault(
+    module: Module,
+    family: Family,
+    direction: str,
+    plain: Geometry,
+    variant: str,
+    lie: Strides,
+) -> str:
+    """What is wrong with one result, "" where it is exact; ``lie`` are the strides of the tensors."""
+    figures = family.figures(direction, plain, *lie, module.dtype, variant, cap=_WORKSPACE)
+    launches = family.prepare(direction, plain, *lie, module.dtype, variant, cap=_WORKSPACE)
+    if launches is None or figures is None:
+        return "it is offered and has no launches"
     shapes = exact.shapes(plain)
-    strides = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
+    layouts = dict(zip(shapes, lie))
     values = {key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())}
-    result = _RESULTS[direction]
+    result = RESULTS[direction]
     bias = None if direction == BWD_WEIGHTS else exact.integers(9, shapes[result][1])
-    launches = FAMILIES[name].prepare(
-        direction, plain, module.dtype, option.variant,
-        image=Strides.of(strides["image"]), weight=Strides.of(strides["weight"]),
-        feature=Strides.of(strides["feature"]), has_bias=bias is not None, cap=_WORKSPACE,
-    )  # fmt: skip
-    if launches is None:
-        return "it has a plan and no launches"
     expected = exact.encoded(exact.convolved(direction, plain, **values, bias=bias), module.dtype)
     item = exact.ITEM_BYTES[module.dtype]
     runtime = module.device.runtime
@@ -143,11 +146,11 @@ def _fault(module: Module, name: str, direction: str, plain: Geometry, option: O
                 buffers[key].fill(_UNWRITTEN)
             else:
                 content = exact.encoded(values[key], module.dtype)
-                buffers[key].write(exact.reordered(content, item, shape, strides[key]))
+                buffers[key].write(exact.reordered(content, item, shape, layouts[key]))
         if bias is not None:
             buffers["bias"] = runtime.allocate(item * len(bias), _MARGIN)
             buffers["bias"].write(exact.encoded(bias, module.dtype))
-        buffers["workspace"] = runtime.allocate(option.workspace_bytes, _MARGIN)
+        buffers["workspace"] = runtime.allocate(figures.workspace_bytes, _MARGIN)
         addresses = {"bias": 0, **{key: buffer.address for key, buffer in buffers.items()}}
         module.launch(launches, addresses)
         module.device.modules.wait()
@@ -158,7 +161,7 @@ def _fault(module: Module, name: str, direction: str, plain: Geometry, option: O
             buffer.free()
     if strayed:
         return f"it writes outside of {', '.join(strayed)}"
-    wanted = exact.reordered(expected, item, shapes[result], strides[result])
+    wanted = exact.reordered(expected, item, shapes[result], layouts[result])
     places = range(0, len(wanted), item)
     differing = sum(wanted[at : at + item] != written[at : at + item] for at in places)
     return f"{differing} of {len(places)} values differ" if differing else ""

@@ -7,22 +7,22 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from rocmprobe.kernels import probe
+from rocmprobe.kernels import gemm, probe, rates, reduction
 from rocmprobe.kernels.launches import declaration
 
 #: Each has ``STRUCTURES`` (what its kernels take) and ``SOURCES`` (files in ``source/``, in order).
-FAMILIES: tuple[ModuleType, ...] = (probe,)
+PARTS: tuple[ModuleType, ...] = (probe, rates, reduction, gemm)
 DTYPES = ("float32", "float16", "bfloat16")
 _FOLDER = Path(__file__).with_name("source")
 
 
 @cache
-def source_text(dtype: str, families: tuple[ModuleType, ...] = FAMILIES) -> str:
+def source_text(dtype: str, parts: tuple[ModuleType, ...] = PARTS) -> str:
     """The source for one of DTYPES, as it is given to a compiler."""
     if dtype not in DTYPES:
         raise ValueError(f"{dtype!r} is none of {', '.join(DTYPES)}")
-    structures = dict.fromkeys(each for family in families for each in family.STRUCTURES)
-    files = dict.fromkeys(name for family in families for name in family.SOURCES)
+    structures = dict.fromkeys(each for part in parts for each in part.STRUCTURES)
+    files = dict.fromkeys(name for part in parts for name in part.SOURCES)
     return "\n".join(
         (
             f"#define STORAGE_{dtype.upper()}",
