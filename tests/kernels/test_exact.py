@@ -1,0 +1,79 @@
+"""The plain Python reference of the kernels against PyTorch's convolution in float64."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from rocmprobe.kernels import exact  # noqa: E402
+from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, geometry  # noqa: E402
+
+
+@st.composite
+def problems(draw):
+    rank = draw(st.sampled_from([2, 3]))
+    groups = draw(st.sampled_from([1, 2, 3]))
+    each = st.integers(1, 3)
+    kernel, stride, dilation = (tuple(draw(each) for _ in range(rank)) for _ in range(3))
+    padding = tuple(draw(st.integers(0, 2)) for _ in range(rank))
+    reach = [(k - 1) * d + 1 - 2 * p for k, d, p in zip(kernel, dilation, padding)]
+    sizes = tuple(max(1, r) + draw(st.integers(0, 4)) for r in reach)
+    channels, filters = (groups * draw(st.integers(1, 2)) for _ in range(2))
+    return geometry(
+        (draw(st.integers(1, 2)), channels, *sizes), (filters, channels // groups, *kernel),
+        stride=stride, padding=padding, dilation=dilation, groups=groups,
+    )  # fmt: skip
+
+
+@given(problems(), st.integers(0, 2**16))
+def test_every_direction_is_that_of_pytorch(plain, seed):
+    shapes = exact.shapes(plain)
+    values = {
+        name: exact.integers(seed + number, prod(shape))
+        for number, (name, shape) in enumerate(shapes.items())
+    }
+    image, weight, feature = (
+        torch.tensor(values[name], dtype=torch.float64).view(shape).requires_grad_()
+        for name, shape in shapes.items()
+    )
+    bias = list(range(plain.filters))
+    function = {2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}[len(plain.kernel)]
+    rest = (plain.stride, plain.padding, plain.dilation, plain.groups)
+    output = function(image, weight, torch.tensor(bias, dtype=torch.float64), *rest)
+    assert exact.convolved(FWD, plain, *values.values(), bias) == output.flatten().tolist()
+    gradients = torch.autograd.grad(output, (image, weight), feature)
+    for direction, expected in zip((BWD_DATA, BWD_WEIGHTS), gradients):
+        assert exact.convolved(direction, plain, *values.values()) == expected.flatten().tolist()
+
+
+def test_the_bias_of_bwd_data_is_of_the_images_channels():
+    plain = geometry((1, 2, 2, 2), (3, 2, 1, 1), stride=(1, 1), padding=(0, 0), dilation=(1, 1))
+    assert exact.convolved(BWD_DATA, plain, [], [0] * 6, [0] * 12, [5, 7]) == [5] * 4 + [7] * 4
+
+
+@given(st.lists(st.integers(-(2**24), 2**24), min_size=1, max_size=20))
+def test_values_are_stored_as_pytorch_stores_them(values):
+    for dtype in ("float32", "bfloat16"):
+        stored = torch.tensor(values, dtype=torch.float64).float().to(getattr(torch, dtype))
+        assert exact.encoded(values, dtype) == stored.view(torch.uint8).numpy().tobytes()
+    small = [value % 4096 - 2048 for value in values]
+    stored = torch.tensor(small, dtype=torch.float64).half()
+    assert exact.encoded(small, "float16") == stored.view(torch.uint8).numpy().tobytes()
+
+
+@given(st.lists(st.integers(1, 4), min_size=4, max_size=5))
+def test_a_tensor_in_channels_last_lies_as_pytorch_lays_it(shape):
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}[len(shape)]
+    plain = torch.arange(float(prod(shape))).view(shape)
+    other = plain.contiguous(memory_format=layout)
+    strides = exact.channels_last(shape)
+    assert torch.equal(torch.empty(prod(shape)).as_strided(shape, strides).copy_(plain), plain)
+    moved = exact.reordered(plain.numpy().tobytes(), 4, shape, strides)
+    assert moved == other.as_strided((prod(shape),), (1,)).numpy().tobytes()
+    assert exact.contiguous(shape) == plain.stride()
