@@ -36,6 +36,11 @@ def test_int_matmul(outcome):
     assert_outcome(outcome)
 
 
+@pytest.mark.check("kernel", dtypes=("float32", "float16", "bfloat16"))
+def test_kernel(outcome):
+    assert_outcome(outcome)
+
+
 @pytest.mark.check("im2col", dtypes=DTYPES)
 def test_im2col(outcome):
     assert_outcome(outcome)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe.explain.cards import gfx_of_card
+from rocmprobe.kernels.isa import isa_name
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.stacks import rocm_of
@@ -322,7 +323,7 @@ def _target(name: str) -> Optional[str]:
         return name.lower()
     if "/" in name:
         return gpus.isa_of_override(name.replace("/", "."))
-    return gpus.gfx_of(name) if len(name) == 4 else gpus.isa_name(int(name))
+    return gpus.gfx_of(name) if len(name) == 4 else isa_name(int(name))
 
 
 def _card(names: Iterable[str]) -> Optional[str]:

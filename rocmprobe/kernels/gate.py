@@ -1,9 +1,9 @@
 """Whether the kernels may be used on this machine: only after they have computed exactly there, in a process
 that could be ended.
 
-The verdict is one file in the cache folder, for one silicon, the ISA it is shown as, one runtime and one
-source. A trial that begins writes it first, so that a machine that froze, or a process that was ended, leaves
-a verdict, too: such a trial is not repeated by itself.
+The verdict is one file in the cache folder, for one silicon, the ISA it is shown as, one runtime, one source
+and one dtype. A trial that begins writes it first, so that a machine that froze, or a process that was ended,
+leaves a verdict, too: such a trial is not repeated by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -30,26 +30,24 @@ _LOG_BYTES = 20_000
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of the kernels on one device.
+    """What is known of the kernels of one dtype on one device.
 
     Attributes:
         state: "passed", "failed", "began" (by a process that may still run), or "untried".
-        failures: by dtype ("float32", "float16", "bfloat16") why it is not used; none for those that are.
-        reason: why nothing is used, where the trial as a whole failed.
+        reason: why a trial failed.
         log: the end of what the trial printed.
         process: who began.
     """
 
     state: str
-    failures: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     log: str = ""
     process: int = 0
 
-    def refusal(self, dtype: str) -> str:
-        """Why kernels of ``dtype`` are not used; "" where they are."""
+    def refusal(self) -> str:
+        """Why the kernels are not used; "" where they are."""
         if self.state == "passed":
-            return self.failures.get(dtype, "")
+            return ""
         if self.state == "began":
             return "another process is trying them"
         if self.state == "untried":

@@ -189,14 +189,6 @@ def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> O
     return all(compatible) if compatible else None
 
 
-def isa_name(gfx_target_version: int) -> str:
-    """The target of KFD's ``gfx_target_version``: 100100 is gfx1010, 90010 is gfx90a.
-
-    Two decimal digits each for minor and stepping, which the name has in hexadecimal.
-    """
-    return _name(gfx_target_version // 10000, gfx_target_version // 100 % 100, gfx_target_version % 100)
-
-
 def isa_of_override(text: str) -> Optional[str]:
     """The target that a value of ``HSA_OVERRIDE_GFX_VERSION`` names, None for one that ROCm rejects."""
     match = _OVERRIDE_VALUE.fullmatch(text)

@@ -126,6 +126,10 @@ _ROWS = (
         "matmul.int_matmul", _KERNELS, verified=False, seconds=0.01,
     ),
     Check(
+        "kernel", "gemm", "Do kernels that are compiled on this machine load, and give exact results?",
+        "own_kernels.kernel", _KERNELS, exclusive=True, verified=False, seconds=0.01,
+    ),
+    Check(
         "im2col", "im2col", "Do unfold and fold move every element to its place?", "ladder.im2col", _KERNELS,
         script=ReproScript(
             ("image",), ("torch.randint(-8, 9, (2, 5, 17, 19)).double()",), (),

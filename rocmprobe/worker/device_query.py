@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocmprobe.backends.capi import (
+    LIBRARIES,
     Call,
     CallFailed,
     Hip,
@@ -21,9 +22,9 @@ from rocmprobe.backends.capi import (
     MiopenLibrary,
     NotAvailable,
     Rocblas,
-    mapped,
 )
 from rocmprobe.process.processes import die_with_parent
+from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
 
 #: Properties of a device that some or all versions of torch have; no identifiers.
@@ -85,7 +86,7 @@ def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> N
         _query_library("rocblas", lambda: Rocblas(rocblas_path, _observe).version())
     if miopen_path:
         _query_library("miopen", lambda: MiopenLibrary(miopen_path, _observe).version())
-    _emit("mapped", mapped(), "")
+    _emit("mapped", mapped(LIBRARIES), "")
 
 
 def _query_library(question: str, answer: Callable[[], Any]) -> Any:

@@ -20,9 +20,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Optional, TextIO
 
-from rocmprobe.backends.capi import mapped
+from rocmprobe.backends.capi import LIBRARIES
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import from_json
+from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.context import CheckResult
 from rocmprobe.worker.protocol import POISONED, Driver, Emit, Spec
 from rocmprobe.worker.simulation.process_faults import ProcessFaults
@@ -108,14 +109,16 @@ def serve(commands: int, events: int) -> None:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
     on_amd = spec.backend == "miopen" and not spec.simulated
-    emit({"event": "ready", "library": driver.library_version(), "mapped": mapped() if on_amd else {}})
+    emit(
+        {"event": "ready", "library": driver.library_version(), "mapped": mapped(LIBRARIES) if on_amd else {}}
+    )
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
         case = from_json(Case, json.loads(line))
         outcome = answer(driver, case, alone)
         sys.stdout.flush()
         sys.stderr.flush()
-        emit({**outcome, "mapped": mapped() if on_amd else {}})
+        emit({**outcome, "mapped": mapped(LIBRARIES) if on_amd else {}})
     emit({"event": "bye"})
     if process_faults:
         process_faults.enter("teardown", case)

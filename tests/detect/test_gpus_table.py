@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rocmprobe.kernels.isa import isa_name
 from rocmprobe.knowledge import gpus
 
 
@@ -22,7 +23,7 @@ from rocmprobe.knowledge import gpus
     ],
 )
 def test_isa_name_has_minor_and_stepping_in_hexadecimal(version, name):
-    assert gpus.isa_name(version) == name
+    assert isa_name(version) == name
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,24 @@ import pytest
 from rocmprobe.kernels import gate
 from rocmprobe.kernels.gate import Verdict
 
-IDENTITY = {"native": "gfx1010:xnack-", "effective": "gfx1030", "runtime": "HIP 6.4.43484", "source": "5f3a"}
+IDENTITY = {
+    "native": "gfx1010:xnack-",
+    "effective": "gfx1030",
+    "runtime": "HIP 6.4.43484",
+    "source": "5f3a",
+    "dtype": "float16",
+}
 
 
 def test_a_verdict_is_read_back_for_what_it_names_and_for_nothing_else(tmp_path):
-    verdict = Verdict("passed", {"float16": "12 of 40 values differ"}, log="some lines")
+    verdict = Verdict("failed", "12 of 40 values differ", log="some lines")
     gate.write(tmp_path / "new", IDENTITY, verdict)
     assert gate.read(tmp_path / "new", IDENTITY) == verdict
     for name in IDENTITY:
         other = gate.read(tmp_path / "new", {**IDENTITY, name: "another"})
-        assert (other.state, "not tried" in other.refusal("float32")) == ("untried", True)
-    assert verdict.refusal("float32") == ""
-    assert verdict.refusal("float16") == "12 of 40 values differ"
+        assert (other.state, "not tried" in other.refusal()) == ("untried", True)
+    assert verdict.refusal() == "12 of 40 values differ"
+    assert Verdict("passed").refusal() == ""
     assert [path.name for path in (tmp_path / "new").iterdir() if ".json" not in path.name] == []
 
 
@@ -48,12 +54,12 @@ def test_what_is_no_verdict_is_none(tmp_path, content):
 
 def test_a_trial_whose_process_is_gone_has_failed(tmp_path):
     gate.write(tmp_path, IDENTITY, Verdict("began", process=os.getpid()))
-    assert gate.read(tmp_path, IDENTITY).refusal("float32") == "another process is trying them"
+    assert gate.read(tmp_path, IDENTITY).refusal() == "another process is trying them"
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     gate.write(tmp_path, IDENTITY, Verdict("began", process=ended.pid))
     verdict = gate.read(tmp_path, IDENTITY)
-    assert (verdict.state, "never ended" in verdict.refusal("bfloat16")) == ("failed", True)
+    assert (verdict.state, "never ended" in verdict.refusal()) == ("failed", True)
 
 
 def child(*statements: str) -> list[str]:
@@ -61,7 +67,7 @@ def child(*statements: str) -> list[str]:
 
 
 def test_a_child_prints_its_verdict_last():
-    verdict = Verdict("passed", {"bfloat16": "no kernel"})
+    verdict = Verdict("failed", "no kernel")
     command = child("print('a line of a library')", f"print(gate.printed(gate.{verdict!r}))")
     assert gate.tried_in_child(command) == verdict
 
@@ -85,7 +91,7 @@ def test_a_child_is_not_to_try_again_by_itself():
 def test_a_child_that_crashes_hangs_or_says_nothing_has_failed(statement, reason):
     verdict = gate.tried_in_child(["-c", statement], time_limit=1.0 if "sleep" in statement else 30.0)
     assert verdict.state == "failed"
-    assert reason in verdict.refusal("float32")
+    assert reason in verdict.refusal()
     assert "last words" in verdict.log
 
 

@@ -5,14 +5,15 @@ A call may crash or hang the process: only a worker's child makes one.
 
 from __future__ import annotations
 
-from rocmprobe.backends.capi.calls import Call, CallFailed, LoadFailed, NotAvailable
 from rocmprobe.backends.capi.convolution import Convolution, Found, convolution
-from rocmprobe.backends.capi.hip import Buffer, Hip
-from rocmprobe.backends.capi.libraries import ORIGINS, Place, choose, mapped, place_in, places
+from rocmprobe.backends.capi.libraries import LIBRARIES, ORIGINS, Place, choose, place_in, places
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary, Tensor
 from rocmprobe.backends.capi.rocblas import Rocblas
+from rocmprobe.runtimes.calls import Call, CallFailed, LoadFailed, NotAvailable
+from rocmprobe.runtimes.hip import Buffer, Hip
 
 __all__ = [
+    "LIBRARIES",
     "ORIGINS",
     "Buffer",
     "Call",
@@ -29,7 +30,6 @@ __all__ = [
     "Tensor",
     "choose",
     "convolution",
-    "mapped",
     "place_in",
     "places",
 ]

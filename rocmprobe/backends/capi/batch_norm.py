@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from rocmprobe.backends.capi.calls import released
-from rocmprobe.backends.capi.hip import Buffer, Hip
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary
 from rocmprobe.backends.capi.reference import decode, encode
+from rocmprobe.runtimes.calls import released
+from rocmprobe.runtimes.hip import Buffer, Hip
 
 EPSILON = 1e-5
 _SPATIAL = 1

@@ -16,15 +16,15 @@ from typing import Any, Optional
 
 from rocmprobe.backends.capi import reference
 from rocmprobe.backends.capi.batch_norm import EPSILON, BatchNorm, batch_norm
-from rocmprobe.backends.capi.calls import CallFailed, LoadFailed, NotAvailable, Observer, load
 from rocmprobe.backends.capi.convolution import Convolution, Found, convolution
-from rocmprobe.backends.capi.hip import Hip
 from rocmprobe.backends.capi.libraries import Place
 from rocmprobe.backends.capi.miopen import MiopenLibrary
 from rocmprobe.backends.capi.rocblas import Rocblas
 from rocmprobe.knowledge import miopen_log
 from rocmprobe.model.numerics import SUMS, TRANSFORMS, exact_fill, judge_float, miopen_rule
 from rocmprobe.model.problems import Problem
+from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable, Observer, load
+from rocmprobe.runtimes.hip import Hip
 
 INTERFACES = ("find", "immediate", "find-2.0")
 #: Products that the plain-Python reference does in some seconds.

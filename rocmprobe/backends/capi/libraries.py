@@ -1,4 +1,4 @@
-"""Which files hold HIP, rocBLAS and MIOpen, and which of them the process has really mapped.
+"""Which files hold HIP, rocBLAS and MIOpen.
 
 Places in the loader's order: LD_LIBRARY_PATH, ROCm installs, distribution folders, a torch wheel's own
 ``lib/`` with the ROCm packages that lie beside it.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe.knowledge.library_files import newest, pattern, search_path
+from rocmprobe.runtimes.library_files import newest, pattern, search_path
 
 LIBRARIES = ("libamdhip64", "librocblas", "libMIOpen")
 ORIGINS = ("environment", "rocm", "distribution", "torch")
@@ -23,7 +23,6 @@ _FILE = pattern(*LIBRARIES)
 _DISTRIBUTION = (
     "usr/lib/x86_64-linux-gnu", "usr/lib64/rocm/lib", "usr/lib64", "usr/lib", "usr/local/lib"
 )  # fmt: skip
-_DELETED = " (deleted)"
 
 
 @dataclass(frozen=True)
@@ -74,29 +73,6 @@ def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
     """The first place with an origin or a folder of that name, or of any; complete ones go first."""
     fitting = [place for place in found if wanted in ("", place.origin, place.folder)]
     return min(fitting, key=lambda place: len(place.missing), default=None)
-
-
-def mapped(maps: str = "/proc/self/maps") -> dict[str, list[str]]:
-    """The files of LIBRARIES that the process has mapped, in the order of their addresses (proc(5)).
-
-    Two for one library mean that two copies are loaded. Empty where there is no such file.
-    """
-    try:
-        text = Path(maps).read_text("utf-8", "replace")
-    except OSError:
-        return {}
-    found: dict[str, list[str]] = {}
-    for line in text.split("\n"):
-        fields = line.split(maxsplit=5)
-        if len(fields) < 6:
-            continue
-        path = fields[5]
-        if path.endswith(_DELETED):
-            path = path[: -len(_DELETED)]
-        match = _FILE.fullmatch(path.rpartition("/")[2])
-        if match and path not in found.setdefault(match[1], []):
-            found[match[1]].append(path)
-    return found
 
 
 def _version(install: Path) -> list[int]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Optional
 
-from rocmprobe.backends.capi.calls import (
+from rocmprobe.knowledge.miopen_log import STATUSES
+from rocmprobe.runtimes.calls import (
     INT,
     POINTER,
     SIZE,
@@ -23,8 +24,7 @@ from rocmprobe.backends.capi.calls import (
     Observer,
     SharedLibrary,
 )
-from rocmprobe.backends.capi.hip import Buffer
-from rocmprobe.knowledge.miopen_log import STATUSES
+from rocmprobe.runtimes.hip import Buffer
 
 DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
 _FIND = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 from typing import Optional
 
-from rocmprobe.backends.capi.calls import INT, POINTER, SIZE, Observer, SharedLibrary
-from rocmprobe.backends.capi.hip import Buffer
+from rocmprobe.runtimes.calls import INT, POINTER, SIZE, Observer, SharedLibrary
+from rocmprobe.runtimes.hip import Buffer
 
 STATUS_NAMES = (
     "rocblas_status_success", "rocblas_status_invalid_handle", "rocblas_status_not_implemented",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.detect.tree import ReadError, Tree, number
-from rocmprobe.knowledge import gpus
+from rocmprobe.kernels.isa import isa_name
 from rocmprobe.model.results import Fact
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
@@ -51,7 +51,7 @@ class Node:
     @property
     def native_isa(self) -> Optional[str]:
         version = self.properties.get("gfx_target_version", 0)
-        return gpus.isa_name(version) if version else None
+        return isa_name(version) if version else None
 
     @property
     def cus(self) -> Optional[int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from rocmprobe.detect.stack import elf
 from rocmprobe.detect.tree import ReadError, Tree
-from rocmprobe.knowledge import library_files
+from rocmprobe.runtimes import library_files
 
 CACHE = "/etc/ld.so.cache"
 _CONF = "/etc/ld.so.conf"

@@ -31,6 +31,7 @@ from rocmprobe.report.page import (
     matrix,  # fmt: skip
     memory,  # fmt: skip
     networks,  # fmt: skip
+    own_kernels,  # fmt: skip
     plots,  # fmt: skip
     shapes_table,  # fmt: skip
     sizes,  # fmt: skip
@@ -155,6 +156,7 @@ def _measured(results: Results) -> dict[str, Any]:
         "rooflines": plots.rooflines(results),
         "start_up": throughput.start_up(results),
         "changing_sizes": sizes.changing_sizes(results),
+        "own_kernels": own_kernels.own_kernels(results),
         "validation": validation.validation(results),
         "validation_views": validation.VIEWS.values(),
         "memory": memory.memory(results),

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.backends.capi import Hip, LoadFailed, choose, mapped, places
+from rocmprobe.backends.capi import LIBRARIES, Hip, LoadFailed, choose, places
+from rocmprobe.runtimes.loaded import mapped
 
 ALL = ("libamdhip64.so.6", "librocblas.so.4", "libMIOpen.so.1")
 
@@ -96,23 +97,23 @@ def test_the_mapped_files(tmp_path):
         "7f07-7f08 rw-p 00000000 00:00 0\n"
         "7f09-7f0a rw-p 00000000 00:00 0   [heap]\n"
     )
-    assert mapped(str(maps)) == {
+    assert mapped(LIBRARIES, str(maps)) == {
         "libMIOpen": ["/opt/rocm 6/lib/libMIOpen.so.1.0.60403"],
         "libamdhip64": ["/opt/rocm/lib/libamdhip64.so.6", "/site/torch/lib/libamdhip64.so"],
     }
-    assert mapped(str(tmp_path / "none")) == {}
+    assert mapped(LIBRARIES, str(tmp_path / "none")) == {}
 
 
 @given(content=st.binary())
 def test_any_bytes_are_read(tmp_path_factory, content):
     maps = tmp_path_factory.mktemp("maps") / "maps"
     maps.write_bytes(content)
-    mapped(str(maps))
+    mapped(LIBRARIES, str(maps))
 
 
 def test_a_loaded_library_is_seen_to_be_mapped(stand_in):
     Hip(str(stand_in / "libamdhip64.so.6"))
-    assert str((stand_in / "libamdhip64.so.6").resolve()) in mapped()["libamdhip64"]
+    assert str((stand_in / "libamdhip64.so.6").resolve()) in mapped(LIBRARIES)["libamdhip64"]
 
 
 @pytest.mark.parametrize("content", [None, b"not a library"])

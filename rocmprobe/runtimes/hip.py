@@ -1,4 +1,4 @@
-"""libamdhip64: devices, memory, copies.
+"""libamdhip64: devices, memory, copies, modules.
 
 Numbers from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
 """
@@ -6,10 +6,12 @@ Numbers from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Optional
 
-from rocmprobe.backends.capi.calls import (
+from rocmprobe.runtimes.calls import (
     INT,
     POINTER,
     SIZE,
@@ -18,13 +20,28 @@ from rocmprobe.backends.capi.calls import (
     Observer,
     SharedLibrary,
 )
+from rocmprobe.runtimes.modules import Modules, Names
 
+_NAMES = Names(
+    load="hipModuleLoadData",
+    unload="hipModuleUnload",
+    function="hipModuleGetFunction",
+    launch="hipModuleLaunchKernel",
+    event_create="hipEventCreateWithFlags",
+    event_record="hipEventRecord",
+    event_synchronize="hipEventSynchronize",
+    event_elapsed="hipEventElapsedTime",
+    event_destroy="hipEventDestroy",
+    stream_synchronize="hipStreamSynchronize",
+)
 _SIGNATURES = {
     "hipInit": (ctypes.c_uint,),
     "hipRuntimeGetVersion": (POINTER,),
     "hipGetDeviceCount": (POINTER,),
+    "hipGetDevice": (POINTER,),
     "hipSetDevice": (INT,),
     "hipDeviceGetName": (POINTER, INT, INT),
+    "hipDeviceGetPCIBusId": (POINTER, INT, INT),
     "hipGetDeviceProperties": (POINTER, INT),
     "hipGetDevicePropertiesR0600": (POINTER, INT),
     "hipMemGetInfo": (POINTER, POINTER),
@@ -33,6 +50,8 @@ _SIGNATURES = {
     "hipMemcpy": (POINTER, POINTER, SIZE, INT),
     "hipMemset": (POINTER, INT, SIZE),
     "hipDeviceSynchronize": (),
+    "hipGetLastError": (),
+    **_NAMES.signatures(),
 }
 _HOST_TO_DEVICE = 1
 _DEVICE_TO_HOST = 2
@@ -55,10 +74,21 @@ def _error_name(library: SharedLibrary, number: int) -> str:
 
 
 class Hip:
-    """The HIP runtime, on the default stream. Calls raise CallFailed, NotAvailable; loading LoadFailed."""
+    """The HIP runtime; memory on the default stream. Calls raise CallFailed, NotAvailable; loading
+    LoadFailed."""
+
+    kind = "hip"
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
         self.library = SharedLibrary(path, _SIGNATURES, _error_name, observe)
+        self._modules: Optional[Modules] = None
+
+    @property
+    def modules(self) -> Modules:
+        """Loading and launching kernels."""
+        if self._modules is None:
+            self._modules = Modules(self.library, _NAMES)
+        return self._modules
 
     def device_count(self) -> int:
         """How many GPUs the runtime sees; that there is none is no failure."""
@@ -80,6 +110,32 @@ class Hip:
 
     def set_device(self, device: int) -> None:
         self.library.call("hipSetDevice", device)
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Within it calls of this thread are about ``device``."""
+        current = INT()
+        number = self.library.prepared("hipGetDevice")(ctypes.byref(current))
+        if number:
+            raise self.library.failed("hipGetDevice", number)
+        if current.value == device:
+            yield
+            return
+        self.set_device(device)
+        try:
+            yield
+        finally:
+            self.set_device(current.value)
+
+    def forget_error(self) -> None:
+        """Take back the error that the runtime keeps of this thread's last failed call."""
+        self.library.prepared("hipGetLastError")()
+
+    def pci_address(self, device: int) -> str:
+        """Such as "0000:03:00.0"."""
+        address = ctypes.create_string_buffer(64)
+        self.library.call("hipDeviceGetPCIBusId", address, len(address), device)
+        return address.value.decode("ascii", "replace")
 
     def device_name(self, device: int) -> str:
         """The marketing name; empty on many distributions."""

@@ -57,10 +57,11 @@ def released(release: Callable[[], None]) -> Iterator[None]:
     release()
 
 
-def load(path: str) -> ctypes.CDLL:
-    """Have a library in the process, for those that ask for its SONAME later. Raises LoadFailed."""
+def load(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
+    """Have a library in the process, for those that ask for its SONAME later; ``mode`` as in dlopen(3).
+    Raises LoadFailed."""
     try:
-        return ctypes.CDLL(path)
+        return ctypes.CDLL(path, mode)
     except OSError as error:
         raise LoadFailed(str(error)) from None
 
@@ -101,9 +102,7 @@ class SharedLibrary:
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function of ``signatures``. Raises CallFailed and NotAvailable."""
-        entry = self.symbol(function)
-        entry.argtypes = self._signatures[function]
-        entry.restype = INT
+        entry = self.prepared(function)
         if self._observe:
             self._observe(Call(function))
         number = entry(*arguments)
@@ -112,3 +111,15 @@ class SharedLibrary:
             self._observe(done)
         if number:
             raise CallFailed(done)
+
+    def prepared(self, function: str) -> Any:
+        """A function of ``signatures``, to be called often: it returns its status, ``failed`` says what that
+        is. Raises NotAvailable."""
+        entry = self.symbol(function)
+        entry.argtypes = self._signatures[function]
+        entry.restype = INT
+        return entry
+
+    def failed(self, function: str, number: int) -> CallFailed:
+        """What to raise for a status other than success of a ``prepared`` function."""
+        return CallFailed(Call(function, number, self._status_name(self, number)))

@@ -1,0 +1,85 @@
+"""Convolution by kernels of our own, which are compiled on the machine: nothing is copied into columns, and the
+sums stay in registers.
+
+They apply where the self-test of :mod:`rocmprobe.kernels` has passed. Every sum has a fixed order.
+
+Workspace: that of the family, see ``kernels/grouped.py`` and ``kernels/gemm.py``.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from rocmprobe.bypass import own_kernels
+from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
+from rocmprobe.kernels.families import FAMILIES
+from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.kernels.sources import source_hash
+
+
+class OwnKernel(Algorithm):
+    own_kernel = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
+        return next(iter(self.plans(direction, plain, operands, cap)), None)
+
+    def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
+        """A plan for each of the kernels that fits, the most promising first."""
+        if not operands.own_kernels:
+            return []
+        return [
+            Plan(
+                self.name, False, plain.batch, plain.feature, option.workspace_bytes, option.flops,
+                option.moved_bytes, option.launches, f"{option.variant} {source_hash()}", option.gemm_share,
+            )
+            for option in FAMILIES[self.name].options(direction, plain, operands.dtype, cap)
+        ]  # fmt: skip
+
+    def forward(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        feature: torch.Tensor,
+    ) -> None:
+        self._compute(FWD, plan, plain, image, weight, bias, feature)
+
+    def backward_data(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        gradient: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        image: torch.Tensor,
+    ) -> None:
+        self._compute(BWD_DATA, plan, plain, image, weight, bias, gradient)
+
+    def backward_weights(
+        self,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        gradient: torch.Tensor,
+        weight_gradient: torch.Tensor,
+    ) -> None:
+        self._compute(BWD_WEIGHTS, plan, plain, image, weight_gradient, None, gradient)
+
+    def _compute(
+        self,
+        direction: str,
+        plan: Plan,
+        plain: Geometry,
+        image: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        feature: torch.Tensor,
+    ) -> None:
+        tensors = {"image": image, "weight": weight, "bias": bias, "feature": feature}
+        variant = plan.variant.partition(" ")[0]
+        own_kernels.compute(self.name, direction, plain, variant, plan.workspace_bytes, tensors)

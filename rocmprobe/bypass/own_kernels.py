@@ -1,0 +1,200 @@
+"""The kernels of :mod:`rocmprobe.kernels` on PyTorch's tensors: whether they may be used on a device, and how a
+problem is given to them. They run on torch's current stream, with a workspace of torch's allocator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Optional
+
+import torch
+
+from rocmprobe.bypass.operators import lock_across_forks
+from rocmprobe.kernels import gate, rates as kernel_rates, self_test
+from rocmprobe.kernels.compilation import cache_folder
+from rocmprobe.kernels.extents import Strides
+from rocmprobe.kernels.families import FAMILIES
+from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.kernels.launches import Launch
+from rocmprobe.kernels.module import CUDA, HIP, Device, Module
+from rocmprobe.kernels.sources import DTYPES
+from rocmprobe.kernels.unavailable import KernelsUnavailable
+from rocmprobe.runtimes import loaded
+
+_MOST_PREPARED = 4096
+_lock = lock_across_forks()
+
+
+@dataclass
+class _Kernels:
+    """Those of one dtype on one device, or why there are none."""
+
+    refusal: str
+    module: Optional[Module] = None
+
+
+@dataclass
+class _Known:
+    """What this process knows: devices by index, and kernels by device and dtype."""
+
+    devices: dict[torch.device, Device] = field(default_factory=dict)
+    kernels: dict[tuple[torch.device, str], _Kernels] = field(default_factory=dict)
+
+
+_known = _Known()
+
+
+def refusal(device: torch.device, dtype: str) -> str:
+    """Why no kernel of ours computes ``dtype`` ("float32") on ``device``; "" where they may.
+
+    The first question compiles and loads what the self-test has passed on this machine, and with the variable
+    ``ROCMPROBE_BYPASS_KERNELS=1`` runs the self-test, in a child, where it has not been run.
+    """
+    if device.type not in _KINDS:
+        return "no GPU computes here"
+    if dtype not in DTYPES:
+        return f"there are none for {dtype}"
+    known = _known.kernels.get((device, dtype))
+    if known is None:
+        if _capturing(device):
+            return "a graph is being captured, in which nothing is compiled or loaded"
+        with _lock:
+            known = _known.kernels.get((device, dtype)) or _found_out(device, dtype)
+            _known.kernels[device, dtype] = known
+    return known.refusal
+
+
+def state() -> dict[str, str]:
+    """Of each device and dtype that was asked about, such as "cuda:0 float32": "used", or why not."""
+    return {
+        f"{device} {dtype}": known.refusal or "used" for (device, dtype), known in _known.kernels.items()
+    }
+
+
+def forget() -> None:
+    """Ask anew, of the machine and the variable, when a problem comes next."""
+    with _lock:
+        _known.kernels.clear()
+
+
+def tried(device: torch.device, dtype: str) -> self_test.Trial:
+    """The self-test in this process; its verdict is kept for this and other ones. Raises KernelsUnavailable."""
+    try:
+        return self_test.tried(_device(device), dtype, cache_folder(os.environ))
+    finally:
+        forget()
+
+
+def rates(device: torch.device, copied_bytes: int) -> kernel_rates.Rates:
+    """What the device reaches in kernels of our own. Raises KernelsUnavailable."""
+    module = Module(_device(device), "float32")
+    size = max(copied_bytes, 2 << 20)
+    with torch.cuda.device(device):
+        ends = {name: torch.empty(size, dtype=torch.uint8, device=device) for name in ("image", "feature")}
+        addresses = {"weight": 0, "bias": 0, "workspace": 0, **{k: v.data_ptr() for k, v in ends.items()}}
+        stream = _stream(device)
+
+        def timed(launches: list[Launch]) -> float:
+            with module.device.modules.event() as begin, module.device.modules.event() as end:
+                begin.record(stream)
+                module.launch(launches, addresses, stream)
+                end.record(stream)
+                return end.seconds_since(begin)
+
+        return kernel_rates.measured(timed, copied_bytes)
+
+
+def compute(
+    family: str,
+    direction: str,
+    plain: Geometry,
+    variant: str,
+    workspace_bytes: int,
+    tensors: Mapping[str, Optional[torch.Tensor]],
+) -> None:
+    """Launch a direction of a problem; ``tensors`` are image, weight, feature and bias, which may be None, and
+    ``workspace_bytes`` what the plan says.
+
+    Raises:
+        RuntimeError: where a launch fails.
+    """
+    image, weight, feature = (tensors[name] for name in ("image", "weight", "feature"))
+    assert image is not None and weight is not None and feature is not None
+    dtype = str(image.dtype).rpartition(".")[2]
+    module = _known.kernels[image.device, dtype].module
+    assert module is not None, "asked for without asking whether it may be used"
+    prepared = _prepared(
+        family, direction, plain, dtype, variant, image.stride(), weight.stride(), feature.stride(),
+        tensors["bias"] is not None, workspace_bytes,
+    )  # fmt: skip
+    if prepared is None:
+        raise RuntimeError(f"{family}: the tensors lie too far apart for its kernels")
+    workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device=image.device)
+    addresses = {name: 0 if each is None else each.data_ptr() for name, each in tensors.items()}
+    addresses["workspace"] = workspace.data_ptr()
+    try:
+        module.launch(prepared, addresses, _stream(image.device))
+    except KernelsUnavailable as unavailable:
+        raise RuntimeError(unavailable.reason) from unavailable
+
+
+@lru_cache(maxsize=_MOST_PREPARED)
+def _prepared(
+    family: str, direction: str, plain: Geometry, dtype: str, variant: str, image: tuple[int, ...],
+    weight: tuple[int, ...], feature: tuple[int, ...], has_bias: bool, workspace_bytes: int,
+) -> Optional[tuple[Launch, ...]]:  # fmt: skip
+    strides = {"image": Strides.of(image), "weight": Strides.of(weight), "feature": Strides.of(feature)}
+    return FAMILIES[family].prepare(
+        direction, plain, dtype, variant, **strides, has_bias=has_bias, cap=workspace_bytes
+    )
+
+
+def _found_out(device: torch.device, dtype: str) -> _Kernels:
+    try:
+        wish = gate.chosen(os.environ)
+    except ValueError as error:
+        return _Kernels(str(error))
+    if wish == "off":
+        return _Kernels(f"{gate.VARIABLE}=0")
+    try:
+        place = _device(device)
+        folder = cache_folder(os.environ)
+        identity = {**place.identity(), "dtype": dtype}
+        verdict = gate.read(folder, identity)
+        if verdict.state == "untried" and wish == "try":
+            verdict = _tried_in_child(place, dtype, folder)
+            gate.write(folder, identity, verdict)
+        if verdict.state != "passed":
+            return _Kernels(verdict.refusal())
+        return _Kernels("", Module(place, dtype))
+    except KernelsUnavailable as unavailable:
+        return _Kernels(unavailable.reason)
+
+
+def _tried_in_child(place: Device, dtype: str, folder: Optional[Path]) -> gate.Verdict:
+    libraries = [loaded.hip(), loaded.hiprtc()] if place.kind == HIP else [loaded.cuda(), loaded.nvrtc()]
+    command = ["-m", self_test.__name__, place.kind, str(place.index), dtype, str(folder or ""), *libraries]
+    return gate.tried_in_child(command)
+
+
+def _device(device: torch.device) -> Device:
+    if device not in _known.devices:
+        _known.devices[device] = Device(_KINDS[device.type](), device.index or 0)
+    return _known.devices[device]
+
+
+#: The runtime behind a device type of torch.
+_KINDS = {"cuda": lambda: HIP if torch.version.hip else CUDA}
+
+
+def _stream(device: torch.device) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
+
+
+def _capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

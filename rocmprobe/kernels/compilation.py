@@ -1,0 +1,127 @@
+"""A source compiled for a target, and the code kept from one process to the next.
+
+One file for each code in ``$XDG_CACHE_HOME/rocmprobe/kernels`` (or ``~/.cache``), or in the folder that the
+variable ``ROCMPROBE_BYPASS_KERNEL_CACHE`` names; ``0`` keeps nothing. Its name is a hash of the source, the
+target, the compiler and the options, and it begins with a checksum: a file that was torn is compiled anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.kernels.unavailable import KernelsUnavailable
+from rocmprobe.runtimes.calls import CallFailed, NotAvailable
+from rocmprobe.runtimes.rtc import HIPRTC, CompileFailed, Rtc
+
+VARIABLE = "ROCMPROBE_BYPASS_KERNEL_CACHE"
+_MAGIC = b"rocmprobe kernels 1\n"
+_CHECKSUM_BYTES = 32
+#: Bytes; a module has some 100 thousand.
+_LARGEST = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Code for a GPU; ``log`` is the compiler's, empty for code that was ``kept``, which took 0 ``seconds``."""
+
+    code: bytes
+    log: str
+    kept: bool
+    seconds: float
+
+
+def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
+    """Where code is kept; None where none is: by the variable, or for a user without a home."""
+    folder = environ.get(VARIABLE)
+    if folder == "0":
+        return None
+    if folder:
+        return Path(folder).absolute()
+    cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if not os.path.isabs(cache):
+        # A user without a home, as containers have them.
+        return None
+    return Path(cache, "rocmprobe", "kernels")
+
+
+def options(kind: str, target: str) -> tuple[str, ...]:
+    """What the compiler is told, HIPRTC or NVRTC. Nothing that changes results, such as fast math."""
+    common = (f"--gpu-architecture={target}", "-std=c++17")
+    if kind != HIPRTC:
+        return (*common, "--fmad=true")
+    # The default differs between versions of hiprtc; chips before RDNA have one mode only.
+    compute_unit_mode = () if target.startswith("gfx9") else ("-mcumode",)
+    return (*common, "-O3", *compute_unit_mode)
+
+
+def compiled(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
+    """The code of ``source`` for ``target`` ("gfx1010:xnack-", "sm_90"), from ``folder`` if it is there.
+
+    ``compiler`` names the compiler with its version. What cannot be read is compiled, what cannot be
+    written is not kept.
+
+    Raises:
+        KernelsUnavailable: where the compiler fails, with its log.
+    """
+    given = options(rtc.kind, target)
+    path = None if folder is None else folder / _name(source, target, compiler, given)
+    code = None if path is None else _read(path)
+    if code is not None:
+        return Compiled(code, "", True, 0.0)
+    started = time.perf_counter()
+    try:
+        code, log = rtc.compile(source, given)
+    except CompileFailed as failure:
+        raise KernelsUnavailable(
+            f"{compiler} does not compile the kernels for {target}", failure.log
+        ) from None
+    except (CallFailed, NotAvailable) as failure:
+        raise KernelsUnavailable(f"{compiler} fails: {failure}") from None
+    seconds = time.perf_counter() - started
+    if path is not None:
+        with suppress(OSError):
+            _write(path, code)
+    return Compiled(code, log, False, seconds)
+
+
+def _name(source: str, target: str, compiler: str, given: tuple[str, ...]) -> str:
+    digest = hashlib.sha256("\0".join((source, target, compiler, *given)).encode()).hexdigest()
+    return f"{re.sub('[^a-z0-9_]+', '-', target).strip('-')}-{digest[:32]}.code"
+
+
+def _read(path: Path) -> Optional[bytes]:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_LARGEST)
+    except OSError:
+        return None
+    start = len(_MAGIC) + _CHECKSUM_BYTES
+    if not content.startswith(_MAGIC) or content[len(_MAGIC) : start] != _checksum(content[start:]):
+        return None
+    return content[start:]
+
+
+def _write(path: Path, code: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(_MAGIC + _checksum(code) + code)
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def _checksum(code: bytes) -> bytes:
+    return hashlib.sha256(code).digest()

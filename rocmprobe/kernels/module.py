@@ -1,0 +1,193 @@
+"""The kernels on one device: found or compiled, loaded and launched by the runtime that the process has.
+
+Nothing here decides whether they may be used: see ``gate.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Optional, Union
+
+from rocmprobe.kernels import code_object, isa
+from rocmprobe.kernels.compilation import cache_folder, compiled
+from rocmprobe.kernels.launches import Launch
+from rocmprobe.kernels.sources import source_hash, source_text
+from rocmprobe.kernels.unavailable import KernelsUnavailable
+from rocmprobe.runtimes import loaded
+from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable
+from rocmprobe.runtimes.cuda import Cuda
+from rocmprobe.runtimes.hip import Hip
+from rocmprobe.runtimes.rtc import HIPRTC, NVRTC, Rtc
+
+HIP, CUDA = "hip", "cuda"
+
+
+class Device:
+    """A device of the runtime that this process has loaded: the HIP runtime (HIP) or CUDA's driver (CUDA).
+
+    ``index`` is the runtime's own number, torch's ``cuda:N``.
+
+    Raises:
+        KernelsUnavailable: where no runtime is loaded or its functions are missing, and where the silicon is
+            not known or no code can be loaded on it (see ``isa.py``).
+    """
+
+    def __init__(self, kind: str, index: int, nodes: str = isa.KFD_NODES) -> None:
+        self.kind = kind
+        self.index = index
+        with _unavailable("the GPU runtime"):
+            path = loaded.hip() if kind == HIP else loaded.cuda()
+            loaded.resident(path)
+            self.runtime: Union[Hip, Cuda] = Hip(path) if kind == HIP else Cuda(path)
+            self.modules = self.runtime.modules
+            version = self.runtime.runtime_version()
+        with self._cleared("the device"):
+            shown = self.runtime.arch_name(index)
+        #: Such as "HIP 60443484".
+        self.version = f"{kind.upper()} {version}"
+        self.target = (
+            isa.hip_target(shown, isa.native_isa(self._pci_address(), nodes))
+            if kind == HIP
+            else isa.cuda_target(shown)
+        )
+        self._rtc: Optional[Rtc] = None
+
+    def rtc(self) -> Rtc:
+        """The compiler of this runtime; loads its library where torch has not. Raises KernelsUnavailable."""
+        if self._rtc is None:
+            with _unavailable("the compiler"):
+                path = loaded.hiprtc() if self.kind == HIP else loaded.nvrtc()
+                self._rtc = Rtc(path, HIPRTC if self.kind == HIP else NVRTC)
+        return self._rtc
+
+    def compiler(self) -> str:
+        """The compiler with all versions that are known of it. Raises KernelsUnavailable."""
+        rtc = self.rtc()
+        with _unavailable("the compiler"):
+            return f"{rtc.kind} {rtc.version()} of {self.version}"
+
+    def identity(self) -> dict[str, str]:
+        """What a verdict on the kernels is for: the silicon, the ISA it is shown as, runtime and source."""
+        return {
+            "native": self.target.native,
+            "effective": self.target.effective,
+            "runtime": self.version,
+            "source": source_hash(),
+        }
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Within it calls of this thread are about this device. A failed one raises KernelsUnavailable."""
+        with self._cleared("the device"), self.runtime.on(self.index):
+            yield
+
+    def _pci_address(self) -> Optional[str]:
+        if not isinstance(self.runtime, Hip):
+            return None
+        try:
+            return self.runtime.pci_address(self.index)
+        except (CallFailed, NotAvailable):
+            self._clear()
+            return None
+
+    @contextmanager
+    def _cleared(self, what: str) -> Iterator[None]:
+        try:
+            with _unavailable(what):
+                yield
+        except KernelsUnavailable:
+            self._clear()
+            raise
+
+    def _clear(self) -> None:
+        # HIP keeps the error of a failed call, and torch would report it as that of its own next launch.
+        if isinstance(self.runtime, Hip):
+            self.runtime.forget_error()
+
+
+class Module:
+    """All kernels of one dtype, loaded on a device.
+
+    The code is taken from the cache folder (``folder``; the usual one if it is not given) or compiled, and
+    gets the effective ISA into its header where the device needs that.
+
+    Raises:
+        KernelsUnavailable: where it cannot be compiled or loaded, with the log.
+    """
+
+    def __init__(
+        self, device: Device, dtype: str, folder: Union[Path, str, None] = "", source: Optional[str] = None
+    ) -> None:
+        target = device.target
+        self.device = device
+        self.dtype = dtype
+        self.compiled = compiled(
+            device.rtc(),
+            device.compiler(),
+            target.compiled,
+            source_text(dtype) if source is None else source,
+            cache_folder(os.environ) if folder == "" else None if folder is None else Path(folder),
+        )
+        code = self.compiled.code
+        #: By name; empty for CUDA, whose code has no such metadata.
+        self.kernels: Mapping[str, code_object.Kernel] = {}
+        if device.kind == HIP:
+            try:
+                self.kernels = code_object.kernels(code)
+                if target.patched:
+                    code = code_object.shown_as(code, target.effective)
+            except ValueError as error:
+                raise KernelsUnavailable(f"{device.compiler()} made no code object: {error}") from None
+        self._functions: dict[str, int] = {}
+        with device.current():
+            try:
+                self._module = device.modules.load(code)
+            except CallFailed as failure:
+                raise KernelsUnavailable(
+                    f"the kernels for {target.compiled} do not load on {target.native}, shown as "
+                    f"{target.effective}: {failure}"
+                ) from None
+
+    def refusal(self, launches: Iterable[Launch]) -> str:
+        """Why launches are not to be made: a kernel spills registers. "" where they may be."""
+        for launch in launches:
+            kernel = self.kernels.get(launch.kernel)
+            if kernel and kernel.refusal:
+                return kernel.refusal
+        return ""
+
+    def launch(self, launches: Iterable[Launch], addresses: Mapping[str, int], stream: int = 0) -> None:
+        """Queue launches on a stream (its handle, 0 for the default stream), one after another.
+
+        Raises:
+            KernelsUnavailable: for a kernel that is refused or not there, and a launch that fails.
+        """
+        with self.device.current():
+            for launch in launches:
+                function = self._functions.get(launch.kernel) or self._function(launch)
+                self.device.modules.launch(
+                    function, launch.grid, launch.threads, launch.filled(addresses), stream
+                )
+
+    def unload(self) -> None:
+        """Nothing may be queued any more."""
+        with self.device.current():
+            self.device.modules.unload(self._module)
+
+    def _function(self, launch: Launch) -> int:
+        refusal = self.refusal((launch,))
+        if refusal:
+            raise KernelsUnavailable(refusal)
+        function = self._functions[launch.kernel] = self.device.modules.function(self._module, launch.kernel)
+        return function
+
+
+@contextmanager
+def _unavailable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (loaded.NotLoaded, LoadFailed, NotAvailable, CallFailed) as failure:
+        raise KernelsUnavailable(f"{what}: {failure}") from None

@@ -1,0 +1,182 @@
+"""The trial that the gate asks for: every kernel of a dtype against exact integers, on the device itself.
+
+``python -m rocmprobe.kernels.self_test KIND INDEX DTYPE FOLDER RUNTIME COMPILER`` runs it in a process of its own,
+with the libraries of the process that asks, and prints the verdict as its last line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.kernels import exact, gate
+from rocmprobe.kernels.extents import Strides
+from rocmprobe.kernels.families import FAMILIES, Option
+from rocmprobe.kernels.gate import Verdict
+from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
+from rocmprobe.kernels.module import Device, Module
+from rocmprobe.kernels.unavailable import KernelsUnavailable
+
+#: Bytes before and after each tensor that a kernel must not write.
+_MARGIN = 4096
+_WORKSPACE = 64 << 20
+_RESULTS = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}
+#: What a result holds before a kernel writes it: a NaN in every dtype.
+_UNWRITTEN = 0xFF
+
+
+def _problem(
+    batch: int, channels: int, filters: int, groups: int, image: tuple[int, ...], kernel: tuple[int, ...],
+    stride: int = 1, padding: int = 0, dilation: int = 1,
+) -> Geometry:  # fmt: skip
+    rank = len(image)
+    return geometry(
+        (batch, channels, *image), (filters, channels // groups, *kernel),
+        stride=(stride,) * rank, padding=(padding,) * rank, dilation=(dilation,) * rank, groups=groups,
+    )  # fmt: skip
+
+
+#: Small ones that have an edge in every dimension: tiles that are not full, padding, phases of a stride that
+#: meet different taps, taps between positions, three dimensions, channels that fill no vector.
+PROBLEMS = (
+    _problem(2, 5, 70, 1, (9, 11), (3, 3), padding=1),
+    _problem(2, 16, 24, 2, (10, 7), (3, 2), stride=2, padding=1, dilation=2),
+    _problem(1, 8, 9, 1, (13, 6), (1, 1)),
+    _problem(1, 4, 6, 1, (3, 5, 4), (2, 3, 2), stride=2, padding=1),
+    _problem(2, 9, 9, 9, (15, 13), (3, 3), padding=1),
+    _problem(1, 8, 16, 8, (12, 11), (5, 3), stride=2, padding=2),
+    _problem(2, 8, 12, 4, (7, 9), (3, 3), padding=2, dilation=2),
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of a self-test.
+
+    Attributes:
+        compile_seconds: 0 for code that was kept.
+        cases: how many results were compared.
+        wrong: a line for each that differs, or for a write outside of a tensor.
+        log: the registers and LDS of each kernel, and what the compiler said.
+    """
+
+    compile_seconds: float
+    cases: int
+    wrong: tuple[str, ...]
+    log: str
+
+
+def trial(device: Device, dtype: str) -> Trial:
+    """The self-test of one dtype, at any time.
+
+    Raises:
+        KernelsUnavailable: where the kernels cannot be compiled, loaded or launched, or do not fit.
+    """
+    module = Module(device, dtype)
+    cases, wrong = 0, []
+    with device.current():
+        for plain in PROBLEMS:
+            for name, family in FAMILIES.items():
+                for direction in _RESULTS:
+                    for option in family.options(direction, plain, dtype, _WORKSPACE):
+                        for last in (False, True):
+                            cases += 1
+                            fault = _fault(module, name, direction, plain, option, last)
+                            if fault:
+                                layout = "channels-last" if last else "contiguous"
+                                wrong.append(f"{name} {option.variant} {direction} {plain} {layout}: {fault}")
+    kernels = "\n".join(
+        f"{each.name}: {each.vgprs} VGPRs, {each.sgprs} SGPRs, {each.lds} bytes of LDS"
+        for each in module.kernels.values()
+    )
+    log = "\n".join(filter(None, (module.compiled.log, kernels)))
+    return Trial(module.compiled.seconds, cases, tuple(wrong), log)
+
+
+def tried(device: Device, dtype: str, folder: Optional[Path]) -> Trial:
+    """The self-test in this process, with its verdict kept in ``folder``. Raises KernelsUnavailable."""
+    identity = {**device.identity(), "dtype": dtype}
+    gate.write(folder, identity, Verdict("began", process=os.getpid()))
+    try:
+        found = trial(device, dtype)
+    except KernelsUnavailable as unavailable:
+        gate.write(folder, identity, Verdict("failed", unavailable.reason, unavailable.log))
+        raise
+    gate.write(folder, identity, verdict_of(found))
+    return found
+
+
+def verdict_of(found: Trial) -> Verdict:
+    if not found.wrong:
+        return Verdict("passed", log=found.log)
+    count = f"{len(found.wrong)} of {found.cases} results of the self-test are wrong"
+    return Verdict("failed", count, "\n".join((*found.wrong, found.log)))
+
+
+def _fault(
+    module: Module, name: str, direction: str, plain: Geometry, option: Option, last: bool
+) -> str:
+    """What is wrong with one result, "" where it is exact."""
+    shapes = exact.shapes(plain)
+    strides = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
+    values = {key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())}
+    result = _RESULTS[direction]
+    bias = None if direction == BWD_WEIGHTS else exact.integers(9, shapes[result][1])
+    launches = FAMILIES[name].prepare(
+        direction, plain, module.dtype, option.variant,
+        image=Strides.of(strides["image"]), weight=Strides.of(strides["weight"]),
+        feature=Strides.of(strides["feature"]), has_bias=bias is not None, cap=_WORKSPACE,
+    )  # fmt: skip
+    if launches is None:
+        return "it has a plan and no launches"
+    expected = exact.encoded(exact.convolved(direction, plain, *values.values(), bias), module.dtype)
+    item = exact.ITEM_BYTES[module.dtype]
+    runtime = module.device.runtime
+    buffers = {}
+    try:
+        for key, shape in shapes.items():
+            buffers[key] = runtime.allocate(item * prod(shape), _MARGIN)
+            if key == result:
+                buffers[key].fill(_UNWRITTEN)
+            else:
+                content = exact.encoded(values[key], module.dtype)
+                buffers[key].write(exact.reordered(content, item, shape, strides[key]))
+        if bias is not None:
+            buffers["bias"] = runtime.allocate(item * len(bias), _MARGIN)
+            buffers["bias"].write(exact.encoded(bias, module.dtype))
+        buffers["workspace"] = runtime.allocate(option.workspace_bytes, _MARGIN)
+        addresses = {"bias": 0, **{key: buffer.address for key, buffer in buffers.items()}}
+        module.launch(launches, addresses)
+        module.device.modules.wait()
+        written = buffers[result].read()
+        strayed = [key for key, buffer in buffers.items() if buffer.stray_writes()]
+    finally:
+        for buffer in buffers.values():
+            buffer.free()
+    if strayed:
+        return f"it writes outside of {', '.join(strayed)}"
+    wanted = exact.reordered(expected, item, shapes[result], strides[result])
+    places = range(0, len(wanted), item)
+    differing = sum(wanted[at : at + item] != written[at : at + item] for at in places)
+    return f"{differing} of {len(places)} values differ" if differing else ""
+
+
+def main(arguments: list[str]) -> None:
+    """Print the verdict on the kernels; see the module."""
+    kind, index, dtype, folder, *libraries = arguments
+    for library in libraries:
+        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+    try:
+        verdict = verdict_of(tried(Device(kind, int(index)), dtype, Path(folder) if folder else None))
+    except KernelsUnavailable as unavailable:
+        verdict = Verdict("failed", unavailable.reason, unavailable.log)
+    print(gate.printed(verdict))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,106 @@
+"""libcuda, the driver of NVIDIA GPUs: the same as ``hip.Hip`` for devices and modules.
+
+Names and numbers from cuda.h of CUDA 11.8. Every call needs a context; that of the process (the primary
+one) is the one that torch uses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Optional
+
+from rocmprobe.runtimes.calls import INT, POINTER, NotAvailable, Observer, SharedLibrary
+from rocmprobe.runtimes.modules import Modules, Names
+
+_NAMES = Names(
+    load="cuModuleLoadData",
+    unload="cuModuleUnload",
+    function="cuModuleGetFunction",
+    launch="cuLaunchKernel",
+    event_create="cuEventCreate",
+    event_record="cuEventRecord",
+    event_synchronize="cuEventSynchronize",
+    event_elapsed="cuEventElapsedTime",
+    event_destroy="cuEventDestroy_v2",
+    stream_synchronize="cuStreamSynchronize",
+)
+_SIGNATURES = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDriverGetVersion": (POINTER,),
+    "cuDeviceGet": (POINTER, INT),
+    "cuDeviceGetAttribute": (POINTER, INT, INT),
+    "cuDevicePrimaryCtxRetain": (POINTER, INT),
+    "cuCtxGetCurrent": (POINTER,),
+    "cuCtxPushCurrent_v2": (POINTER,),
+    "cuCtxPopCurrent_v2": (POINTER,),
+    "cuGetErrorName": (INT, POINTER),
+    **_NAMES.signatures(),
+}
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+
+
+def _error_name(library: SharedLibrary, number: int) -> str:
+    name = ctypes.c_char_p()
+    try:
+        entry = library.prepared("cuGetErrorName")
+    except NotAvailable:
+        return f"CUresult {number}"
+    entry(number, ctypes.byref(name))
+    return (name.value or b"unknown").decode("ascii", "replace")
+
+
+class Cuda:
+    """The CUDA driver. Calls raise CallFailed and NotAvailable; loading raises LoadFailed."""
+
+    kind = "cuda"
+
+    def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
+        self.library = SharedLibrary(path, _SIGNATURES, _error_name, observe)
+        self.library.call("cuInit", 0)
+        self.modules = Modules(self.library, _NAMES)
+        self._contexts: dict[int, int] = {}
+        self._current = self.library.prepared("cuCtxGetCurrent")
+
+    def runtime_version(self) -> int:
+        """The newest CUDA that the driver knows, major * 1000 + minor * 10."""
+        version = INT()
+        self.library.call("cuDriverGetVersion", ctypes.byref(version))
+        return version.value
+
+    def arch_name(self, device: int) -> str:
+        """The compute capability as NVRTC names it, "sm_90"."""
+        numbers = []
+        for attribute in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR):
+            value = INT()
+            self.library.call("cuDeviceGetAttribute", ctypes.byref(value), attribute, self._device(device))
+            numbers.append(value.value)
+        return f"sm_{numbers[0]}{numbers[1]}"
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Within it calls of this thread are about ``device``."""
+        context = self._contexts.get(device)
+        if context is None:
+            retained = ctypes.c_void_p()
+            # Never released: torch holds it, too, until the process ends.
+            self.library.call("cuDevicePrimaryCtxRetain", ctypes.byref(retained), self._device(device))
+            context = self._contexts[device] = retained.value or 0
+        current = ctypes.c_void_p()
+        number = self._current(ctypes.byref(current))
+        if number:
+            raise self.library.failed("cuCtxGetCurrent", number)
+        if current.value == context:
+            yield
+            return
+        self.library.call("cuCtxPushCurrent_v2", context)
+        try:
+            yield
+        finally:
+            self.library.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def _device(self, device: int) -> int:
+        handle = INT()
+        self.library.call("cuDeviceGet", ctypes.byref(handle), device)
+        return handle.value

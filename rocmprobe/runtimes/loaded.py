@@ -1,0 +1,134 @@
+"""Which libraries of a GPU runtime this process has mapped, and the compiler that belongs to them.
+
+A second copy of a runtime in one process shares nothing with the first: no devices, streams or memory. So
+what is mapped is found in ``/proc/self/maps`` (proc(5)), and opened only as what is there already.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.runtimes.calls import LoadFailed, load
+from rocmprobe.runtimes.library_files import pattern
+
+HIP, HIPRTC, COMGR = "libamdhip64", "libhiprtc", "libamd_comgr"
+CUDA, CUDA_RUNTIME, NVRTC = "libcuda", "libcudart", "libnvrtc"
+_MAPS = "/proc/self/maps"
+_DELETED = " (deleted)"
+
+
+class NotLoaded(Exception):
+    """This process has no such library, or more than one copy of it."""
+
+
+def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
+    """The files of ``libraries`` (names such as "libamdhip64") that the process has mapped, by library, in
+    the order of their addresses.
+
+    Two for one library mean that two copies are loaded. Empty where there is no such file as ``maps``.
+    """
+    try:
+        text = Path(maps).read_text("utf-8", "replace")
+    except OSError:
+        return {}
+    wanted = pattern(*libraries)
+    found: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        fields = line.split(maxsplit=5)
+        if len(fields) < 6:
+            continue
+        path = fields[5]
+        if path.endswith(_DELETED):
+            path = path[: -len(_DELETED)]
+        match = wanted.fullmatch(path.rpartition("/")[2])
+        if match and path not in found.setdefault(match[1], []):
+            found[match[1]].append(path)
+    return found
+
+
+def only(library: str, maps: str = _MAPS) -> str:
+    """The one mapped file of a library. Raises NotLoaded where there is none, or more than one."""
+    files = mapped((library,), maps).get(library, [])
+    if len(files) > 1:
+        raise NotLoaded(f"this process has {len(files)} copies of {library}: {', '.join(files)}")
+    if not files:
+        raise NotLoaded(f"this process has not loaded {library}")
+    return files[0]
+
+
+def hip(maps: str = _MAPS) -> str:
+    """The HIP runtime of this process. Raises NotLoaded."""
+    return only(HIP, maps)
+
+
+def cuda(maps: str = _MAPS) -> str:
+    """The CUDA driver's library in this process. Raises NotLoaded."""
+    return only(CUDA, maps)
+
+
+def hiprtc(maps: str = _MAPS) -> str:
+    """The file with the ``hiprtc`` functions that belongs to the HIP runtime of this process.
+
+    The library that is mapped; else the one of the same major version beside the runtime, which torch loads
+    when it first needs it (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in AMD's wheels); else the
+    runtime itself, which holds them in torch 1.13.1 and, besides, up to ROCm 6. Raises NotLoaded.
+    """
+    runtime = hip(maps)
+    files = mapped((HIPRTC,), maps).get(HIPRTC, [])
+    return files[0] if files else _beside(runtime, HIPRTC, [Path(runtime).parent]) or runtime
+
+
+def nvrtc(maps: str = _MAPS) -> str:
+    """The file of NVRTC that belongs to the CUDA runtime of this process.
+
+    The library that is mapped; else the one of the same major version in the folder of the runtime or, in
+    wheels, in ``nvidia/cuda_nvrtc/lib`` beside ``nvidia/cuda_runtime/lib``. Raises NotLoaded.
+    """
+    files = mapped((NVRTC,), maps).get(NVRTC, [])
+    if files:
+        return files[0]
+    runtime = only(CUDA_RUNTIME, maps)
+    folder = Path(runtime).parent
+    found = _beside(runtime, NVRTC, [folder, folder.parent.parent / "cuda_nvrtc" / "lib"])
+    if found is None:
+        raise NotLoaded(f"there is no {NVRTC} beside {runtime}")
+    return found
+
+
+def resident(path: str) -> None:
+    """Raises NotLoaded where opening ``path`` would load it: its file was replaced since it was mapped."""
+    if not hasattr(os, "RTLD_NOLOAD"):
+        raise NotLoaded(f"on {sys.platform} it cannot be asked whether {path} is loaded")
+    try:
+        load(path, os.RTLD_NOLOAD)
+    except LoadFailed as failure:
+        raise NotLoaded(f"{path} was mapped and is another file now: {failure}") from None
+
+
+def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:
+    """The newest file of ``library`` in the first of the folders with one, of the runtime's major version."""
+    major = _version(Path(runtime).name)[:1]
+    wanted = pattern(library)
+    for folder in folders:
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        fitting = [name for name in names if wanted.fullmatch(name) and _fits(_version(name)[:1], major)]
+        if fitting:
+            return str(folder / max(fitting, key=lambda name: (_version(name), name)))
+    return None
+
+
+def _fits(major: list[int], of_runtime: list[int]) -> bool:
+    # Wheels leave the version out of the names of files.
+    return not major or not of_runtime or major == of_runtime
+
+
+def _version(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]{1,9}", name.partition(".so")[2])]

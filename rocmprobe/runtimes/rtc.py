@@ -1,0 +1,100 @@
+"""hiprtc and NVRTC: a kernel's source to code for a GPU, inside this process.
+
+Signatures from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8. Both take the same calls under
+names of their own. hiprtc gives a code object (ELF), NVRTC a cubin where the architecture is a real one,
+such as ``sm_90``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Optional
+
+from rocmprobe.runtimes.calls import INT, POINTER, CallFailed, NotAvailable, Observer, SharedLibrary
+
+HIPRTC, NVRTC = "hiprtc", "nvrtc"
+_CODE = {HIPRTC: "Code", NVRTC: "CUBIN"}
+#: A compiler that meets an error reports it over and over.
+_LONGEST_LOG = 1 << 20
+
+
+def _signatures(prefix: str) -> dict[str, tuple[object, ...]]:
+    return {
+        f"{prefix}Version": (POINTER, POINTER),
+        f"{prefix}CreateProgram": (
+            POINTER, ctypes.c_char_p, ctypes.c_char_p, INT, POINTER, POINTER,
+        ),
+        f"{prefix}CompileProgram": (POINTER, INT, POINTER),
+        f"{prefix}GetProgramLogSize": (POINTER, POINTER),
+        f"{prefix}GetProgramLog": (POINTER, POINTER),
+        f"{prefix}Get{_CODE[prefix]}Size": (POINTER, POINTER),
+        f"{prefix}Get{_CODE[prefix]}": (POINTER, POINTER),
+        f"{prefix}DestroyProgram": (POINTER,),
+    }  # fmt: skip
+
+
+class CompileFailed(Exception):
+    """The compiler refuses a source; ``log`` is what it said, and may be empty."""
+
+    def __init__(self, failure: CallFailed, log: str) -> None:
+        super().__init__(f"{failure}\n{log}".rstrip())
+        self.log = log
+
+
+class Rtc:
+    """A compiler in a library. Calls raise CallFailed and NotAvailable; loading raises LoadFailed.
+
+    ``kind`` is HIPRTC or NVRTC, ``path`` the library that has its functions, maybe the HIP runtime itself.
+    """
+
+    def __init__(self, path: str, kind: str, observe: Optional[Observer] = None) -> None:
+        self.kind = kind
+        self.library = SharedLibrary(path, _signatures(kind), self._error_name, observe)
+        self.library.symbol(f"{kind}CompileProgram")
+
+    def _error_name(self, library: SharedLibrary, number: int) -> str:
+        try:
+            name = library.symbol(f"{self.kind}GetErrorString")
+        except NotAvailable:
+            return f"{self.kind}Result {number}"
+        name.argtypes, name.restype = (INT,), ctypes.c_char_p
+        return (name(number) or b"unknown").decode("ascii", "replace")
+
+    def version(self) -> str:
+        """Such as "12.4". hiprtc says 9.0 for years: name the runtime's version with it."""
+        major, minor = INT(), INT()
+        self.library.call(f"{self.kind}Version", ctypes.byref(major), ctypes.byref(minor))
+        return f"{major.value}.{minor.value}"
+
+    def compile(self, source: str, options: Sequence[str]) -> tuple[bytes, str]:
+        """The code, and the log with the compiler's warnings. Raises CompileFailed."""
+        program = ctypes.c_void_p()
+        self.library.call(
+            f"{self.kind}CreateProgram",
+            ctypes.byref(program), source.encode(), b"rocmprobe.hip", 0, None, None,
+        )  # fmt: skip
+        try:
+            given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+            try:
+                self.library.call(f"{self.kind}CompileProgram", program, len(options), given)
+            except CallFailed as failure:
+                raise CompileFailed(failure, self._log(program)) from None
+            return self._bytes(program, _CODE[self.kind]), self._log(program)
+        finally:
+            self.library.call(f"{self.kind}DestroyProgram", ctypes.byref(program))
+
+    def _log(self, program: ctypes.c_void_p) -> str:
+        try:
+            content = self._bytes(program, "ProgramLog")
+        except CallFailed:
+            return ""
+        return content[:_LONGEST_LOG].rstrip(b"\0").decode("utf-8", "replace").strip()
+
+    def _bytes(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self.library.call(f"{self.kind}Get{what}Size", program, ctypes.byref(size))
+        content = ctypes.create_string_buffer(max(size.value, 1))
+        if size.value:
+            self.library.call(f"{self.kind}Get{what}", program, content)
+        return content.raw[: size.value]

@@ -1,0 +1,76 @@
+"""Kernels of our own, which the bypass may use once they have computed exactly on the machine: the trial that
+it waits for, and what the device reaches in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.worker.failures import NotApplicable
+
+#: Bytes of the copy, and the share of a GPU's memory that it takes at most at each end.
+_COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
+#: Products ``(rows, inner, columns)``: a small and a large square, and those that im2col makes of the 3x3
+#: layers of ResNet-50 for one image of 224 pixels a side (He et al., 2015, table 1).
+_PRODUCTS = (
+    (512, 512, 512), (64, 576, 3136), (128, 1152, 784), (256, 2304, 196), (512, 4608, 49), (4096, 4096, 4096),
+)  # fmt: skip
+#: Seconds that one product may take, by the rate of the first.
+_LONGEST_PRODUCT = 0.5
+_REPEATS = 5
+
+
+def kernel(context: CheckContext) -> CheckResult:
+    """The self-test of the kernels of a dtype, whose verdict is kept for the bypass; then the rates of the device
+    in them, and of ``torch.mm`` beside them."""
+    if context.backend.device_type == "cpu":
+        raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")
+    import torch
+
+    from rocmprobe.bypass import own_kernels
+    from rocmprobe.kernels.unavailable import KernelsUnavailable
+
+    device = torch.device(context.device)
+    context.placed(lambda: torch.zeros(1, device=device))
+    try:
+        trial, seconds = context.first_call(lambda: own_kernels.tried(device, context.dtype_name))
+    except KernelsUnavailable as unavailable:
+        raise NotApplicable(unavailable.reason) from unavailable
+    answer = CheckResult(timings={"trial": seconds, "compile": trial.compile_seconds})
+    answer.evidence += [each for each in trial.log.splitlines()]
+    answer.numerics["exact"] = not trial.wrong
+    if trial.wrong:
+        answer.state, answer.message = "wrong", "; ".join(trial.wrong)
+        return answer
+    with context.alone():
+        if context.dtype_name == "float32":
+            memory = torch.cuda.get_device_properties(device).total_memory
+            copied = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
+            rates, _ = context.steady_call(lambda: own_kernels.rates(device, copied))
+            answer.timings["launch"] = rates.launch
+            answer.numerics["multiply_add_flops"] = rates.flops
+            answer.numerics["copied_bytes"] = rates.bytes
+        products, _ = context.steady_call(lambda: _products(context))
+        answer.numerics["product_flops"] = products
+    return answer
+
+
+def _products(context: CheckContext) -> dict[str, float]:
+    """Operations in a second of ``torch.mm`` for each of the products that is not too long."""
+    import torch
+
+    from rocmprobe.bypass.choice.rates import seconds
+
+    device: Any = torch.device(context.device)
+    found: dict[str, float] = {}
+    for rows, inner, columns in _PRODUCTS:
+        work = 2.0 * rows * inner * columns
+        if found and work / min(found.values()) > _LONGEST_PRODUCT:
+            continue
+        left = torch.ones((rows, inner), dtype=context.dtype, device=device)
+        right = torch.ones((inner, columns), dtype=context.dtype, device=device)
+        product = torch.empty((rows, columns), dtype=context.dtype, device=device)
+        torch.mm(left, right, out=product)
+        taken = [seconds(device, lambda: torch.mm(left, right, out=product)) for _ in range(_REPEATS)]
+        found[f"{rows}x{inner}x{columns}"] = work / max(1e-9, min(taken))
+    return found
