@@ -14,6 +14,54 @@ FOLDER = Path(__file__).parent / "stand_in"
 FILES = {"hip": "libamdhip64.so.6", "rocblas": "librocblas.so.4", "miopen": "libMIOpen.so.1"}
 
 
+#: What runs kernels on the CPU, and what the kernels' own source needs there.
+_CPU_SOURCE = Path(__file__).parent / "kernels" / "cpu.cpp"
+
+
+def hip_with_modules(folder: Path) -> Path:
+    """A libamdhip64 that also compiles kernels (hiprtc, in the library itself as in ROCm 5.2) and runs them on
+    the CPU; skips where there is no g++."""
+    compiler = shutil.which("g++")
+    if compiler is None or not shutil.which("nm"):
+        pytest.skip("no g++ and nm here")
+    common = ["-D_GNU_SOURCE", "-O1", "-Wall", "-Wno-unused-function", "-fPIC"]
+    c_part, target = folder / "hip.o", folder / FILES["hip"]
+    subprocess.run(
+        [compiler, "-x", "c", "-std=c11", *common, "-c", str(FOLDER / "hip.c"), "-o", str(c_part)], check=True
+    )
+    subprocess.run(
+        [
+            compiler, "-std=c++17", *common, f'-DCPU_SOURCE="{_CPU_SOURCE}"', "-shared",
+            str(FOLDER / "modules.cpp"), str(c_part), "-ldl", f"-Wl,-soname,{FILES['hip']}",
+            "-o", str(target),
+        ],
+        check=True,
+    )  # fmt: skip
+    c_part.unlink()
+    return target
+
+
+def kfd_nodes(folder: Path, *versions: int) -> Path:
+    """KFD's nodes for a processor and GPUs of these ``gfx_target_version``, at the PCI addresses that the
+    stand-in gives its devices."""
+    for number, version in enumerate((0, *versions)):
+        node = folder / str(number)
+        node.mkdir(parents=True)
+        place = (2 + number) << 8
+        node.joinpath("properties").write_text(
+            f"cpu_cores_count {0 if version else 8}\nsimd_count {80 if version else 0}\n"
+            f"gfx_target_version {version}\nlocation_id {place if version else 0}\ndomain 0\n"
+        )
+    return folder
+
+
+def gpu_environment(library: Path, nodes: Path, isa: str) -> dict[str, str]:
+    """The variables of a process that has ``library`` (of :func:`hip_with_modules`) as its HIP runtime and
+    sees ``nodes`` (of :func:`kfd_nodes`); ``isa`` is what the runtime calls its GPUs. Tensors of the CPU have
+    addresses that its kernels take."""
+    return {"LD_PRELOAD": str(library), "LC_STAND_IN_KFD": str(nodes), "LC_STAND_IN_ISA": isa}
+
+
 def build(folder: Path, *flags: str) -> Path:
     """The three libraries in ``folder``, built with ``flags``; skips where nothing compiles C."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

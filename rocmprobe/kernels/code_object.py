@@ -1,8 +1,8 @@
 """Code objects of AMD GPUs: what the metadata say of each kernel, and the ISA in the header.
 
 A code object is an ELF file of 64 bits; its note of type 32 and name "AMDGPU" holds the metadata in
-MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack, spec.md).
-A reader of our own, since the processes that load kernels have the standard library alone.
+MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack,
+spec.md). A reader of our own, since the processes that load kernels have the standard library alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-/* Stands in for libamdhip64; -DOLD_PROPERTIES is the layout before ROCm 6. */
+/* Stands in for libamdhip64; -DOLD_PROPERTIES is the layout before ROCm 6. Kernels: modules.cpp.
+ * LC_STAND_IN_ISA is what it calls its GPUs (gfx1030). */
 
 #include "common.h"
 
@@ -12,6 +13,9 @@ const char *hipGetErrorName(int error) {
     case 98: return "hipErrorInvalidDeviceFunction";
     case 100: return "hipErrorNoDevice";
     case 101: return "hipErrorInvalidDevice";
+    case 209: return "hipErrorNoBinaryForGpu";
+    case 500: return "hipErrorNotFound";
+    case 719: return "hipErrorLaunchFailure";
     default: return "hipErrorUnknown";
     }
 }
@@ -19,7 +23,24 @@ const char *hipGetErrorName(int error) {
 int hipInit(unsigned flags) { MAY_FAIL; (void)flags; return devices() ? 0 : 100; }
 int hipRuntimeGetVersion(int *version) { MAY_FAIL; *version = 60443484; return 0; }
 int hipGetDeviceCount(int *count) { MAY_FAIL; *count = devices(); return *count ? 0 : 100; }
-int hipSetDevice(int device) { MAY_FAIL; return device >= 0 && device < devices() ? 0 : 101; }
+
+static _Thread_local int current;
+
+int hipSetDevice(int device) {
+    MAY_FAIL;
+    if (device < 0 || device >= devices()) return 101;
+    current = device;
+    return 0;
+}
+
+int hipGetDevice(int *device) { MAY_FAIL; *device = current; return 0; }
+
+int hipDeviceGetPCIBusId(char *address, int length, int device) {
+    MAY_FAIL;
+    if (device < 0 || device >= devices()) return 101;
+    snprintf(address, length, "0000:%02x:00.0", 3 + device);
+    return 0;
+}
 
 int hipDeviceGetName(char *name, int length, int device) {
     MAY_FAIL;
@@ -48,7 +69,8 @@ int hipGetDevicePropertiesR0600(char *properties, int device) {
     MAY_FAIL;
     if (device < 0 || device >= devices()) return 101;
     memset(properties, 0x55, 1472);
-    strcpy(properties + 1160, "gfx1030");
+    const char *isa = getenv("LC_STAND_IN_ISA");
+    strcpy(properties + 1160, isa ? isa : "gfx1030");
     return 0;
 }
 #endif
