@@ -1,0 +1,512 @@
+"""Depthwise convolution and convolution in small groups, all three directions: sizes, plan and launches.
+
+See ``source/grouped.hip`` for how a block computes. Here the tile is chosen, by counting what each possible one
+reads and computes, and tensors of any strides become steps in bytes. A tensor that one launch cannot reach with
+offsets below 2^31 bytes is computed in several launches over its samples.
+
+Workspace: for bwd-weights splits * filters * channels / groups * taps * 4, else none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil, prod
+from typing import Optional
+
+from rocmprobe.kernels import reduction
+from rocmprobe.kernels.exact import ITEM_BYTES
+from rocmprobe.kernels.gather import Axis, gathers
+from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
+from rocmprobe.kernels.launches import Launch, Pointer
+
+SOURCES = ("grouped.hip",)
+
+#: As in source/grouped.hip: threads of a block, and floats of its LDS.
+_THREADS = 256
+_WORDS = 5120
+#: Channels and filters of a group.
+_LARGEST_GROUP = 8
+#: What offsets in a launch stay below.
+_REACH = 1 << 31
+#: Blocks in y and z (CUDA's limit; HIP allows more).
+_BLOCKS = 65535
+#: bwd-weights: blocks that keep the largest of the cards busy, and units that are worth one.
+_BUSY = 1024
+_SHARE = 4
+
+_TILE_FIELDS = [
+    *((name, ctypes.c_int32) for name in ("fast_bits", "x_bits", "y_bits", "group_bits")),
+    *((name, ctypes.c_int32) for name in ("repeat_x", "repeat_y", "width", "height")),
+    *((name, ctypes.c_int32) for name in ("staged_width", "staged_height", "words")),
+    *((name, ctypes.c_int32) for name in ("groups", "group_tiles", "channels", "outputs")),
+    *((name, ctypes.c_int32 * 3) for name in ("tiles", "count", "size", "taps")),
+    *((name, ctypes.c_int32 * 3) for name in ("read_step", "read_first", "tap_step", "advance")),
+    *((name, ctypes.c_uint32 * 3) for name in ("step", "advance_offset")),
+    *((name, ctypes.c_uint32) for name in ("sample_step", "group_step", "channel_step")),
+]
+
+
+class GroupedGatherArguments(ctypes.Structure):
+    """``source`` is what is read (``size``, ``step``), ``target`` what is written, ``count`` positions of it."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),
+        *_TILE_FIELDS,
+        *((name, ctypes.c_int32) for name in ("weights_at", "tap_row", "tap_column")),
+        *((name, ctypes.c_uint32) for name in ("weight_group_step", "weight_output_step")),
+        *((name, ctypes.c_uint32) for name in ("weight_channel_step",)),
+        ("weight_step", ctypes.c_uint32 * 3),
+        *((name, ctypes.c_uint32) for name in ("target_sample_step", "target_group_step")),
+        *((name, ctypes.c_uint32) for name in ("target_output_step",)),
+        ("target_step", ctypes.c_uint32 * 3),
+    ]
+
+
+class GroupedWeightsArguments(ctypes.Structure):
+    """``source`` is the image, ``partial`` float32 ``[splits][values]``."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("source", "feature", "partial")),
+        *_TILE_FIELDS,
+        *((name, ctypes.c_int32) for name in ("chunks", "units", "splits", "values")),
+        *((name, ctypes.c_uint32) for name in ("feature_sample_step", "feature_group_step")),
+        *((name, ctypes.c_uint32) for name in ("feature_output_step",)),
+        ("feature_step", ctypes.c_uint32 * 3),
+    ]
+
+
+STRUCTURES = (GroupedGatherArguments, GroupedWeightsArguments)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a call takes: bytes of workspace, floating-point operations, bytes loaded and stored (counted by
+    instruction, whatever the caches save), and launches."""
+
+    workspace_bytes: int
+    flops: int
+    moved_bytes: int
+    launches: int
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The strides, in bytes and 3-d, of what is read, the weight, and what is written (bwd-weights: the feature)."""
+
+    source: tuple[int, ...]
+    weight: tuple[int, ...]
+    target: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Thread bits of x, y and groups; repeats of a thread and along which dimension; whether it is staged."""
+
+    x_bits: int
+    y_bits: int
+    group_bits: int
+    repeats: int
+    along_x: bool
+    fast: bool
+    staged: bool
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Positions in y and x."""
+        width, height = 1 << self.x_bits, 1 << self.y_bits
+        return (height, width * self.repeats) if self.along_x else (height * self.repeats, width)
+
+
+def applies(direction: str, plain: Geometry, dtype: str) -> bool:
+    """Whether the kernels compute a problem of ``plain``'s sizes in dense tensors."""
+    if dtype not in ITEM_BYTES or direction not in (FWD, BWD_DATA, BWD_WEIGHTS):
+        return False
+    inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
+    if max(inputs, outputs) > _LARGEST_GROUP or len(plain.kernel) > 3:
+        return False
+    item = ITEM_BYTES[dtype]
+    sample = max(plain.channels * prod(plain.image), plain.filters * prod(plain.feature)) * item
+    return max(sample, plain.filters * plain.depth * 4) < _REACH
+
+
+def figures(
+    direction: str,
+    plain: Geometry,
+    image_strides: Sequence[int],
+    weight_strides: Sequence[int],
+    feature_strides: Sequence[int],
+    dtype: str,
+) -> Optional[Figures]:
+    """What :func:`prepare` would take; None where it prepares nothing."""
+    launches = _launches(direction, plain, image_strides, weight_strides, feature_strides, dtype)
+    if launches is None:
+        return None
+    flops = 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
+    moved = sum(each.moved_bytes for each in launches)
+    workspace = 0
+    if direction == BWD_WEIGHTS:
+        splits = sum(each.launch.arguments.splits for each in launches)
+        values = plain.filters * plain.depth
+        workspace = 4 * splits * values
+        moved += workspace + values * ITEM_BYTES[dtype]
+    count = len(launches) + (direction == BWD_WEIGHTS)
+    return Figures(workspace, flops, moved, count)
+
+
+def prepare(
+    direction: str,
+    plain: Geometry,
+    image_strides: Sequence[int],
+    weight_strides: Sequence[int],
+    feature_strides: Sequence[int],
+    dtype: str,
+) -> Optional[tuple[Launch, ...]]:
+    """The launches of one call, or None where the kernels do not apply: groups too large, or one sample or the
+    weight reaches over 2^31 bytes. The strides are in elements and have all dimensions. The bias has one value,
+    next to each other, for each channel of the result; its address may be 0."""
+    launches = _launches(direction, plain, image_strides, weight_strides, feature_strides, dtype)
+    if launches is None:
+        return None
+    result = tuple(each.launch for each in launches)
+    if direction == BWD_WEIGHTS:
+        splits = sum(each.arguments.splits for each in result)
+        shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
+        result += (reduction.launch(shape, weight_strides, splits),)
+    return result
+
+
+@dataclass(frozen=True)
+class _Counted:
+    launch: Launch
+    moved_bytes: int
+
+
+def _launches(
+    direction: str,
+    plain: Geometry,
+    image_strides: Sequence[int],
+    weight_strides: Sequence[int],
+    feature_strides: Sequence[int],
+    dtype: str,
+) -> Optional[list[_Counted]]:
+    if not applies(direction, plain, dtype):
+        return None
+    item = ITEM_BYTES[dtype]
+    plain = _of_three(plain)
+    image, weight, feature = (
+        _of_three_strides(strides, item) for strides in (image_strides, weight_strides, feature_strides)
+    )
+    image_shape = (plain.batch, plain.channels, *plain.image)
+    feature_shape = (plain.batch, plain.filters, *plain.feature)
+    weight_shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
+    samples = min(_samples(image_shape, image), _samples(feature_shape, feature), _BLOCKS)
+    if not samples or _reach(weight_shape, weight) + item > _REACH:
+        return None
+    found = []
+    for first in range(0, plain.batch, samples):
+        part = replace(plain, batch=min(samples, plain.batch - first))
+        moves = {"image": first * image[0], "feature": first * feature[0]}
+        if direction == BWD_WEIGHTS:
+            split = sum(each.launch.arguments.splits for each in found)
+            found.append(_weights(part, _Sides(image, weight, feature), moves, item, split))
+            continue
+        sides = (image, weight, feature) if direction == FWD else (feature, weight, image)
+        for axes in gathers(direction, part):
+            if all(axis.count for axis in axes):
+                found.append(_gather(direction, part, axes, _Sides(*sides), moves, item))
+    return None if any(max(each.launch.grid[1:]) > _BLOCKS for each in found) else found
+
+
+def _of_three(plain: Geometry) -> Geometry:
+    lead = 3 - len(plain.kernel)
+    one, zero = (1,) * lead, (0,) * lead
+    return replace(
+        plain,
+        image=one + plain.image,
+        feature=one + plain.feature,
+        kernel=one + plain.kernel,
+        stride=one + plain.stride,
+        padding=zero + plain.padding,
+        dilation=one + plain.dilation,
+    )
+
+
+def _of_three_strides(strides: Sequence[int], item: int) -> tuple[int, ...]:
+    lead = (0,) * (5 - len(strides))
+    return tuple(stride * item for stride in (*strides[:2], *lead, *strides[2:]))
+
+
+def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+    return sum((size - 1) * stride for size, stride in zip(shape, strides))
+
+
+def _samples(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """How many samples a launch reaches, at most all; 0 where not even one."""
+    left = _REACH - 4 - _reach(shape[1:], strides[1:])
+    if left < 0:
+        return 0
+    return min(shape[0], left // strides[0] + 1) if strides[0] else shape[0]
+
+
+def _ascending(axis: Axis) -> Axis:
+    """The same taps, so that they are met from low to high positions."""
+    if axis.read_tap_step >= 0 or not axis.taps:
+        return axis
+    last = axis.taps - 1
+    return replace(
+        axis,
+        read_first=axis.read_first + last * axis.read_tap_step,
+        read_tap_step=-axis.read_tap_step,
+        tap_first=axis.tap_first + last * axis.tap_step,
+        tap_step=-axis.tap_step,
+    )
+
+
+def _staged(axis: Axis, positions: int) -> int:
+    """How many positions are read, from the first to the last, for ``positions`` that are written."""
+    return (positions - 1) * axis.read_step + (max(axis.taps, 1) - 1) * axis.read_tap_step + 1
+
+
+def _bits(count: int) -> int:
+    """Bits that number ``count`` things."""
+    return (count - 1).bit_length()
+
+
+def _tiles(axes: tuple[Axis, ...], groups: int, fast: bool, repeats: Sequence[int]) -> Iterator[_Tile]:
+    _, y, x = axes
+    for number, along_x, staged in product(repeats, (False, True), (True, False)):
+        if along_x and number == 1:
+            continue
+        most_x = _bits(ceil(x.count / number) if along_x else x.count)
+        most_y = _bits(y.count if along_x else ceil(y.count / number))
+        for x_bits in range(min(most_x, 8) + 1):
+            for y_bits in range(min(most_y, 8 - x_bits) + 1):
+                group_bits = min(_bits(groups), 8 - x_bits - y_bits)
+                yield _Tile(x_bits, y_bits, group_bits, number, along_x, fast, staged)
+
+
+def _chosen(
+    axes: tuple[Axis, ...],
+    sizes: Sequence[int],
+    groups: int,
+    source: Sequence[int],
+    fast: bool,
+    item: int,
+    outputs: int,
+    repeats: Sequence[int],
+    weights: bool,
+) -> _Tile:
+    """The tile of the least cost: instructions of all blocks and lines of memory, in a rough common unit."""
+    _, y, x = axes
+    taps = max(y.taps * x.taps, 1)
+
+    def cost(tile: _Tile) -> float:
+        height, width = tile.outputs
+        height, width = min(height, y.count), min(width, x.count)
+        staged_height, staged_width = _staged(y, height), _staged(x, width)
+        words = staged_height * staged_width << tile.group_bits
+        of_weights = 0 if weights else taps * outputs << tile.group_bits
+        if tile.staged and words + 3 + of_weights > _WORDS:
+            return float("inf")
+        blocks = ceil(y.count / height) * ceil(x.count / width) * ceil(groups / (1 << tile.group_bits))
+        adds = tile.repeats * taps * (2 + outputs)
+        if not tile.staged:
+            # A direct read costs the addresses and the bounds, and most of what a staged one does.
+            return blocks * (100 + tile.repeats * taps * (20 + outputs))
+        run = 1 << tile.group_bits if tile.fast else staged_width
+        lines = ceil(words / run) * (1 + run * item / 64)
+        stages = 30 * ceil(words / _THREADS) + ceil(of_weights / _THREADS) * 60
+        return blocks * (150 + stages + lines / 2 + adds)
+
+    return min(_tiles(axes, groups, fast, repeats), key=cost)
+
+
+def _tile_fields(
+    tile: _Tile, axes: tuple[Axis, ...], sizes: Sequence[int], groups: int, inputs: int,
+    source: Sequence[int],
+) -> dict[str, object]:  # fmt: skip
+    depth, y, x = axes
+    height, width = (min(each, axis.count) for each, axis in zip(tile.outputs, (y, x)))
+    staged_height, staged_width = _staged(y, height), _staged(x, width)
+    fast_bits = tile.group_bits if tile.fast else 0
+    rows, advance_x = divmod(_THREADS >> fast_bits, staged_width)
+    advance_group, advance_y = divmod(rows, staged_height)
+    group_step = inputs * source[1]
+    step_y, step_x = source[3:]
+    wrapped = (
+        advance_x * step_x + advance_y * step_y + advance_group * group_step,
+        step_y - staged_width * step_x,
+        group_step - staged_height * step_y,
+    )
+    three, three_unsigned = ctypes.c_int32 * 3, ctypes.c_uint32 * 3
+    covered = all(axis.taps for axis in axes)
+    return {
+        "fast_bits": fast_bits,
+        "x_bits": tile.x_bits,
+        "y_bits": tile.y_bits,
+        "group_bits": tile.group_bits,
+        "repeat_x": 1 << tile.x_bits if tile.along_x else 0,
+        "repeat_y": 0 if tile.along_x else 1 << tile.y_bits,
+        "width": width,
+        "height": height,
+        "staged_width": staged_width,
+        "staged_height": staged_height,
+        "words": (staged_height * staged_width << tile.group_bits) if tile.staged else 0,
+        "groups": groups,
+        "group_tiles": ceil(groups / (1 << tile.group_bits)),
+        "channels": inputs if covered else 0,
+        "tiles": three(depth.count, ceil(y.count / height), ceil(x.count / width)),
+        "count": three(*(axis.count for axis in axes)),
+        "size": three(*sizes),
+        "taps": three(*(axis.taps for axis in axes)),
+        "read_step": three(*(axis.read_step for axis in axes)),
+        "read_first": three(*(axis.read_first for axis in axes)),
+        "tap_step": three(*(axis.read_tap_step for axis in axes)),
+        "advance": three(advance_group, advance_y, advance_x),
+        "step": three_unsigned(*source[2:]),
+        "advance_offset": three_unsigned(*(each % (1 << 32) for each in wrapped)),
+        "sample_step": source[0],
+        "group_step": group_step,
+        "channel_step": source[1],
+    }
+
+
+def _inside(axis: Axis, size: int, positions: int) -> int:
+    """Positions inside that all tiles of ``positions`` read together."""
+    span = _staged(axis, positions)
+    total = 0
+    for first in range(0, axis.count, positions):
+        low = first * axis.read_step + axis.read_first
+        total += max(0, min(low + span, size) - max(low, 0))
+    return total
+
+
+def _reads(tile: _Tile, axes: tuple[Axis, ...], sizes: Sequence[int], height: int, width: int) -> int:
+    """Values of one channel that a launch over one sample reads."""
+    depth, y, x = axes
+    if not all(axis.taps for axis in axes):
+        return 0
+    depths = _inside_each_tap(depth, sizes[0])
+    if tile.staged:
+        return depths * _inside(y, sizes[1], height) * _inside(x, sizes[2], width)
+    return depths * _inside_each_tap(y, sizes[1]) * _inside_each_tap(x, sizes[2])
+
+
+def _inside_each_tap(axis: Axis, size: int) -> int:
+    """Pairs of a position that is written and a tap that meets the inside."""
+    total = 0
+    for tap in range(axis.taps):
+        origin = axis.read_first + tap * axis.read_tap_step
+        low = max(0, ceil(-origin / axis.read_step))
+        high = min(axis.count, (size - 1 - origin) // axis.read_step + 1)
+        total += max(0, high - low)
+    return total
+
+
+def _along_channels(source: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether the channels, more than the positions of a row, are neighbours in memory."""
+    return source[1] + target[1] < source[4] + target[4]
+
+
+def _gather(
+    direction: str, plain: Geometry, axes: tuple[Axis, ...], sides: _Sides, moves: dict[str, int], item: int
+) -> _Counted:
+    axes = tuple(map(_ascending, axes))
+    inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
+    weight_output, weight_input = sides.weight[:2]
+    weight_group = outputs * sides.weight[0]
+    sizes, source, target = plain.image, "image", "feature"
+    if direction == BWD_DATA:
+        inputs, outputs = outputs, inputs
+        weight_output, weight_input = weight_input, weight_output
+        sizes, source, target = plain.feature, "feature", "image"
+    at_once = next(number for number in (1, 2, 4, 8) if number >= outputs)
+    fast = _along_channels(sides.source, sides.target)
+    tile = _chosen(axes, sizes, plain.groups, sides.source, fast, item, at_once, (4, 1), False)
+    fields = _tile_fields(tile, axes, sizes, plain.groups, inputs, sides.source)
+    _, y, x = axes
+    fast_bits = tile.group_bits if tile.fast else 0
+    three = ctypes.c_uint32 * 3
+    steps = sides.weight[2:]
+    arguments = GroupedGatherArguments(
+        **fields,
+        outputs=outputs,
+        weights_at=(fields["words"] + 3) // 4 * 4,  # type: ignore[operator]
+        tap_row=y.read_tap_step * fields["staged_width"] << fast_bits,  # type: ignore[operator]
+        tap_column=x.read_tap_step << fast_bits,
+        weight_group_step=weight_group,
+        weight_output_step=weight_output,
+        weight_channel_step=weight_input,
+        weight_step=three(*(axis.tap_step * step % (1 << 32) for axis, step in zip(axes, steps))),
+        target_sample_step=sides.target[0],
+        target_group_step=outputs * sides.target[1],
+        target_output_step=sides.target[1],
+        target_step=three(*(axis.write_step * step for axis, step in zip(axes, sides.target[2:]))),
+    )
+    weight_first = sum(axis.tap_first * step for axis, step in zip(axes, steps) if axis.taps)
+    target_first = sum(axis.write_first * step for axis, step in zip(axes, sides.target[2:]))
+    pointers = (
+        Pointer("source", source, moves[source]),
+        Pointer("weight", "weight", weight_first),
+        Pointer("bias", "bias"),
+        Pointer("target", target, moves[target] + target_first),
+    )
+    output_tiles = ceil(outputs / at_once)
+    grid = (prod(arguments.tiles), arguments.group_tiles * output_tiles, plain.batch)
+    direct = "" if tile.staged else "direct_"
+    name = f"grouped_gather_{direct}{at_once}x{tile.repeats}"
+    taps = prod(axis.taps for axis in axes)
+    read = _reads(tile, axes, sizes, arguments.height, arguments.width)
+    values = plain.batch * plain.groups * (inputs * output_tiles * read + outputs * prod(arguments.count))
+    weights = grid[0] * plain.batch * plain.groups * inputs * outputs * taps
+    return _Counted(Launch(name, grid, _THREADS, arguments, pointers), item * (values + weights))
+
+
+def _weights(plain: Geometry, sides: _Sides, moves: dict[str, int], item: int, split: int) -> _Counted:
+    (axes,) = gathers(FWD, plain)
+    inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
+    plane = plain.kernel[1] * plain.kernel[2]
+    at_once = 1 if outputs == 1 else 4
+    chunk = next((number for number in (3, 9, 25) if number >= plane and number * at_once <= 36), 0)
+    if not chunk:
+        chunk = 25 if at_once == 1 else 9
+    fast = _along_channels(sides.source, sides.target)
+    tile = _chosen(axes, plain.image, plain.groups, sides.source, fast, item, at_once, (4,), True)
+    fields = _tile_fields(tile, axes, plain.image, plain.groups, inputs, sides.source)
+    tiles = fields["tiles"]
+    units = plain.batch * prod(tiles)  # type: ignore[call-overload]
+    chunks = ceil(plane / chunk)
+    output_tiles = ceil(outputs / at_once)
+    depth = chunks * plain.kernel[0] * inputs * output_tiles
+    splits = max(1, min(ceil(_BUSY / (fields["group_tiles"] * depth)), units // _SHARE, _BLOCKS))  # type: ignore[operator]
+    values = plain.filters * inputs * plain.taps
+    arguments = GroupedWeightsArguments(
+        **fields,
+        outputs=outputs,
+        chunks=chunks,
+        units=units,
+        splits=splits,
+        values=values,
+        feature_sample_step=sides.target[0],
+        feature_group_step=outputs * sides.target[1],
+        feature_output_step=sides.target[1],
+        feature_step=(ctypes.c_uint32 * 3)(*sides.target[2:]),
+    )
+    pointers = (
+        Pointer("source", "image", moves["image"]),
+        Pointer("feature", "feature", moves["feature"]),
+        Pointer("partial", "workspace", 4 * split * values),
+    )
+    grid = (arguments.group_tiles, splits, depth)
+    direct = "" if tile.staged else "direct_"
+    name = f"grouped_weights_{direct}{at_once}x{chunk}"
+    read = _reads(tile, axes, plain.image, arguments.height, arguments.width)
+    if tile.staged:
+        read *= chunks
+    depths = _inside_each_tap(axes[0], plain.image[0])
+    windows = depths * prod(plain.feature[1:]) * chunks
+    loaded = item * plain.batch * plain.groups * inputs * (output_tiles * read + outputs * windows)
+    return _Counted(Launch(name, grid, _THREADS, arguments, pointers), loaded + 4 * splits * values)

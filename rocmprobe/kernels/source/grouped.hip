@@ -1,0 +1,389 @@
+// Depthwise convolution and convolution in small groups.
+//
+// A block computes a tile: some neighbouring groups, and of each a rectangle of positions of the result. It stages
+// what the tile reads of one input channel and one depth in LDS, then every thread adds up its results from there.
+// A tile has up to 256 threads times REPEATS positions; all its sizes are powers of two, given as data. Where the
+// channels are neighbours in memory, the lowest bits of the thread's number are the group ("fast"), else the
+// highest.
+//
+// All steps are in bytes, all offsets unsigned and of 32 bits: the host keeps what one launch reaches below 2^31.
+// Offsets of positions outside of a tensor wrap around; nothing is read there.
+
+#define GROUPED_THREADS 256
+// LDS of a block in floats: what is staged, and the weights of the tile.
+#define GROUPED_WORDS 5120
+// Values that a thread loads from memory before it waits for the first.
+#define GROUPED_LOADS 4
+
+DEVICE float grouped_read(const void* base, unsigned offset) {
+    return widened(*(const Storage*)((const char*)base + offset));
+}
+
+// What a thread is in its tile. The positions it computes are x + r * repeat_x and y + r * repeat_y.
+struct GroupedThread {
+    int x, y, fast, slow;
+    // Of the tile; slow or fast, the other one is 0.
+    int group;
+};
+
+template <class Arguments>
+DEVICE GroupedThread grouped_thread(const Arguments& a) {
+    GroupedThread thread;
+    unsigned rest = THREAD;
+    thread.fast = rest & ((1u << a.fast_bits) - 1u);
+    rest >>= a.fast_bits;
+    thread.x = rest & ((1u << a.x_bits) - 1u);
+    rest >>= a.x_bits;
+    thread.y = rest & ((1u << a.y_bits) - 1u);
+    thread.slow = rest >> a.y_bits;
+    thread.group = thread.fast + (thread.slow << a.fast_bits);
+    return thread;
+}
+
+// Where a thread begins to load, and what it has come to.
+struct GroupedCursor {
+    int x, y, group;
+    unsigned offset;
+};
+
+template <class Arguments>
+DEVICE GroupedCursor grouped_cursor(const Arguments& a) {
+    GroupedCursor cursor;
+    const unsigned fast = (unsigned)THREAD & ((1u << a.fast_bits) - 1u);
+    unsigned rest = (unsigned)THREAD >> a.fast_bits;
+    const unsigned rows = rest / (unsigned)a.staged_width;
+    cursor.x = rest - rows * a.staged_width;
+    const unsigned planes = rows / (unsigned)a.staged_height;
+    cursor.y = rows - planes * a.staged_height;
+    cursor.group = planes + fast;
+    cursor.offset = cursor.group * a.group_step + cursor.y * a.step[1] + cursor.x * a.step[2];
+    return cursor;
+}
+
+// Read the rectangle of all groups of the tile that begins at (y, x), which lies at the offset `base`.
+template <class Arguments>
+DEVICE void grouped_stage(
+    const Arguments& a, float* pool, const void* source, unsigned base, int y, int x, int groups,
+    GroupedCursor cursor) {
+    for (int first = THREAD; first < a.words; first += GROUPED_LOADS * GROUPED_THREADS) {
+        float values[GROUPED_LOADS];
+        UNROLL(GROUPED_LOADS)
+        for (int load = 0; load < GROUPED_LOADS; load++) {
+            values[load] = 0.0f;
+            const bool inside = (first + load * GROUPED_THREADS < a.words) & (cursor.group < groups) &
+                ((unsigned)(cursor.y + y) < (unsigned)a.size[1]) &
+                ((unsigned)(cursor.x + x) < (unsigned)a.size[2]);
+            if (inside) values[load] = grouped_read(source, base + cursor.offset);
+            cursor.x += a.advance[2];
+            cursor.y += a.advance[1];
+            cursor.group += a.advance[0];
+            cursor.offset += a.advance_offset[0];
+            if (cursor.x >= a.staged_width) {
+                cursor.x -= a.staged_width;
+                cursor.y += 1;
+                cursor.offset += a.advance_offset[1];
+            }
+            if (cursor.y >= a.staged_height) {
+                cursor.y -= a.staged_height;
+                cursor.group += 1;
+                cursor.offset += a.advance_offset[2];
+            }
+        }
+        UNROLL(GROUPED_LOADS)
+        for (int load = 0; load < GROUPED_LOADS; load++)
+            if (first + load * GROUPED_THREADS < a.words) pool[first + load * GROUPED_THREADS] = values[load];
+    }
+}
+
+// Forward and bwd-data. The grid: tiles of one depth, groups by outputs, samples.
+template <int OUTPUTS, int REPEATS, bool STAGED>
+DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
+    const GroupedThread thread = grouped_thread(a);
+    unsigned rest = BLOCK_X;
+    const int x_first = rest % (unsigned)a.tiles[2] * a.width;
+    rest /= (unsigned)a.tiles[2];
+    const int y_first = rest % (unsigned)a.tiles[1] * a.height;
+    const int z = rest / (unsigned)a.tiles[1];
+    const int group_first = (BLOCK_Y % (unsigned)a.group_tiles) << a.group_bits;
+    const int output_first = BLOCK_Y / (unsigned)a.group_tiles * OUTPUTS;
+    const int groups = a.groups - group_first;
+    const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
+
+    float sums[OUTPUTS][REPEATS];
+    bool active[REPEATS];
+    int from[REPEATS];
+    UNROLL(REPEATS)
+    for (int r = 0; r < REPEATS; r++) {
+        const int x = thread.x + r * a.repeat_x, y = thread.y + r * a.repeat_y;
+        active[r] = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
+            (y_first + y < a.count[1]);
+        const int row = thread.slow * a.staged_height + y * a.read_step[1];
+        from[r] = active[r] && STAGED
+            ? ((row * a.staged_width + x * a.read_step[2]) << a.fast_bits) + thread.fast
+            : 0;
+        UNROLL(OUTPUTS)
+        for (int o = 0; o < OUTPUTS; o++) sums[o][r] = 0.0f;
+    }
+
+    const int z_in = z * a.read_step[0] + a.read_first[0];
+    const int y_in = y_first * a.read_step[1] + a.read_first[1];
+    const int x_in = x_first * a.read_step[2] + a.read_first[2];
+    const unsigned base = BLOCK_Z * a.sample_step + group_first * a.group_step + y_in * a.step[1] +
+        x_in * a.step[2];
+    GroupedCursor cursor;
+    if (STAGED) cursor = grouped_cursor(a);
+    const int taps = a.taps[1] * a.taps[2];
+    const int weight_step = OUTPUTS << a.group_bits;
+    const unsigned weight_base = group_first * a.weight_group_step + output_first * a.weight_output_step;
+
+    for (int channel = 0; channel < a.channels; channel++)
+        for (int tap_z = 0; tap_z < a.taps[0]; tap_z++) {
+            const int depth = z_in + tap_z * a.tap_step[0];
+            if ((unsigned)depth >= (unsigned)a.size[0]) continue;
+            const unsigned plane = base + channel * a.channel_step + depth * a.step[0];
+            const unsigned weights =
+                weight_base + channel * a.weight_channel_step + tap_z * a.weight_step[0];
+            if (STAGED) {
+                BARRIER();
+                for (int word = THREAD; word < taps * weight_step; word += GROUPED_THREADS) {
+                    const int output = word % OUTPUTS;
+                    const int group = word / OUTPUTS & ((1 << a.group_bits) - 1);
+                    const unsigned tap = (unsigned)(word / OUTPUTS) >> a.group_bits;
+                    const unsigned tap_y = tap / (unsigned)a.taps[2], tap_x = tap - tap_y * a.taps[2];
+                    float value = 0.0f;
+                    if (group < groups && output_first + output < a.outputs)
+                        value = grouped_read(
+                            a.weight,
+                            weights + group * a.weight_group_step + output * a.weight_output_step +
+                                tap_y * a.weight_step[1] + tap_x * a.weight_step[2]);
+                    pool[a.weights_at + word] = value;
+                }
+                grouped_stage(a, pool, a.source, plane, y_in, x_in, groups, cursor);
+                BARRIER();
+                const float* weight =
+                    pool + a.weights_at + (thread.group & ((1 << a.group_bits) - 1)) * OUTPUTS;
+                const float* row = pool;
+                for (int tap_y = 0; tap_y < a.taps[1]; tap_y++, row += a.tap_row) {
+                    const float* at = row;
+                    for (int tap_x = 0; tap_x < a.taps[2]; tap_x++, at += a.tap_column, weight += weight_step) {
+                        UNROLL(REPEATS)
+                        for (int r = 0; r < REPEATS; r++) {
+                            const float value = at[from[r]];
+                            UNROLL(OUTPUTS)
+                            for (int o = 0; o < OUTPUTS; o++)
+                                sums[o][r] = MULTIPLY_ADD(weight[o], value, sums[o][r]);
+                        }
+                    }
+                }
+            } else if (here) {
+                for (int tap_y = 0; tap_y < a.taps[1]; tap_y++)
+                    for (int tap_x = 0; tap_x < a.taps[2]; tap_x++) {
+                        float weight[OUTPUTS];
+                        UNROLL(OUTPUTS)
+                        for (int o = 0; o < OUTPUTS; o++) {
+                            weight[o] = 0.0f;
+                            if (output_first + o < a.outputs)
+                                weight[o] = grouped_read(
+                                    a.weight,
+                                    weights + thread.group * a.weight_group_step + o * a.weight_output_step +
+                                        tap_y * a.weight_step[1] + tap_x * a.weight_step[2]);
+                        }
+                        UNROLL(REPEATS)
+                        for (int r = 0; r < REPEATS; r++) {
+                            const int y = (thread.y + r * a.repeat_y) * a.read_step[1] +
+                                tap_y * a.tap_step[1];
+                            const int x = (thread.x + r * a.repeat_x) * a.read_step[2] +
+                                tap_x * a.tap_step[2];
+                            if (active[r] & ((unsigned)(y_in + y) < (unsigned)a.size[1]) &
+                                ((unsigned)(x_in + x) < (unsigned)a.size[2])) {
+                                const float value = grouped_read(
+                                    a.source,
+                                    plane + thread.group * a.group_step + y * a.step[1] + x * a.step[2]);
+                                UNROLL(OUTPUTS)
+                                for (int o = 0; o < OUTPUTS; o++)
+                                    sums[o][r] = MULTIPLY_ADD(weight[o], value, sums[o][r]);
+                            }
+                        }
+                    }
+            }
+        }
+
+    const unsigned target = BLOCK_Z * a.target_sample_step + (group_first + thread.group) * a.target_group_step +
+        output_first * a.target_output_step + z * a.target_step[0];
+    UNROLL(OUTPUTS)
+    for (int o = 0; o < OUTPUTS; o++) {
+        const bool wanted = here && output_first + o < a.outputs;
+        float bias = 0.0f;
+        if (a.bias && wanted)
+            bias = grouped_read(
+                a.bias, ((group_first + thread.group) * a.outputs + output_first + o) * (unsigned)sizeof(Storage));
+        UNROLL(REPEATS)
+        for (int r = 0; r < REPEATS; r++)
+            if (active[r] & wanted)
+                *(Storage*)((char*)a.target + (target + o * a.target_output_step +
+                    (y_first + thread.y + r * a.repeat_y) * a.target_step[1] +
+                    (x_first + thread.x + r * a.repeat_x) * a.target_step[2])) = stored(sums[o][r] + bias);
+    }
+}
+
+#define GROUPED_GATHER(outputs, repeats)                                                              \
+    KERNEL(grouped_gather_##outputs##x##repeats, GROUPED_THREADS, GroupedGatherArguments) {           \
+        SHARED float pool[GROUPED_WORDS];                                                             \
+        grouped_gather<outputs, repeats, true>(arguments, pool);                                      \
+    }                                                                                                 \
+    KERNEL(grouped_gather_direct_##outputs##x##repeats, GROUPED_THREADS, GroupedGatherArguments) {    \
+        grouped_gather<outputs, repeats, false>(arguments, 0);                                        \
+    }
+
+GROUPED_GATHER(1, 1)
+GROUPED_GATHER(1, 4)
+GROUPED_GATHER(2, 1)
+GROUPED_GATHER(2, 4)
+GROUPED_GATHER(4, 1)
+GROUPED_GATHER(4, 4)
+GROUPED_GATHER(8, 1)
+GROUPED_GATHER(8, 4)
+
+// bwd-weights. A thread multiplies its values of the feature by what the taps of a chunk meet in LDS; the sums stay
+// in registers until the block has done its share of all tiles, depths and samples. The grid: groups, splits,
+// chunks of taps by depths of taps by channels by outputs.
+template <int OUTPUTS, int TAPS, int REPEATS, bool STAGED>
+DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
+    const GroupedThread thread = grouped_thread(a);
+    unsigned part = BLOCK_Z;
+    const int tap_first = part % (unsigned)a.chunks * TAPS;
+    part /= (unsigned)a.chunks;
+    const int tap_z = part % (unsigned)a.taps[0];
+    part /= (unsigned)a.taps[0];
+    const int channel = part % (unsigned)a.channels;
+    const int output_first = part / (unsigned)a.channels * OUTPUTS;
+    const int group_first = BLOCK_X << a.group_bits;
+    const int groups = a.groups - group_first;
+    const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
+    const int taps = a.taps[1] * a.taps[2];
+
+    float sums[OUTPUTS * TAPS];
+    UNROLL(OUTPUTS * TAPS)
+    for (int k = 0; k < OUTPUTS * TAPS; k++) sums[k] = 0.0f;
+    // The taps of the chunk: where they read, in floats of LDS or in positions. Behind the last one it is read again.
+    int tap_y[TAPS], tap_x[TAPS];
+    UNROLL(TAPS)
+    for (int k = 0; k < TAPS; k++) {
+        const unsigned tap = tap_first + k < taps ? tap_first + k : taps - 1;
+        tap_y[k] = tap / (unsigned)a.taps[2] * a.tap_step[1];
+        tap_x[k] = tap % (unsigned)a.taps[2] * a.tap_step[2];
+        if (STAGED) tap_x[k] = (tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits;
+    }
+    GroupedCursor cursor;
+    if (STAGED) cursor = grouped_cursor(a);
+
+    for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
+        unsigned rest = unit;
+        const int x_first = rest % (unsigned)a.tiles[2] * a.width;
+        rest /= (unsigned)a.tiles[2];
+        const int y_first = rest % (unsigned)a.tiles[1] * a.height;
+        rest /= (unsigned)a.tiles[1];
+        const int z = rest % (unsigned)a.count[0];
+        const unsigned sample = rest / (unsigned)a.count[0];
+        const int depth = z * a.read_step[0] + a.read_first[0] + tap_z * a.tap_step[0];
+        if ((unsigned)depth >= (unsigned)a.size[0]) continue;
+        const int y_in = y_first * a.read_step[1] + a.read_first[1];
+        const int x_in = x_first * a.read_step[2] + a.read_first[2];
+        const unsigned plane = sample * a.sample_step + group_first * a.group_step + channel * a.channel_step +
+            depth * a.step[0] + y_in * a.step[1] + x_in * a.step[2];
+        const unsigned feature = sample * a.feature_sample_step +
+            (group_first + thread.group) * a.feature_group_step + output_first * a.feature_output_step +
+            z * a.feature_step[0];
+
+        bool active[REPEATS];
+        float factors[OUTPUTS][REPEATS];
+        UNROLL(REPEATS)
+        for (int r = 0; r < REPEATS; r++) {
+            const int x = thread.x + r * a.repeat_x, y = thread.y + r * a.repeat_y;
+            active[r] = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
+                (y_first + y < a.count[1]);
+            UNROLL(OUTPUTS)
+            for (int o = 0; o < OUTPUTS; o++) {
+                factors[o][r] = 0.0f;
+                if (active[r] & (output_first + o < a.outputs))
+                    factors[o][r] = grouped_read(
+                        a.feature,
+                        feature + o * a.feature_output_step + (y_first + y) * a.feature_step[1] +
+                            (x_first + x) * a.feature_step[2]);
+            }
+        }
+        if (STAGED) {
+            BARRIER();
+            grouped_stage(a, pool, a.source, plane, y_in, x_in, groups, cursor);
+            BARRIER();
+        }
+        UNROLL(REPEATS)
+        for (int r = 0; r < REPEATS; r++) {
+            if (!active[r]) continue;
+            const int y = (thread.y + r * a.repeat_y) * a.read_step[1];
+            const int x = (thread.x + r * a.repeat_x) * a.read_step[2];
+            const int row = thread.slow * a.staged_height + y;
+            const float* at = pool + (((row * a.staged_width + x) << a.fast_bits) + thread.fast);
+            UNROLL(TAPS)
+            for (int k = 0; k < TAPS; k++) {
+                float value = 0.0f;
+                if (STAGED) value = at[tap_x[k]];
+                else if (((unsigned)(y_in + y + tap_y[k]) < (unsigned)a.size[1]) &
+                         ((unsigned)(x_in + x + tap_x[k]) < (unsigned)a.size[2]))
+                    value = grouped_read(
+                        a.source,
+                        plane + thread.group * a.group_step + (y + tap_y[k]) * a.step[1] +
+                            (x + tap_x[k]) * a.step[2]);
+                UNROLL(OUTPUTS)
+                for (int o = 0; o < OUTPUTS; o++)
+                    sums[o * TAPS + k] = MULTIPLY_ADD(factors[o][r], value, sums[o * TAPS + k]);
+            }
+        }
+    }
+
+    // Each step adds the sums of the thread whose number differs in one bit, of those that are positions: in the end
+    // all threads of a group have the same.
+    const int AT_ONCE = GROUPED_WORDS / GROUPED_THREADS;
+    const int last_bit = a.fast_bits + a.x_bits + a.y_bits;
+    for (int bit = a.fast_bits; bit < last_bit; bit++) {
+        UNROLL(OUTPUTS * TAPS)
+        for (int first = 0; first < OUTPUTS * TAPS; first += AT_ONCE) {
+            BARRIER();
+            UNROLL(OUTPUTS * TAPS)
+            for (int k = 0; k < AT_ONCE; k++)
+                if (first + k < OUTPUTS * TAPS) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
+            BARRIER();
+            UNROLL(OUTPUTS * TAPS)
+            for (int k = 0; k < AT_ONCE; k++)
+                if (first + k < OUTPUTS * TAPS)
+                    sums[first + k] += pool[k * GROUPED_THREADS + (THREAD ^ 1 << bit)];
+        }
+    }
+    if (!here || thread.x || thread.y) return;
+    UNROLL(OUTPUTS)
+    for (int o = 0; o < OUTPUTS; o++) {
+        if (output_first + o >= a.outputs) continue;
+        const unsigned row = (group_first + thread.group) * a.outputs + output_first + o;
+        const unsigned first = ((row * a.channels + channel) * a.taps[0] + tap_z) * taps + tap_first;
+        UNROLL(TAPS)
+        for (int k = 0; k < TAPS; k++)
+            if (tap_first + k < taps)
+                ((float*)a.partial)[(unsigned long long)BLOCK_Y * a.values + first + k] = sums[o * TAPS + k];
+    }
+}
+
+#define GROUPED_WEIGHTS(outputs, taps)                                                                \
+    KERNEL(grouped_weights_##outputs##x##taps, GROUPED_THREADS, GroupedWeightsArguments) {            \
+        SHARED float pool[GROUPED_WORDS];                                                             \
+        grouped_weights<outputs, taps, 4, true>(arguments, pool);                                     \
+    }                                                                                                 \
+    KERNEL(grouped_weights_direct_##outputs##x##taps, GROUPED_THREADS, GroupedWeightsArguments) {     \
+        SHARED float pool[GROUPED_WORDS];                                                             \
+        grouped_weights<outputs, taps, 4, false>(arguments, pool);                                    \
+    }
+
+GROUPED_WEIGHTS(1, 3)
+GROUPED_WEIGHTS(1, 9)
+GROUPED_WEIGHTS(1, 25)
+GROUPED_WEIGHTS(4, 3)
+GROUPED_WEIGHTS(4, 9)

@@ -1,0 +1,312 @@
+"""bwd-weights as a product of matrices: the host's side of ``source/weights_gemm.hip``.
+
+A row is a filter of a group, a column a channel of it and a tap, and the sum goes over the pixels: the windows
+of all samples. First the pixels of a period get a table, then each chunk of samples is one launch, whose blocks
+write partial sums, which the last launch adds in a fixed order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from math import prod
+from typing import Optional
+
+from rocmprobe.kernels import reduction
+from rocmprobe.kernels.extents import (
+    DISPLACEMENTS,
+    GRID,
+    ITEM_BYTES,
+    NEVER,
+    REACH,
+    TAP_BITS,
+    Strides,
+    padded,
+    reciprocal,
+    sample_limit,
+    up,
+)
+from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.kernels.launches import Launch, Pointer
+
+SOURCE = "weights_gemm.hip"
+_TABLE_THREADS = 64
+_ALIGNMENT = 256
+#: Steps of the sum that a split has at least: fewer would be mostly its beginning and its end.
+_LEAST_STEPS = 8
+_MOST_SPLITS = 256
+
+_Three = ctypes.c_int32 * 3
+_ThreeUnsigned = ctypes.c_uint32 * 3
+
+
+class WeightsTableArguments(ctypes.Structure):
+    """Steps in bytes. ``period``: pixels in the table. ``corners``: a null pointer unless the kernel is wide."""
+
+    _fields_ = [
+        ("pixels", ctypes.c_void_p),
+        ("corners", ctypes.c_void_p),
+        ("period", ctypes.c_int32),
+        ("windows", _Three),
+        ("stride", _Three),
+        ("padding", _Three),
+        ("dilation", _Three),
+        ("taps", _Three),
+        ("sizes", _Three),
+        ("feature_sample", ctypes.c_uint32),
+        ("feature_bytes", _ThreeUnsigned),
+        ("image_sample", ctypes.c_uint32),
+        ("image_bytes", _ThreeUnsigned),
+    ]
+
+
+class WeightsArguments(ctypes.Structure):
+    """Steps in bytes. ``depth``: pixels of the chunk; ``split_depth``: of a split. ``multipliers`` and
+    ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line."""
+
+    _fields_ = [
+        ("feature", ctypes.c_void_p),
+        ("image", ctypes.c_void_p),
+        ("pixels", ctypes.c_void_p),
+        ("corners", ctypes.c_void_p),
+        ("partial", ctypes.c_void_p),
+        ("feature_group", ctypes.c_int64),
+        ("image_group", ctypes.c_int64),
+        ("groups", ctypes.c_int32),
+        ("splits", ctypes.c_int32),
+        ("rows", ctypes.c_int32),
+        ("columns", ctypes.c_int32),
+        ("depth", ctypes.c_int32),
+        ("split_depth", ctypes.c_int32),
+        ("period", ctypes.c_int32),
+        ("period_multiplier", ctypes.c_uint32),
+        ("period_shift", ctypes.c_int32),
+        ("feature_period", ctypes.c_uint32),
+        ("image_period", ctypes.c_uint32),
+        ("feature_row", ctypes.c_uint32),
+        ("image_row", ctypes.c_uint32),
+        ("tap_bytes", _ThreeUnsigned),
+        ("divisors", _ThreeUnsigned),
+        ("multipliers", _ThreeUnsigned),
+        ("shifts", _Three),
+        ("taps", _Three),
+        ("dilation", _Three),
+        ("sizes", _Three),
+        ("never", ctypes.c_uint32),
+    ]
+
+
+STRUCTURES = (WeightsTableArguments, WeightsArguments)
+
+
+@dataclass(frozen=True)
+class WeightsTile:
+    """What a block computes: rows and columns of the result, pixels in a step, threads; ``wide``: for more taps
+    than a pixel has bits for."""
+
+    kernel: str
+    rows: int
+    columns: int
+    depth: int
+    threads: int
+    wide: bool = False
+
+
+WEIGHTS_TILES = (
+    WeightsTile("weights_gemm_128x128x8", 128, 128, 8, 256),
+    WeightsTile("weights_gemm_128x64x8", 128, 64, 8, 128),
+    WeightsTile("weights_gemm_64x128x8", 64, 128, 8, 128),
+    WeightsTile("weights_gemm_64x64x8", 64, 64, 8, 64),
+    WeightsTile("weights_gemm_128x32x8", 128, 32, 8, 64),
+    WeightsTile("weights_gemm_wide_64x64x8", 64, 64, 8, 64, wide=True),
+)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A problem as this product sees it. ``period``: pixels of the table, at least those of a step."""
+
+    rows: int
+    columns: int
+    windows: int
+    period_samples: int
+
+    @classmethod
+    def of(cls, plain: Geometry, tile: WeightsTile) -> Sizes:
+        windows = prod(plain.feature)
+        return cls(plain.filters // plain.groups, plain.depth, windows, -(-tile.depth // windows))
+
+    @property
+    def period(self) -> int:
+        return self.period_samples * self.windows
+
+    def blocks(self, tile: WeightsTile) -> int:
+        """Blocks of a group and a split."""
+        return -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
+
+
+def fits(tile: WeightsTile, plain: Geometry) -> bool:
+    """Whether a kernel of this tile can compute the problem."""
+    sizes = Sizes.of(plain, tile)
+    if max(plain.groups, -(-sizes.rows // tile.rows)) > GRID:
+        return False
+    if plain.filters * sizes.columns * 4 >= REACH or sizes.period * 16 >= REACH:
+        return False
+    if not tile.wide:
+        return sum(padded(plain).kernel) <= TAP_BITS
+    solid = padded(plain)
+    reaches = ((k - 1) * d for k, d in zip(solid.kernel, solid.dilation))
+    return all(reach < limit for reach, limit in zip(reaches, DISPLACEMENTS))
+
+
+def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: Optional[int]) -> int:
+    """A power of 2 with which there are about ``busy_blocks`` blocks, or as many as a workspace of ``cap`` bytes
+    and the number of pixels allow."""
+    sizes = Sizes.of(plain, tile)
+    splits = 1
+    blocks, pixels = sizes.blocks(tile) * plain.groups, plain.batch * sizes.windows
+    while (
+        blocks * splits < busy_blocks
+        and pixels >= 2 * splits * tile.depth * _LEAST_STEPS
+        and splits < _MOST_SPLITS
+        and plain.groups * splits * 2 <= GRID
+        and (cap is None or workspace_bytes(plain, tile, splits * 2, 1) <= cap)
+    ):
+        splits *= 2
+    return splits
+
+
+def workspace_bytes(plain: Geometry, tile: WeightsTile, splits: int, chunks: int) -> int:
+    """Bytes of the partial sums and of the tables."""
+    tables = Sizes.of(plain, tile).period * 16 * (2 if tile.wide else 1)
+    return _partial_bytes(plain, splits, chunks) + tables
+
+
+def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
+    """Samples that one launch can address; 0 where not even one."""
+    item = ITEM_BYTES[dtype]
+    return min(
+        plain.batch,
+        sample_limit(image, plain.channels, plain.image, item),
+        sample_limit(feature, plain.filters, plain.feature, item),
+        (REACH // 2) // prod(plain.feature),
+    )
+
+
+def prepare(
+    plain: Geometry,
+    dtype: str,
+    tile: WeightsTile,
+    splits: int,
+    *,
+    image: Strides,
+    weight: Strides,
+    feature: Strides,
+    cap: Optional[int],
+) -> Optional[tuple[tuple[Launch, ...], int]]:
+    """The launches and their bytes of workspace, or None where the kernels cannot address the problem."""
+    samples = chunk(plain, dtype, image, feature)
+    if samples < 1 or not fits(tile, plain):
+        return None
+    chunks = -(-plain.batch // samples)
+    workspace = workspace_bytes(plain, tile, splits, chunks)
+    if cap is not None and workspace > cap:
+        return None
+    solid, sizes, item = padded(plain), Sizes.of(plain, tile), ITEM_BYTES[dtype]
+    table = _partial_bytes(plain, splits, chunks)
+    tables = [Pointer("pixels", "workspace", table)]
+    if tile.wide:
+        tables.append(Pointer("corners", "workspace", table + sizes.period * 16))
+    launches = [_table(solid, sizes, item, image.padded(), feature.padded(), tuple(tables))]
+    share = plain.filters * sizes.columns * 4 * splits
+    for number in range(chunks):
+        first = number * samples
+        pointers = (
+            *tables,
+            Pointer("image", "image", first * image.outer * item),
+            Pointer("feature", "feature", first * feature.outer * item),
+            Pointer("partial", "workspace", number * share),
+        )
+        count = min(samples, plain.batch - first)
+        launches.append(
+            _multiply(solid, sizes, tile, splits, item, image.padded(), feature.padded(), count, pointers)
+        )
+    shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
+    strides = (weight.outer, weight.inner, *weight.axes)
+    launches.append(reduction.launch(shape, strides, splits * chunks))
+    return tuple(launches), workspace
+
+
+def _partial_bytes(plain: Geometry, splits: int, chunks: int) -> int:
+    shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
+    return up(reduction.workspace_bytes(shape, splits * chunks), _ALIGNMENT)
+
+
+def _table(
+    solid: Geometry, sizes: Sizes, item: int, image: Strides, feature: Strides, pointers: tuple[Pointer, ...]
+) -> Launch:
+    arguments = WeightsTableArguments(
+        period=sizes.period,
+        windows=_Three(*solid.feature),
+        stride=_Three(*solid.stride),
+        padding=_Three(*solid.padding),
+        dilation=_Three(*solid.dilation),
+        taps=_Three(*solid.kernel),
+        sizes=_Three(*solid.image),
+        feature_sample=feature.outer * item % 2**32,
+        feature_bytes=_ThreeUnsigned(*(step * item for step in feature.axes)),
+        image_sample=image.outer * item % 2**32,
+        image_bytes=_ThreeUnsigned(*(step * item for step in image.axes)),
+    )
+    blocks = -(-sizes.period // _TABLE_THREADS)
+    return Launch("weights_table", (blocks, 1, 1), _TABLE_THREADS, arguments, pointers)
+
+
+def _multiply(
+    solid: Geometry,
+    sizes: Sizes,
+    tile: WeightsTile,
+    splits: int,
+    item: int,
+    image: Strides,
+    feature: Strides,
+    samples: int,
+    pointers: tuple[Pointer, ...],
+) -> Launch:
+    depth = samples * sizes.windows
+    divisors = (solid.taps, solid.kernel[1] * solid.kernel[2], solid.kernel[2])
+    multipliers, shifts = zip(*map(reciprocal, divisors))
+    period_multiplier, period_shift = reciprocal(sizes.period)
+    arguments = WeightsArguments(
+        feature_group=sizes.rows * feature.inner * item,
+        image_group=solid.channels // solid.groups * image.inner * item,
+        groups=solid.groups,
+        splits=splits,
+        rows=sizes.rows,
+        columns=sizes.columns,
+        depth=depth,
+        split_depth=up(-(-depth // splits), tile.depth),
+        period=sizes.period,
+        period_multiplier=period_multiplier,
+        period_shift=period_shift,
+        feature_period=sizes.period_samples * feature.outer * item % 2**32,
+        image_period=sizes.period_samples * image.outer * item % 2**32,
+        feature_row=feature.inner * item,
+        image_row=image.inner * item,
+        tap_bytes=_ThreeUnsigned(
+            *(dilation * step * item for dilation, step in zip(solid.dilation, image.axes))
+        ),
+        divisors=_ThreeUnsigned(*divisors),
+        multipliers=_ThreeUnsigned(*multipliers),
+        shifts=_Three(*shifts),
+        taps=_Three(*solid.kernel),
+        dilation=_Three(*solid.dilation),
+        sizes=_Three(*solid.image),
+        never=NEVER,
+    )
+    grid = (
+        -(-sizes.columns // tile.columns),
+        -(-sizes.rows // tile.rows),
+        solid.groups * splits,
+    )
+    return Launch(tile.kernel, grid, tile.threads, arguments, pointers)
