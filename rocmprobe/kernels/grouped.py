@@ -1,8 +1,8 @@
-"""Depthwise convolution and convolution in small groups, all three directions: sizes, plan and launches.
+"""Depthwise convolution and convolution in small groups, all three directions: tiles and launches.
 
-See ``source/grouped.hip`` for how a block computes. Here the tile is chosen, by counting what each possible one
-reads and computes, and tensors of any strides become steps in bytes. A tensor that one launch cannot reach with
-offsets below 2^31 bytes is computed in several launches over its samples.
+See ``source/grouped.hip`` for how a block computes. Here the tile is chosen, by counting what each possible
+one reads and computes, and tensors of any strides become steps in bytes. A tensor that one launch cannot reach
+with offsets below 2^31 bytes is computed in several launches over its samples.
 
 Workspace: for bwd-weights splits * filters * channels / groups * taps * 4, else none.
 """
@@ -10,32 +10,38 @@ Workspace: for bwd-weights splits * filters * channels / groups * taps * 4, else
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, prod
 from typing import Optional
 
 from rocmprobe.kernels import reduction
-from rocmprobe.kernels.exact import ITEM_BYTES
+from rocmprobe.kernels.exact import channels_last, contiguous, shapes
+from rocmprobe.kernels.extents import ITEM_BYTES, REACH, Strides, padded, sample_limit, span
+from rocmprobe.kernels.families import Option
 from rocmprobe.kernels.gather import Axis, gathers
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCES = ("grouped.hip",)
+VARIANTS = ("staged", "direct")
+
+#: Estimates, never measured: a staged value is read from LDS for one or a few sums, a direct one from a cache.
+_GEMM_SHARE = {"staged": 0.25, "direct": 0.1}
 
 #: As in source/grouped.hip: threads of a block, and floats of its LDS.
 _THREADS = 256
 _WORDS = 5120
 #: Channels and filters of a group.
 _LARGEST_GROUP = 8
-#: What offsets in a launch stay below.
-_REACH = 1 << 31
 #: Blocks in y and z (CUDA's limit; HIP allows more).
 _BLOCKS = 65535
 #: bwd-weights: blocks that keep the largest of the cards busy, and units that are worth one.
 _BUSY = 1024
 _SHARE = 4
+#: bwd-weights: taps that a block sums, for (staged, filters at once).
+_CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (3, 9), (False, 1): (9,), (False, 4): (9,)}
 
 _TILE_FIELDS = [
     *((name, ctypes.c_int32) for name in ("fast_bits", "x_bits", "y_bits", "group_bits")),
@@ -50,14 +56,14 @@ _TILE_FIELDS = [
 
 
 class GroupedGatherArguments(ctypes.Structure):
-    """``source`` is what is read (``size``, ``step``), ``target`` what is written, ``count`` positions of it."""
+    """``source`` is read, of ``size`` and ``step``; of ``target`` ``count`` positions are written."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),
         *_TILE_FIELDS,
         *((name, ctypes.c_int32) for name in ("weights_at", "tap_row", "tap_column")),
         *((name, ctypes.c_uint32) for name in ("weight_group_step", "weight_output_step")),
-        *((name, ctypes.c_uint32) for name in ("weight_channel_step",)),
+        *((name, ctypes.c_uint32) for name in ("weight_channel_step", "weight_first")),
         ("weight_step", ctypes.c_uint32 * 3),
         *((name, ctypes.c_uint32) for name in ("target_sample_step", "target_group_step")),
         *((name, ctypes.c_uint32) for name in ("target_output_step",)),
@@ -82,19 +88,9 @@ STRUCTURES = (GroupedGatherArguments, GroupedWeightsArguments)
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a call takes: bytes of workspace, floating-point operations, bytes loaded and stored (counted by
-    instruction, whatever the caches save), and launches."""
-
-    workspace_bytes: int
-    flops: int
-    moved_bytes: int
-    launches: int
-
-
-@dataclass(frozen=True)
 class _Sides:
-    """The strides, in bytes and 3-d, of what is read, the weight, and what is written (bwd-weights: the feature)."""
+    """The strides, in bytes and of five dimensions, of what is read, of the weight, and of what is written (for
+    bwd-weights of the feature)."""
 
     source: tuple[int, ...]
     weight: tuple[int, ...]
@@ -120,135 +116,126 @@ class _Tile:
         return (height, width * self.repeats) if self.along_x else (height * self.repeats, width)
 
 
-def applies(direction: str, plain: Geometry, dtype: str) -> bool:
-    """Whether the kernels compute a problem of ``plain``'s sizes in dense tensors."""
-    if dtype not in ITEM_BYTES or direction not in (FWD, BWD_DATA, BWD_WEIGHTS):
-        return False
-    inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
-    if max(inputs, outputs) > _LARGEST_GROUP or len(plain.kernel) > 3:
-        return False
+@dataclass(frozen=True)
+class _Counted:
+    """A launch; the bytes that its threads load and store, whatever caches save; its cost, as the tiles'."""
+
+    launch: Launch
+    moved_bytes: int
+    cost: float
+    staged: bool
+
+
+def options(direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
+    """As in ``families``: "staged" reads every value once for each tile, "direct" once for each tap. The figures
+    are those of dense tensors, the workspace is enough for channels first and last."""
     item = ITEM_BYTES[dtype]
-    sample = max(plain.channels * prod(plain.image), plain.filters * prod(plain.feature)) * item
-    return max(sample, plain.filters * plain.depth * 4) < _REACH
-
-
-def figures(
-    direction: str,
-    plain: Geometry,
-    image_strides: Sequence[int],
-    weight_strides: Sequence[int],
-    feature_strides: Sequence[int],
-    dtype: str,
-) -> Optional[Figures]:
-    """What :func:`prepare` would take; None where it prepares nothing."""
-    launches = _launches(direction, plain, image_strides, weight_strides, feature_strides, dtype)
-    if launches is None:
-        return None
-    flops = 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
-    moved = sum(each.moved_bytes for each in launches)
-    workspace = 0
-    if direction == BWD_WEIGHTS:
-        splits = sum(each.launch.arguments.splits for each in launches)
-        values = plain.filters * plain.depth
-        workspace = 4 * splits * values
-        moved += workspace + values * ITEM_BYTES[dtype]
-    count = len(launches) + (direction == BWD_WEIGHTS)
-    return Figures(workspace, flops, moved, count)
+    found = []
+    for variant in VARIANTS:
+        first, last = (
+            _launches(direction, plain, dtype, variant, *_dense(plain, layout), cap)
+            for layout in (False, True)
+        )
+        if first is None or last is None:
+            continue
+        if variant == "staged" and not any(each.staged for each in first):
+            continue
+        workspace = max(_workspace(plain, each) for each in (first, last)) if direction == BWD_WEIGHTS else 0
+        moved = sum(each.moved_bytes for each in first) + workspace
+        moved += plain.filters * plain.depth * item if direction == BWD_WEIGHTS else 0
+        flops = 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
+        count = len(first) + (direction == BWD_WEIGHTS)
+        share = _GEMM_SHARE[variant]
+        cost = sum(each.cost for each in first)
+        found.append((cost, Option(variant, workspace, flops, moved, count, share)))
+    return [option for _, option in sorted(found, key=lambda each: each[0])]
 
 
 def prepare(
     direction: str,
     plain: Geometry,
-    image_strides: Sequence[int],
-    weight_strides: Sequence[int],
-    feature_strides: Sequence[int],
     dtype: str,
+    variant: str,
+    *,
+    image: Strides,
+    weight: Strides,
+    feature: Strides,
+    has_bias: bool,
+    cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """The launches of one call, or None where the kernels do not apply: groups too large, or one sample or the
-    weight reaches over 2^31 bytes. The strides are in elements and have all dimensions. The bias has one value,
-    next to each other, for each channel of the result; its address may be 0."""
-    launches = _launches(direction, plain, image_strides, weight_strides, feature_strides, dtype)
-    if launches is None:
+    """As in ``families``; None, too, where the groups are too large. The values of the bias are neighbours."""
+    counted = _launches(direction, plain, dtype, variant, image, weight, feature, cap)
+    if counted is None:
         return None
-    result = tuple(each.launch for each in launches)
+    launches = tuple(each.launch for each in counted)
     if direction == BWD_WEIGHTS:
-        splits = sum(each.arguments.splits for each in result)
+        splits = sum(each.arguments.splits for each in launches)
         shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
-        result += (reduction.launch(shape, weight_strides, splits),)
-    return result
+        return (*launches, reduction.launch(shape, (weight.outer, weight.inner, *weight.axes), splits))
+    if has_bias:
+        return tuple(replace(each, pointers=(*each.pointers, Pointer("bias", "bias"))) for each in launches)
+    return launches
 
 
-@dataclass(frozen=True)
-class _Counted:
-    launch: Launch
-    moved_bytes: int
+def _workspace(plain: Geometry, launches: Sequence[_Counted]) -> int:
+    shape = (plain.filters, plain.depth)
+    return reduction.workspace_bytes(shape, sum(each.launch.arguments.splits for each in launches))
+
+
+def _dense(plain: Geometry, last: bool) -> tuple[Strides, Strides, Strides]:
+    order = channels_last if last else contiguous
+    image, weight, feature = (Strides.of(order(shape)) for shape in shapes(plain).values())
+    return image, weight, feature
 
 
 def _launches(
     direction: str,
     plain: Geometry,
-    image_strides: Sequence[int],
-    weight_strides: Sequence[int],
-    feature_strides: Sequence[int],
     dtype: str,
+    variant: str,
+    image_strides: Strides,
+    weight_strides: Strides,
+    feature_strides: Strides,
+    cap: int,
 ) -> Optional[list[_Counted]]:
-    if not applies(direction, plain, dtype):
+    """All but the reduction of bwd-weights."""
+    inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
+    if max(inputs, outputs) > _LARGEST_GROUP or len(plain.kernel) > 3:
         return None
     item = ITEM_BYTES[dtype]
-    plain = _of_three(plain)
-    image, weight, feature = (
-        _of_three_strides(strides, item) for strides in (image_strides, weight_strides, feature_strides)
+    plain = padded(plain)
+    sides = [each.padded() for each in (image_strides, weight_strides, feature_strides)]
+    samples = min(
+        sample_limit(sides[0], plain.channels, plain.image, item),
+        sample_limit(sides[2], plain.filters, plain.feature, item),
+        _BLOCKS,
     )
-    image_shape = (plain.batch, plain.channels, *plain.image)
-    feature_shape = (plain.batch, plain.filters, *plain.feature)
-    weight_shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
-    samples = min(_samples(image_shape, image), _samples(feature_shape, feature), _BLOCKS)
-    if not samples or _reach(weight_shape, weight) + item > _REACH:
+    if not samples or not sample_limit(sides[1], inputs, plain.kernel, item):
         return None
-    found = []
+    if span(sides[1], plain.filters, inputs, plain.kernel) * item > REACH:
+        return None
+    image, weight, feature = (
+        tuple(stride * item for stride in (each.outer, each.inner, *each.axes)) for each in sides
+    )
+    staged = variant == "staged"
+    parts = ceil(plain.batch / samples)
+    splits = cap // (4 * plain.filters * plain.depth * parts)
+    if direction == BWD_WEIGHTS and not splits:
+        return None
+    found: list[_Counted] = []
     for first in range(0, plain.batch, samples):
         part = replace(plain, batch=min(samples, plain.batch - first))
         moves = {"image": first * image[0], "feature": first * feature[0]}
         if direction == BWD_WEIGHTS:
-            split = sum(each.launch.arguments.splits for each in found)
-            found.append(_weights(part, _Sides(image, weight, feature), moves, item, split))
+            before = sum(each.launch.arguments.splits for each in found)
+            given = _Sides(image, weight, feature)
+            found.append(_weights(part, given, moves, item, staged, before, splits))
             continue
-        sides = (image, weight, feature) if direction == FWD else (feature, weight, image)
+        given = _Sides(image, weight, feature) if direction == FWD else _Sides(feature, weight, image)
         for axes in gathers(direction, part):
             if all(axis.count for axis in axes):
-                found.append(_gather(direction, part, axes, _Sides(*sides), moves, item))
+                found.append(_gather(direction, part, axes, given, moves, item, staged))
     return None if any(max(each.launch.grid[1:]) > _BLOCKS for each in found) else found
-
-
-def _of_three(plain: Geometry) -> Geometry:
-    lead = 3 - len(plain.kernel)
-    one, zero = (1,) * lead, (0,) * lead
-    return replace(
-        plain,
-        image=one + plain.image,
-        feature=one + plain.feature,
-        kernel=one + plain.kernel,
-        stride=one + plain.stride,
-        padding=zero + plain.padding,
-        dilation=one + plain.dilation,
-    )
-
-
-def _of_three_strides(strides: Sequence[int], item: int) -> tuple[int, ...]:
-    lead = (0,) * (5 - len(strides))
-    return tuple(stride * item for stride in (*strides[:2], *lead, *strides[2:]))
-
-
-def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
-    return sum((size - 1) * stride for size, stride in zip(shape, strides))
-
-
-def _samples(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many samples a launch reaches, at most all; 0 where not even one."""
-    left = _REACH - 4 - _reach(shape[1:], strides[1:])
-    if left < 0:
-        return 0
-    return min(shape[0], left // strides[0] + 1) if strides[0] else shape[0]
 
 
 def _ascending(axis: Axis) -> Axis:
@@ -275,9 +262,11 @@ def _bits(count: int) -> int:
     return (count - 1).bit_length()
 
 
-def _tiles(axes: tuple[Axis, ...], groups: int, fast: bool, repeats: Sequence[int]) -> Iterator[_Tile]:
+def _tiles(
+    axes: tuple[Axis, ...], groups: int, fast: bool, staged: bool, repeats: Sequence[int]
+) -> Iterator[_Tile]:
     _, y, x = axes
-    for number, along_x, staged in product(repeats, (False, True), (True, False)):
+    for number, along_x in product(repeats, (False, True)):
         if along_x and number == 1:
             continue
         most_x = _bits(ceil(x.count / number) if along_x else x.count)
@@ -289,39 +278,37 @@ def _tiles(axes: tuple[Axis, ...], groups: int, fast: bool, repeats: Sequence[in
 
 
 def _chosen(
-    axes: tuple[Axis, ...],
-    sizes: Sequence[int],
-    groups: int,
-    source: Sequence[int],
-    fast: bool,
-    item: int,
-    outputs: int,
-    repeats: Sequence[int],
-    weights: bool,
-) -> _Tile:
-    """The tile of the least cost: instructions of all blocks and lines of memory, in a rough common unit."""
+    axes: tuple[Axis, ...], groups: int, fast: bool, staged: bool, item: int, outputs: int, weights: bool
+) -> tuple[float, _Tile]:
+    """The tile of the least cost, and that: instructions of all blocks of one depth and sample, and lines of
+    memory, in a rough common unit. ``weights`` says that the weight is the result."""
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
 
     def cost(tile: _Tile) -> float:
         height, width = tile.outputs
         height, width = min(height, y.count), min(width, x.count)
-        staged_height, staged_width = _staged(y, height), _staged(x, width)
-        words = staged_height * staged_width << tile.group_bits
+        staged_width = _staged(x, width)
+        words = _staged(y, height) * staged_width << tile.group_bits
         of_weights = 0 if weights else taps * outputs << tile.group_bits
-        if tile.staged and words + 3 + of_weights > _WORDS:
-            return float("inf")
         blocks = ceil(y.count / height) * ceil(x.count / width) * ceil(groups / (1 << tile.group_bits))
-        adds = tile.repeats * taps * (2 + outputs)
         if not tile.staged:
-            # A direct read costs the addresses and the bounds, and most of what a staged one does.
+            # An address and its bounds for every tap.
             return blocks * (100 + tile.repeats * taps * (20 + outputs))
+        if words + 3 + of_weights > _WORDS:
+            return float("inf")
         run = 1 << tile.group_bits if tile.fast else staged_width
         lines = ceil(words / run) * (1 + run * item / 64)
-        stages = 30 * ceil(words / _THREADS) + ceil(of_weights / _THREADS) * 60
-        return blocks * (150 + stages + lines / 2 + adds)
+        stages = 30 * ceil(words / _THREADS) + 60 * ceil(of_weights / _THREADS)
+        return blocks * (150 + stages + lines / 2 + tile.repeats * taps * (2 + outputs))
 
-    return min(_tiles(axes, groups, fast, repeats), key=cost)
+    def least(staged: bool) -> tuple[float, _Tile]:
+        repeats = ((4,) if weights else (4, 1)) if staged else (1,)
+        costs = [(cost(tile), tile) for tile in _tiles(axes, groups, fast, staged, repeats)]
+        return min(costs, key=lambda each: each[0])
+
+    found = least(staged)
+    return least(False) if found[0] == float("inf") else found
 
 
 def _tile_fields(
@@ -412,8 +399,15 @@ def _along_channels(source: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def _gather(
-    direction: str, plain: Geometry, axes: tuple[Axis, ...], sides: _Sides, moves: dict[str, int], item: int
+    direction: str,
+    plain: Geometry,
+    axes: tuple[Axis, ...],
+    sides: _Sides,
+    moves: Mapping[str, int],
+    item: int,
+    staged: bool,
 ) -> _Counted:
+    """One launch of forward or bwd-data."""
     axes = tuple(map(_ascending, axes))
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     weight_output, weight_input = sides.weight[:2]
@@ -425,12 +419,13 @@ def _gather(
         sizes, source, target = plain.feature, "feature", "image"
     at_once = next(number for number in (1, 2, 4, 8) if number >= outputs)
     fast = _along_channels(sides.source, sides.target)
-    tile = _chosen(axes, sizes, plain.groups, sides.source, fast, item, at_once, (4, 1), False)
+    cost, tile = _chosen(axes, plain.groups, fast, staged, item, at_once, False)
     fields = _tile_fields(tile, axes, sizes, plain.groups, inputs, sides.source)
     _, y, x = axes
     fast_bits = tile.group_bits if tile.fast else 0
     three = ctypes.c_uint32 * 3
     steps = sides.weight[2:]
+    weight_first = sum(axis.tap_first * step for axis, step in zip(axes, steps) if axis.taps)
     arguments = GroupedGatherArguments(
         **fields,
         outputs=outputs,
@@ -440,18 +435,17 @@ def _gather(
         weight_group_step=weight_group,
         weight_output_step=weight_output,
         weight_channel_step=weight_input,
+        weight_first=weight_first,
         weight_step=three(*(axis.tap_step * step % (1 << 32) for axis, step in zip(axes, steps))),
         target_sample_step=sides.target[0],
         target_group_step=outputs * sides.target[1],
         target_output_step=sides.target[1],
         target_step=three(*(axis.write_step * step for axis, step in zip(axes, sides.target[2:]))),
     )
-    weight_first = sum(axis.tap_first * step for axis, step in zip(axes, steps) if axis.taps)
     target_first = sum(axis.write_first * step for axis, step in zip(axes, sides.target[2:]))
     pointers = (
         Pointer("source", source, moves[source]),
-        Pointer("weight", "weight", weight_first),
-        Pointer("bias", "bias"),
+        Pointer("weight", "weight"),
         Pointer("target", target, moves[target] + target_first),
     )
     output_tiles = ceil(outputs / at_once)
@@ -462,26 +456,37 @@ def _gather(
     read = _reads(tile, axes, sizes, arguments.height, arguments.width)
     values = plain.batch * plain.groups * (inputs * output_tiles * read + outputs * prod(arguments.count))
     weights = grid[0] * plain.batch * plain.groups * inputs * outputs * taps
-    return _Counted(Launch(name, grid, _THREADS, arguments, pointers), item * (values + weights))
+    cost *= plain.batch * inputs * output_tiles * axes[0].count * axes[0].taps
+    launch = Launch(name, grid, _THREADS, arguments, pointers)
+    return _Counted(launch, item * (values + weights), cost, tile.staged)
 
 
-def _weights(plain: Geometry, sides: _Sides, moves: dict[str, int], item: int, split: int) -> _Counted:
+def _weights(
+    plain: Geometry,
+    sides: _Sides,
+    moves: Mapping[str, int],
+    item: int,
+    staged: bool,
+    before: int,
+    most: int,
+) -> _Counted:
+    """The launch of bwd-weights over some samples: at most ``most`` splits, behind ``before`` of other ones."""
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     plane = plain.kernel[1] * plain.kernel[2]
     at_once = 1 if outputs == 1 else 4
-    chunk = next((number for number in (3, 9, 25) if number >= plane and number * at_once <= 36), 0)
-    if not chunk:
-        chunk = 25 if at_once == 1 else 9
     fast = _along_channels(sides.source, sides.target)
-    tile = _chosen(axes, plain.image, plain.groups, sides.source, fast, item, at_once, (4,), True)
+    cost, tile = _chosen(axes, plain.groups, fast, staged, item, at_once, True)
+    kernels = _CHUNKS[tile.staged, at_once]
+    chunk = next((number for number in kernels if number >= plane), kernels[-1])
     fields = _tile_fields(tile, axes, plain.image, plain.groups, inputs, sides.source)
     tiles = fields["tiles"]
     units = plain.batch * prod(tiles)  # type: ignore[call-overload]
     chunks = ceil(plane / chunk)
     output_tiles = ceil(outputs / at_once)
     depth = chunks * plain.kernel[0] * inputs * output_tiles
-    splits = max(1, min(ceil(_BUSY / (fields["group_tiles"] * depth)), units // _SHARE, _BLOCKS))  # type: ignore[operator]
+    wanted = ceil(_BUSY / (fields["group_tiles"] * depth))  # type: ignore[operator]
+    splits = max(1, min(wanted, units // _SHARE, most, _BLOCKS))
     values = plain.filters * inputs * plain.taps
     arguments = GroupedWeightsArguments(
         **fields,
@@ -498,7 +503,7 @@ def _weights(plain: Geometry, sides: _Sides, moves: dict[str, int], item: int, s
     pointers = (
         Pointer("source", "image", moves["image"]),
         Pointer("feature", "feature", moves["feature"]),
-        Pointer("partial", "workspace", 4 * split * values),
+        Pointer("partial", "workspace", 4 * before * values),
     )
     grid = (arguments.group_tiles, splits, depth)
     direct = "" if tile.staged else "direct_"
@@ -509,4 +514,6 @@ def _weights(plain: Geometry, sides: _Sides, moves: dict[str, int], item: int, s
     depths = _inside_each_tap(axes[0], plain.image[0])
     windows = depths * prod(plain.feature[1:]) * chunks
     loaded = item * plain.batch * plain.groups * inputs * (output_tiles * read + outputs * windows)
-    return _Counted(Launch(name, grid, _THREADS, arguments, pointers), loaded + 4 * splits * values)
+    cost *= units / prod(tiles[1:]) * depth  # type: ignore[index]
+    launch = Launch(name, grid, _THREADS, arguments, pointers)
+    return _Counted(launch, loaded + 4 * splits * values, cost, tile.staged)

@@ -13,6 +13,8 @@ import on_cpu
 from hypothesis import strategies as st
 
 from rocmprobe.kernels import exact
+from rocmprobe.kernels.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.families import Family, Option
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.launches import Launch
 
@@ -77,10 +79,10 @@ class Placed:
         return bytes(memory)
 
     def fill(self, content: bytes) -> None:
-        self.buffer[:] = self.holding(content, _POISON)  # type: ignore[assignment]
+        ctypes.memmove(self.buffer, self.holding(content, _POISON), len(self.buffer))
 
     def clear(self) -> None:
-        self.buffer[:] = _CANARY * len(self.buffer)  # type: ignore[assignment]
+        ctypes.memset(self.buffer, _CANARY[0], len(self.buffer))
 
     def holds(self, content: bytes) -> bool:
         """Whether the elements are ``content`` and nothing was written between and around them."""
@@ -93,9 +95,9 @@ class Problem:
     def __init__(
         self, direction: str, plain: Geometry, dtype: str, layouts: Sequence[str], bias: bool, seed: int
     ) -> None:
-        self.direction, self.dtype = direction, dtype
+        self.direction, self.plain, self.dtype = direction, plain, dtype
         self.result = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}[direction]
-        item = exact.ITEM_BYTES[dtype]
+        item = ITEM_BYTES[dtype]
         shapes = exact.shapes(plain)
         self.tensors = {
             name: Placed(shape, item, layout, seed + 10 + number)
@@ -122,17 +124,23 @@ class Problem:
         )
         self.expected = exact.encoded(expected, dtype)
 
-    @property
-    def strides(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        image, weight, feature = (self.tensors[name].strides for name in ("image", "weight", "feature"))
-        return image, weight, feature
+    def prepared(self, family: Family, option: Option) -> Optional[tuple[Launch, ...]]:
+        image, weight, feature = (
+            Strides.of(self.tensors[name].strides) for name in ("image", "weight", "feature")
+        )
+        return family.prepare(
+            self.direction, self.plain, self.dtype, option.variant, image=image, weight=weight,
+            feature=feature, has_bias=self.bias is not None, cap=option.workspace_bytes,
+        )  # fmt: skip
 
-    def run(self, library: ctypes.CDLL, launches: Sequence[Launch], workspace_bytes: int, seed: int = 1) -> bool:
+    def run(
+        self, library: ctypes.CDLL, launches: Sequence[Launch], workspace_bytes: int, seed: int = 1
+    ) -> bool:
         """Whether the launches compute the result, to the bit, and write nothing else."""
         addresses = {name: placed.address for name, placed in self.tensors.items()}
         addresses["bias"] = self.bias.address if self.bias else 0
         workspace = ctypes.create_string_buffer(workspace_bytes + 2 * _MARGIN)
-        workspace[:] = _POISON * len(workspace)  # type: ignore[assignment]
+        ctypes.memset(workspace, _POISON[0], len(workspace))
         addresses["workspace"] = ctypes.addressof(workspace) + _MARGIN
         on_cpu.run(library, list(launches), addresses, seed)
         around = workspace.raw[:_MARGIN] + workspace.raw[_MARGIN + workspace_bytes :]

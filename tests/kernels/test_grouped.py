@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 
 import on_cpu
 import pytest
@@ -12,35 +11,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import THOROUGH
 
-from rocmprobe.kernels import exact, grouped, reduction
+from rocmprobe.kernels import extents, grouped, reduction
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
-from rocmprobe.kernels.launches import declaration
+from rocmprobe.kernels.sources import source_text
 
 _DIRECTIONS = (FWD, BWD_DATA, BWD_WEIGHTS)
 
 
-def _source(dtype: str) -> str:
-    folder = Path(grouped.__file__).with_name("source")
-    parts = [f"#define STORAGE_{dtype.upper()}\n", (folder / "common.hip").read_text("utf-8")]
-    for family in (reduction, grouped):
-        parts += map(declaration, family.STRUCTURES)
-        parts += [(folder / name).read_text("utf-8") for name in family.SOURCES]
-    return "\n".join(parts)
-
-
 def _library(dtype: str) -> ctypes.CDLL:
-    return on_cpu.built(_source(dtype), "-O1")
+    return on_cpu.built(source_text(dtype, (reduction, grouped)), "-O1")
 
 
-def _computes(library: ctypes.CDLL, direction: str, plain: Geometry, problem: Problem, seed: int = 1) -> bool:
-    launches = grouped.prepare(direction, plain, *problem.strides, problem.dtype)
-    figures = grouped.figures(direction, plain, *problem.strides, problem.dtype)
-    assert launches is not None and figures is not None
-    assert figures.launches == len(launches)
-    return problem.run(library, launches, figures.workspace_bytes, seed)
+def _computes(library: ctypes.CDLL, problem: Problem, number: int = 0, cap: int = 1 << 20) -> bool:
+    """Whether an option, of those there are, computes the problem."""
+    options = grouped.options(problem.direction, problem.plain, problem.dtype, cap)
+    option = options[number % len(options)]
+    assert option.workspace_bytes <= cap
+    launches = problem.prepared(grouped, option)
+    assert launches is not None
+    assert len(launches) == option.launches
+    return problem.run(library, launches, option.workspace_bytes, number)
 
 
-@pytest.mark.parametrize("dtype", sorted(exact.ITEM_BYTES))
+@pytest.mark.parametrize("dtype", sorted(extents.ITEM_BYTES))
 @pytest.mark.parametrize("direction", _DIRECTIONS)
 def test_drawn_problems_are_computed_exactly(direction: str, dtype: str) -> None:
     library = _library(dtype)
@@ -54,6 +47,6 @@ def test_drawn_problems_are_computed_exactly(direction: str, dtype: str) -> None
     )
     def computed(plain: Geometry, layouts: tuple[str, ...], bias: bool, seed: int) -> None:
         problem = Problem(direction, plain, dtype, layouts, bias, seed)
-        assert _computes(library, direction, plain, problem, seed)
+        assert _computes(library, problem, seed)
 
     computed()

@@ -9,13 +9,13 @@ from pathlib import Path
 import on_cpu
 import pytest
 
-from rocmprobe.kernels import exact, reduction
+from rocmprobe.kernels import exact, extents, reduction
 from rocmprobe.kernels.launches import declaration
 
 _SOURCE = Path(reduction.__file__).with_name("source")
 
 
-@pytest.mark.parametrize("dtype", sorted(exact.ITEM_BYTES))
+@pytest.mark.parametrize("dtype", sorted(extents.ITEM_BYTES))
 @pytest.mark.parametrize("shape", [(5, 3), (4, 3, 3, 3), (2, 3, 2, 3, 5), (300,)])
 @pytest.mark.parametrize("splits", [1, 2, 19])
 def test_splits_are_summed_into_any_strides(dtype: str, shape: tuple[int, ...], splits: int) -> None:
@@ -23,7 +23,7 @@ def test_splits_are_summed_into_any_strides(dtype: str, shape: tuple[int, ...], 
     parts += map(declaration, reduction.STRUCTURES)
     parts += [(_SOURCE / name).read_text("utf-8") for name in reduction.SOURCES]
     library = on_cpu.built("\n".join(parts))
-    item, values = exact.ITEM_BYTES[dtype], prod(shape)
+    item, values = extents.ITEM_BYTES[dtype], prod(shape)
     strides = tuple(reversed(exact.contiguous(tuple(reversed(shape)))))
     partial = exact.integers(values, splits * values)
     workspace = ctypes.create_string_buffer(b"\x55" * 16 + exact.encoded(partial, "float32"))

@@ -15,6 +15,9 @@
 // Values that a thread loads from memory before it waits for the first.
 #define GROUPED_LOADS 4
 
+// Keeps the compiler from loading the values of all repeats before it adds any: their registers would not suffice.
+#define ORDERED() asm volatile("" ::: "memory")
+
 DEVICE float grouped_read(const void* base, unsigned offset) {
     return widened(*(const Storage*)((const char*)base + offset));
 }
@@ -134,7 +137,8 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
     if (STAGED) cursor = grouped_cursor(a);
     const int taps = a.taps[1] * a.taps[2];
     const int weight_step = OUTPUTS << a.group_bits;
-    const unsigned weight_base = group_first * a.weight_group_step + output_first * a.weight_output_step;
+    const unsigned weight_base =
+        a.weight_first + group_first * a.weight_group_step + output_first * a.weight_output_step;
 
     for (int channel = 0; channel < a.channels; channel++)
         for (int tap_z = 0; tap_z < a.taps[0]; tap_z++) {
@@ -230,9 +234,11 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
     KERNEL(grouped_gather_##outputs##x##repeats, GROUPED_THREADS, GroupedGatherArguments) {           \
         SHARED float pool[GROUPED_WORDS];                                                             \
         grouped_gather<outputs, repeats, true>(arguments, pool);                                      \
-    }                                                                                                 \
-    KERNEL(grouped_gather_direct_##outputs##x##repeats, GROUPED_THREADS, GroupedGatherArguments) {    \
-        grouped_gather<outputs, repeats, false>(arguments, 0);                                        \
+    }
+
+#define GROUPED_GATHER_DIRECT(outputs)                                                                \
+    KERNEL(grouped_gather_direct_##outputs##x1, GROUPED_THREADS, GroupedGatherArguments) {            \
+        grouped_gather<outputs, 1, false>(arguments, 0);                                              \
     }
 
 GROUPED_GATHER(1, 1)
@@ -243,6 +249,10 @@ GROUPED_GATHER(4, 1)
 GROUPED_GATHER(4, 4)
 GROUPED_GATHER(8, 1)
 GROUPED_GATHER(8, 4)
+GROUPED_GATHER_DIRECT(1)
+GROUPED_GATHER_DIRECT(2)
+GROUPED_GATHER_DIRECT(4)
+GROUPED_GATHER_DIRECT(8)
 
 // bwd-weights. A thread multiplies its values of the feature by what the taps of a chunk meet in LDS; the sums stay
 // in registers until the block has done its share of all tiles, depths and samples. The grid: groups, splits,
@@ -265,14 +275,18 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     float sums[OUTPUTS * TAPS];
     UNROLL(OUTPUTS * TAPS)
     for (int k = 0; k < OUTPUTS * TAPS; k++) sums[k] = 0.0f;
-    // The taps of the chunk: where they read, in floats of LDS or in positions. Behind the last one it is read again.
-    int tap_y[TAPS], tap_x[TAPS];
+    // Where the taps of the chunk are read: the place in LDS for the first repeat, or distances in positions. Behind
+    // the last tap that one is read again.
+    int at[TAPS], tap_y[TAPS], tap_x[TAPS];
+    const int row = thread.slow * a.staged_height + thread.y * a.read_step[1];
+    const int origin = ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast;
+    const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
     UNROLL(TAPS)
     for (int k = 0; k < TAPS; k++) {
         const unsigned tap = tap_first + k < taps ? tap_first + k : taps - 1;
         tap_y[k] = tap / (unsigned)a.taps[2] * a.tap_step[1];
         tap_x[k] = tap % (unsigned)a.taps[2] * a.tap_step[2];
-        if (STAGED) tap_x[k] = (tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits;
+        at[k] = origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits);
     }
     GroupedCursor cursor;
     if (STAGED) cursor = grouped_cursor(a);
@@ -319,15 +333,14 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         }
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
+            ORDERED();
             if (!active[r]) continue;
             const int y = (thread.y + r * a.repeat_y) * a.read_step[1];
             const int x = (thread.x + r * a.repeat_x) * a.read_step[2];
-            const int row = thread.slow * a.staged_height + y;
-            const float* at = pool + (((row * a.staged_width + x) << a.fast_bits) + thread.fast);
             UNROLL(TAPS)
             for (int k = 0; k < TAPS; k++) {
                 float value = 0.0f;
-                if (STAGED) value = at[tap_x[k]];
+                if (STAGED) value = pool[at[k] + r * again];
                 else if (((unsigned)(y_in + y + tap_y[k]) < (unsigned)a.size[1]) &
                          ((unsigned)(x_in + x + tap_x[k]) < (unsigned)a.size[2]))
                     value = grouped_read(
@@ -372,18 +385,16 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     }
 }
 
-#define GROUPED_WEIGHTS(outputs, taps)                                                                \
-    KERNEL(grouped_weights_##outputs##x##taps, GROUPED_THREADS, GroupedWeightsArguments) {            \
+#define GROUPED_WEIGHTS(name, outputs, taps, repeats, staged)                                         \
+    KERNEL(name, GROUPED_THREADS, GroupedWeightsArguments) {                                          \
         SHARED float pool[GROUPED_WORDS];                                                             \
-        grouped_weights<outputs, taps, 4, true>(arguments, pool);                                     \
-    }                                                                                                 \
-    KERNEL(grouped_weights_direct_##outputs##x##taps, GROUPED_THREADS, GroupedWeightsArguments) {     \
-        SHARED float pool[GROUPED_WORDS];                                                             \
-        grouped_weights<outputs, taps, 4, false>(arguments, pool);                                    \
+        grouped_weights<outputs, taps, repeats, staged>(arguments, pool);                             \
     }
 
-GROUPED_WEIGHTS(1, 3)
-GROUPED_WEIGHTS(1, 9)
-GROUPED_WEIGHTS(1, 25)
-GROUPED_WEIGHTS(4, 3)
-GROUPED_WEIGHTS(4, 9)
+GROUPED_WEIGHTS(grouped_weights_1x3, 1, 3, 4, true)
+GROUPED_WEIGHTS(grouped_weights_1x9, 1, 9, 4, true)
+GROUPED_WEIGHTS(grouped_weights_1x25, 1, 25, 4, true)
+GROUPED_WEIGHTS(grouped_weights_4x3, 4, 3, 4, true)
+GROUPED_WEIGHTS(grouped_weights_4x9, 4, 9, 4, true)
+GROUPED_WEIGHTS(grouped_weights_direct_1x9, 1, 9, 1, false)
+GROUPED_WEIGHTS(grouped_weights_direct_4x9, 4, 9, 1, false)
