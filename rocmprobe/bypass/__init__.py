@@ -24,13 +24,13 @@ from typing import Any, Optional, Union
 
 import torch
 
-from rocmprobe.bypass import other_layers, registration
+from rocmprobe.bypass import other_layers, own_kernels, registration
 from rocmprobe.bypass.algorithms import ALGORITHMS, Plan
 from rocmprobe.bypass.choice import plan_file
 from rocmprobe.bypass.choice.choices import Explanation, explain_problem
 from rocmprobe.bypass.choice.plan import algorithm_or_default, plan, workspace_or_default
 from rocmprobe.bypass.convolution import BypassInterceptor, forget_prepared
-from rocmprobe.bypass.counts import reset_status, status
+from rocmprobe.bypass.counts import counted, reset_status
 from rocmprobe.bypass.operators import lock_across_forks
 from rocmprobe.bypass.other_layers import sent_to_pytorch
 from rocmprobe.bypass.scoped import (
@@ -224,9 +224,23 @@ def explain(
     return explain_problem(problem, where, workspace, named)
 
 
+def status() -> dict[str, dict[str, Any]]:
+    """What was computed since the last :func:`reset_status`, on all devices and threads.
+
+    ``calls`` maps an algorithm to the number of directions it computed (a backward has up to two, bwd-data
+    and bwd-weights; a bias gradient is a plain sum and not counted). ``native`` maps a reason to the number
+    of convolution calls that were left to PyTorch for it. ``pytorch`` maps a kind of other layers, such as
+    "batch_norm", to the number of its forward calls that were kept from the vendor library. ``own_kernels``
+    maps each GPU and dtype that was met, such as "cuda:0 float32", to "used" where kernels of our own may be
+    taken, otherwise to why not.
+    """
+    return {**counted(), "own_kernels": own_kernels.state()}
+
+
 def forget() -> None:
     """Forget the algorithms that this process measured or read from the plan file."""
     plan_file.forget()
+    own_kernels.forget()
     forget_prepared()
 
 

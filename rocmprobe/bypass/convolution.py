@@ -9,6 +9,7 @@ from typing import Any, Callable, Optional, Union
 
 import torch
 
+from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms import ALGORITHMS, Operands, Plan
 from rocmprobe.bypass.algorithms.gemm import ranges
 from rocmprobe.bypass.algorithms.pointwise import is_dense, is_dense_weight
@@ -279,11 +280,13 @@ class Problem:
         run(plan)
 
     def _choice(self, direction: str, result: torch.Tensor, dense: bool) -> Choice:
+        dtype = DTYPES[result.dtype]
         operands = Operands(
-            dtype=DTYPES[result.dtype],
+            dtype=dtype,
             device_type=result.device.type,
             channels_last=not result.is_contiguous(),
             dense=dense,
+            own_kernels=not own_kernels.refusal(result.device, dtype),
         )
         deterministic = torch.are_deterministic_algorithms_enabled()
         plans = eligible(direction, self.plain, operands, self._cap, self._algorithm, deterministic)

@@ -30,20 +30,14 @@ def count_pytorch(kind: str) -> None:
         _pytorch[kind] += 1
 
 
-def status() -> dict[str, dict[str, int]]:
-    """What was computed since the last :func:`reset_status`, on all devices and threads.
-
-    ``calls`` maps an algorithm to the number of directions it computed (a backward has up to two, bwd-data
-    and bwd-weights; a bias gradient is a plain sum and not counted). ``native`` maps a reason to the number
-    of convolution calls that were left to PyTorch for it. ``pytorch`` maps a kind of other layers, such as
-    "batch_norm", to the number of its forward calls that were kept from the vendor library.
-    """
+def counted() -> dict[str, dict[str, int]]:
+    """The counts since the last :func:`reset_status`; ``rocmprobe.bypass.status`` says what they are."""
     with _lock:
         return {"calls": dict(_calls), "native": dict(_native), "pytorch": dict(_pytorch)}
 
 
 def reset_status() -> None:
-    """Set all counts of :func:`status` to zero."""
+    """Set all counts of :func:`counted` to zero."""
     with _lock:
         _calls.clear()
         _native.clear()

@@ -1,12 +1,10 @@
-"""The kernels of :mod:`rocmprobe.kernels` on PyTorch's tensors: whether they may be used on a device, and how a
-problem is given to them. They run on torch's current stream, with a workspace of torch's allocator.
+"""The kernels of :mod:`rocmprobe.kernels` on PyTorch's tensors: whether they may be used on a device, and how
+a problem is given to them. They run on torch's current stream, with a workspace of torch's allocator.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +13,8 @@ from typing import Optional
 import torch
 
 from rocmprobe.bypass.operators import lock_across_forks
-from rocmprobe.kernels import gate, rates as kernel_rates, self_test
+from rocmprobe.kernels import gate, self_test
+from rocmprobe.kernels import rates as kernel_rates
 from rocmprobe.kernels.compilation import cache_folder
 from rocmprobe.kernels.extents import Strides
 from rocmprobe.kernels.families import FAMILIES
@@ -71,9 +70,7 @@ def refusal(device: torch.device, dtype: str) -> str:
 
 def state() -> dict[str, str]:
     """Of each device and dtype that was asked about, such as "cuda:0 float32": "used", or why not."""
-    return {
-        f"{device} {dtype}": known.refusal or "used" for (device, dtype), known in _known.kernels.items()
-    }
+    return {f"{device} {dtype}": known.refusal or "used" for (device, dtype), known in _known.kernels.items()}
 
 
 def forget() -> None:
@@ -83,7 +80,7 @@ def forget() -> None:
 
 
 def tried(device: torch.device, dtype: str) -> self_test.Trial:
-    """The self-test in this process; its verdict is kept for this and other ones. Raises KernelsUnavailable."""
+    """The self-test in this process, its verdict kept for this one and others. Raises KernelsUnavailable."""
     try:
         return self_test.tried(_device(device), dtype, cache_folder(os.environ))
     finally:
@@ -115,28 +112,30 @@ def compute(
     plain: Geometry,
     variant: str,
     workspace_bytes: int,
-    tensors: Mapping[str, Optional[torch.Tensor]],
+    image: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor],
+    feature: torch.Tensor,
 ) -> None:
-    """Launch a direction of a problem; ``tensors`` are image, weight, feature and bias, which may be None, and
-    ``workspace_bytes`` what the plan says.
+    """Launch a direction of a problem by a variant of a family, with the workspace of its plan.
 
     Raises:
         RuntimeError: where a launch fails.
     """
-    image, weight, feature = (tensors[name] for name in ("image", "weight", "feature"))
-    assert image is not None and weight is not None and feature is not None
     dtype = str(image.dtype).rpartition(".")[2]
     module = _known.kernels[image.device, dtype].module
     assert module is not None, "asked for without asking whether it may be used"
     prepared = _prepared(
         family, direction, plain, dtype, variant, image.stride(), weight.stride(), feature.stride(),
-        tensors["bias"] is not None, workspace_bytes,
+        bias is not None, workspace_bytes,
     )  # fmt: skip
     if prepared is None:
         raise RuntimeError(f"{family}: the tensors lie too far apart for its kernels")
     workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device=image.device)
-    addresses = {name: 0 if each is None else each.data_ptr() for name, each in tensors.items()}
-    addresses["workspace"] = workspace.data_ptr()
+    addresses = {
+        "image": image.data_ptr(), "weight": weight.data_ptr(), "feature": feature.data_ptr(),
+        "bias": 0 if bias is None else bias.data_ptr(), "workspace": workspace.data_ptr(),
+    }  # fmt: skip
     try:
         module.launch(prepared, addresses, _stream(image.device))
     except KernelsUnavailable as unavailable:

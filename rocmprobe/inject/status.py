@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rocmprobe.bypass import counts
+from rocmprobe.bypass import counts, own_kernels
 from rocmprobe.inject.ending import append, at_end
 
 Counts = dict[str, dict[str, int]]
@@ -18,11 +18,11 @@ Counts = dict[str, dict[str, int]]
 
 def write_at_end(path: str, devices: Sequence[str]) -> None:
     """Have this process, and each that is forked off it, append its counts to the file ``path``."""
-    before: list[Counts] = [{kind: {} for kind in counts.status()}]
+    before: list[Counts] = [{kind: {} for kind in counts.counted()}]
     parents = list(before)
 
     def remember() -> None:
-        before[:] = [counts.status()]
+        before[:] = [counts.counted()]
 
     def start_anew() -> None:
         parents[:] = before
@@ -32,8 +32,9 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
     os.register_at_fork(before=remember, after_in_child=start_anew)
 
     def write() -> None:
-        own = _since(parents[0], counts.status())
+        own = _since(parents[0], counts.counted())
         line = {"pid": os.getpid(), "command": sys.argv, "device": _device(devices), **own}
+        line["own_kernels"] = own_kernels.state()
         try:
             append(path, line)
         except OSError as error:

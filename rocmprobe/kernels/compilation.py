@@ -31,7 +31,7 @@ _LARGEST = 64 * 2**20
 
 @dataclass(frozen=True)
 class Compiled:
-    """Code for a GPU; ``log`` is the compiler's, empty for code that was ``kept``, which took 0 ``seconds``."""
+    """Code for a GPU; ``log`` is the compiler's. Code that was ``kept`` has none, and took 0 ``seconds``."""
 
     code: bytes
     log: str

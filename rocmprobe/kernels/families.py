@@ -54,3 +54,6 @@ class Family(Protocol):
         """The launches of an option, which need no more workspace than it said; None where the tensors lie
         too far apart to be addressed."""
         ...
+
+
+FAMILIES: dict[str, Family] = {}

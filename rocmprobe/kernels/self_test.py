@@ -1,7 +1,7 @@
 """The trial that the gate asks for: every kernel of a dtype against exact integers, on the device itself.
 
-``python -m rocmprobe.kernels.self_test KIND INDEX DTYPE FOLDER RUNTIME COMPILER`` runs it in a process of its own,
-with the libraries of the process that asks, and prints the verdict as its last line.
+``python -m rocmprobe.kernels.self_test KIND INDEX DTYPE FOLDER RUNTIME COMPILER`` runs it in a process of its
+own, with the libraries of the process that asks, and prints the verdict as its last line.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ def verdict_of(found: Trial) -> Verdict:
     return Verdict("failed", count, "\n".join((*found.wrong, found.log)))
 
 
-def _fault(
-    module: Module, name: str, direction: str, plain: Geometry, option: Option, last: bool
-) -> str:
+def _fault(module: Module, name: str, direction: str, plain: Geometry, option: Option, last: bool) -> str:
     """What is wrong with one result, "" where it is exact."""
     shapes = exact.shapes(plain)
     strides = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
@@ -134,7 +132,7 @@ def _fault(
     )  # fmt: skip
     if launches is None:
         return "it has a plan and no launches"
-    expected = exact.encoded(exact.convolved(direction, plain, *values.values(), bias), module.dtype)
+    expected = exact.encoded(exact.convolved(direction, plain, **values, bias=bias), module.dtype)
     item = exact.ITEM_BYTES[module.dtype]
     runtime = module.device.runtime
     buffers = {}

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Optional
 
-from rocmprobe.runtimes.calls import INT, POINTER, NotAvailable, Observer, SharedLibrary
+from rocmprobe.runtimes.calls import INT, POINTER, SIZE, NotAvailable, Observer, SharedLibrary
+from rocmprobe.runtimes.memory import Buffer
 from rocmprobe.runtimes.modules import Modules, Names
 
 _NAMES = Names(
@@ -36,6 +37,13 @@ _SIGNATURES = {
     "cuCtxPushCurrent_v2": (POINTER,),
     "cuCtxPopCurrent_v2": (POINTER,),
     "cuGetErrorName": (INT, POINTER),
+    "cuMemAlloc_v2": (POINTER, SIZE),
+    "cuMemFree_v2": (POINTER,),
+    "cuMemsetD8_v2": (POINTER, ctypes.c_ubyte, SIZE),
+    "cuMemcpyHtoD_v2": (POINTER, POINTER, SIZE),
+    "cuMemcpyDtoH_v2": (POINTER, POINTER, SIZE),
+    "cuMemcpyDtoD_v2": (POINTER, POINTER, SIZE),
+    "cuCtxSynchronize": (),
     **_NAMES.signatures(),
 }
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
@@ -99,6 +107,33 @@ class Cuda:
             yield
         finally:
             self.library.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def allocate(self, size: int, margin: int = 0) -> Buffer:
+        """As ``hip.Hip.allocate``."""
+        address = ctypes.c_void_p()
+        self.library.call("cuMemAlloc_v2", ctypes.byref(address), max(size + 2 * margin, 1))
+        return Buffer(self, address.value or 0, size, margin)
+
+    def synchronize(self) -> None:
+        """Wait for everything queued; errors of queued work surface here."""
+        self.library.call("cuCtxSynchronize")
+
+    def release(self, address: int) -> None:
+        self.library.call("cuMemFree_v2", address)
+
+    def set_bytes(self, address: int, byte: int, size: int) -> None:
+        self.library.call("cuMemsetD8_v2", address, byte, size)
+
+    def copy_in(self, address: int, content: bytes) -> None:
+        self.library.call("cuMemcpyHtoD_v2", address, content, len(content))
+
+    def copy_out(self, address: int, size: int) -> bytes:
+        content = ctypes.create_string_buffer(max(size, 1))
+        self.library.call("cuMemcpyDtoH_v2", content, address, size)
+        return content.raw[:size]
+
+    def copy_within(self, target: int, source: int, size: int) -> None:
+        self.library.call("cuMemcpyDtoD_v2", target, source, size)
 
     def _device(self, device: int) -> int:
         handle = INT()

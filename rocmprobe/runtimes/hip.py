@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Optional
 
 from rocmprobe.runtimes.calls import (
@@ -20,6 +19,7 @@ from rocmprobe.runtimes.calls import (
     Observer,
     SharedLibrary,
 )
+from rocmprobe.runtimes.memory import Buffer
 from rocmprobe.runtimes.modules import Modules, Names
 
 _NAMES = Names(
@@ -57,7 +57,6 @@ _HOST_TO_DEVICE = 1
 _DEVICE_TO_HOST = 2
 _DEVICE_TO_DEVICE = 3
 _NO_DEVICE = 100
-_MARGIN_BYTE = 0xA5
 # ROCm 6 gave hipDeviceProp_t a new layout under a new symbol; the old symbol keeps the old layout.
 _ARCH_NAME_AT = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
 _ARCH_NAME_BYTES = 256
@@ -177,67 +176,19 @@ class Hip:
         """Wait for everything queued; errors of queued work surface here."""
         self.library.call("hipDeviceSynchronize")
 
+    def release(self, address: int) -> None:
+        self.library.call("hipFree", address)
 
-class Buffer:
-    """Device memory; leaving it as a context frees it. ``allocated`` is the address of its first margin."""
+    def set_bytes(self, address: int, byte: int, size: int) -> None:
+        self.library.call("hipMemset", address, byte, size)
 
-    def __init__(self, hip: Hip, allocated: int, size: int, margin: int = 0) -> None:
-        self.hip = hip
-        self.allocated = allocated
-        self.address = allocated + margin
-        self.size = size
-        self.margin = margin
-        for start in self._margins():
-            hip.library.call("hipMemset", start, _MARGIN_BYTE, margin)
+    def copy_in(self, address: int, content: bytes) -> None:
+        self.library.call("hipMemcpy", address, content, len(content), _HOST_TO_DEVICE)
 
-    def _margins(self) -> tuple[int, ...]:
-        return (self.allocated, self.address + self.size) if self.margin else ()
+    def copy_out(self, address: int, size: int) -> bytes:
+        content = ctypes.create_string_buffer(max(size, 1))
+        self.library.call("hipMemcpy", content, address, size, _DEVICE_TO_HOST)
+        return content.raw[:size]
 
-    def stray_writes(self) -> int:
-        """How many bytes of its margins were written since it was made."""
-        content = ctypes.create_string_buffer(max(self.margin, 1))
-        changed = 0
-        for start in self._margins():
-            self.hip.library.call("hipMemcpy", content, start, self.margin, _DEVICE_TO_HOST)
-            changed += self.margin - content.raw[: self.margin].count(_MARGIN_BYTE)
-        return changed
-
-    def __enter__(self) -> Buffer:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        try:
-            self.free()
-        except CallFailed:
-            # On a lost device freeing fails too; what failed first is what matters.
-            if error is None:
-                raise
-
-    def free(self) -> None:
-        if self.allocated:
-            allocated, self.allocated = self.allocated, 0
-            self.hip.library.call("hipFree", allocated)
-
-    def write(self, content: bytes) -> None:
-        """Copy ``content`` to its beginning; it must fit."""
-        if len(content) > self.size:
-            raise ValueError(f"{len(content)} bytes do not fit into {self.size}")
-        self.hip.library.call("hipMemcpy", self.address, content, len(content), _HOST_TO_DEVICE)
-
-    def read(self) -> bytes:
-        """Its content, after all work queued before on the default stream."""
-        content = ctypes.create_string_buffer(max(self.size, 1))
-        self.hip.library.call("hipMemcpy", content, self.address, self.size, _DEVICE_TO_HOST)
-        return content.raw[: self.size]
-
-    def copy_from(self, source: Buffer) -> None:
-        """Copy another buffer of this size on the device; ``Hip.synchronize`` waits for it."""
-        self.hip.library.call("hipMemcpy", self.address, source.address, self.size, _DEVICE_TO_DEVICE)
-
-    def fill(self, byte: int) -> None:
-        self.hip.library.call("hipMemset", self.address, byte, self.size)
+    def copy_within(self, target: int, source: int, size: int) -> None:
+        self.library.call("hipMemcpy", target, source, size, _DEVICE_TO_DEVICE)

@@ -10,7 +10,8 @@ from rocmprobe.backends.capi.libraries import LIBRARIES, ORIGINS, Place, choose,
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary, Tensor
 from rocmprobe.backends.capi.rocblas import Rocblas
 from rocmprobe.runtimes.calls import Call, CallFailed, LoadFailed, NotAvailable
-from rocmprobe.runtimes.hip import Buffer, Hip
+from rocmprobe.runtimes.hip import Hip
+from rocmprobe.runtimes.memory import Buffer
 
 __all__ = [
     "LIBRARIES",

@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary
 from rocmprobe.backends.capi.reference import decode, encode
 from rocmprobe.runtimes.calls import released
-from rocmprobe.runtimes.hip import Buffer, Hip
+from rocmprobe.runtimes.hip import Hip
+from rocmprobe.runtimes.memory import Buffer
 
 EPSILON = 1e-5
 _SPATIAL = 1

@@ -12,7 +12,8 @@ from typing import Optional
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary, Tensor
 from rocmprobe.model.problems import Problem
 from rocmprobe.runtimes.calls import INT, SIZE, released
-from rocmprobe.runtimes.hip import Buffer, Hip
+from rocmprobe.runtimes.hip import Hip
+from rocmprobe.runtimes.memory import Buffer
 
 #: Families by number (miopenConvAlgorithm_t), the same in every direction; 4 is known to bwd-data only.
 ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 4: "TransposeGEMM", 5: "ImplicitGEMM"}

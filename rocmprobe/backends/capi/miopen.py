@@ -24,7 +24,7 @@ from rocmprobe.runtimes.calls import (
     Observer,
     SharedLibrary,
 )
-from rocmprobe.runtimes.hip import Buffer
+from rocmprobe.runtimes.memory import Buffer
 
 DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
 _FIND = (

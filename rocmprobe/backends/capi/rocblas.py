@@ -9,7 +9,7 @@ import ctypes
 from typing import Optional
 
 from rocmprobe.runtimes.calls import INT, POINTER, SIZE, Observer, SharedLibrary
-from rocmprobe.runtimes.hip import Buffer
+from rocmprobe.runtimes.memory import Buffer
 
 STATUS_NAMES = (
     "rocblas_status_success", "rocblas_status_invalid_handle", "rocblas_status_not_implemented",

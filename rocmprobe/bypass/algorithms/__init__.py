@@ -11,9 +11,11 @@ from rocmprobe.bypass.algorithms.fft import Fft
 from rocmprobe.bypass.algorithms.im2col import Im2col
 from rocmprobe.bypass.algorithms.im2row import Im2row
 from rocmprobe.bypass.algorithms.mec import PartialLowering
+from rocmprobe.bypass.algorithms.own_kernels import OwnKernel
 from rocmprobe.bypass.algorithms.pointwise import Pointwise
 from rocmprobe.bypass.algorithms.shift import Shift
 from rocmprobe.bypass.algorithms.winograd import Winograd
+from rocmprobe.kernels.families import FAMILIES
 
 __all__ = ["ALGORITHMS", "Algorithm", "Operands", "Plan"]
 
@@ -21,6 +23,6 @@ ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
     for algorithm in (
         Pointwise(), PartialLowering(), Im2col(), Im2row(), Shift(), Depthwise(), DepthwiseShift(),
-        Winograd(2), Winograd(4), Fft(), Col2im(), Aten(),
+        Winograd(2), Winograd(4), Fft(), Col2im(), Aten(), *map(OwnKernel, FAMILIES),
     )
 }  # fmt: skip

@@ -1,5 +1,5 @@
-"""Convolution by kernels of our own, which are compiled on the machine: nothing is copied into columns, and the
-sums stay in registers.
+"""Convolution by kernels of our own, which are compiled on the machine: nothing is copied into columns, and
+the sums stay in registers.
 
 They apply where the self-test of :mod:`rocmprobe.kernels` has passed. Every sum has a fixed order.
 
@@ -80,6 +80,7 @@ class OwnKernel(Algorithm):
         bias: torch.Tensor | None,
         feature: torch.Tensor,
     ) -> None:
-        tensors = {"image": image, "weight": weight, "bias": bias, "feature": feature}
         variant = plan.variant.partition(" ")[0]
-        own_kernels.compute(self.name, direction, plain, variant, plan.workspace_bytes, tensors)
+        own_kernels.compute(
+            self.name, direction, plain, variant, plan.workspace_bytes, image, weight, bias, feature
+        )

@@ -17,6 +17,7 @@ from typing import Any, Callable
 
 import torch
 
+from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms import Operands, Plan
 from rocmprobe.bypass.choice import plan_file
 from rocmprobe.bypass.choice.plan import MEGABYTE, check, eligible, plain_direction, plain_form, problem_key
@@ -135,17 +136,21 @@ class Explanation:
 
     Attributes:
         algorithm: what is taken.
+        variant: which of several kernels, and of which source; "" for an algorithm that has none.
         why: one sentence.
         workspace_bytes: the upper bound on what it allocates above operands and results.
         flops: its multiplications and additions.
         alternatives: the plans of all algorithms that may be taken, the quickest by the cost model first.
+        own_kernels: "used" where kernels of our own may be taken, otherwise why not.
     """
 
     algorithm: str
+    variant: str
     why: str
     workspace_bytes: int
     flops: int
     alternatives: tuple[Plan, ...]
+    own_kernels: str
 
 
 def explain_problem(
@@ -160,7 +165,8 @@ def explain_problem(
     )  # fmt: skip
     dtype = str(value("dtype"))
     check(dtype, device.type, algorithm)
-    operands = Operands(dtype, device.type, value("channels_last"), dense=True)
+    refusal = own_kernels.refusal(device, dtype)
+    operands = Operands(dtype, device.type, value("channels_last"), dense=True, own_kernels=not refusal)
     cap = int(workspace_mb * MEGABYTE)
     deterministic = torch.are_deterministic_algorithms_enabled()
     found = {}
@@ -168,11 +174,11 @@ def explain_problem(
         turned = plain_direction(direction, value("transposed"))
         plans = eligible(turned, plain, operands, cap, algorithm, deterministic)
         choice = Choice(problem_key(turned, plain, operands, cap, algorithm), plans, device)
-        found[direction] = _explained(choice, algorithm)
+        found[direction] = _explained(choice, algorithm, refusal or "used")
     return found
 
 
-def _explained(choice: Choice, algorithm: str) -> Explanation:
+def _explained(choice: Choice, algorithm: str, kernels: str) -> Explanation:
     plan = choice.settled or choice.plans[0]
     count = len(choice.plans)
     if plan.algorithm == algorithm:
@@ -183,4 +189,6 @@ def _explained(choice: Choice, algorithm: str) -> Explanation:
         why = f"it was the fastest of those measured on this device ({count} apply)"
     else:
         why = f"the cost model ranks it fastest of the {count} that apply; not measured"
-    return Explanation(plan.algorithm, why, plan.workspace_bytes, plan.flops, tuple(choice.plans))
+    return Explanation(
+        plan.algorithm, plan.variant, why, plan.workspace_bytes, plan.flops, tuple(choice.plans), kernels
+    )

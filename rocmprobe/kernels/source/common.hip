@@ -16,8 +16,11 @@
 #define BLOCK_Z ((int)blockIdx.z)
 #define BARRIER() __syncthreads()
 #define UNROLL(count) _Pragma(STRINGIZED(unroll count))
+#define UNROLL_WHOLLY _Pragma("unroll")
 // The same in all threads of a wave: the compiler may keep it in a scalar register.
 #define UNIFORM(value) (value)
+// A pointer to what nobody writes while the kernel runs: read with a uniform index, it is a scalar load.
+#define CONSTANT(Type) const Type*
 #define MULTIPLY_ADD(a, b, c) fmaf(a, b, c)
 
 #elif defined(ON_CPU)
@@ -37,7 +40,9 @@ extern "C" void cpu_barrier();
 #define BLOCK_Z cpu_block[2]
 #define BARRIER() cpu_barrier()
 #define UNROLL(count)
+#define UNROLL_WHOLLY
 #define UNIFORM(value) (value)
+#define CONSTANT(Type) const Type*
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
 
 #else
@@ -56,7 +61,9 @@ extern "C" void cpu_barrier();
      __builtin_amdgcn_s_barrier(),                            \
      __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"))
 #define UNROLL(count) _Pragma(STRINGIZED(unroll count))
+#define UNROLL_WHOLLY _Pragma("unroll")
 #define UNIFORM(value) __builtin_amdgcn_readfirstlane(value)
+#define CONSTANT(Type) const __attribute__((address_space(4))) Type*
 #define MULTIPLY_ADD(a, b, c) __builtin_fmaf(a, b, c)
 
 #endif

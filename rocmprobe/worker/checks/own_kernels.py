@@ -3,8 +3,6 @@ it waits for, and what the device reaches in them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from rocmprobe.worker.context import CheckContext, CheckResult
 from rocmprobe.worker.failures import NotApplicable
 
@@ -21,8 +19,8 @@ _REPEATS = 5
 
 
 def kernel(context: CheckContext) -> CheckResult:
-    """The self-test of the kernels of a dtype, whose verdict is kept for the bypass; then the rates of the device
-    in them, and of ``torch.mm`` beside them."""
+    """The self-test of the kernels of a dtype, whose verdict is kept for the bypass; then the rates of the
+    device in them, and of ``torch.mm`` beside them."""
     if context.backend.device_type == "cpu":
         raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")
     import torch
@@ -37,7 +35,7 @@ def kernel(context: CheckContext) -> CheckResult:
     except KernelsUnavailable as unavailable:
         raise NotApplicable(unavailable.reason) from unavailable
     answer = CheckResult(timings={"trial": seconds, "compile": trial.compile_seconds})
-    answer.evidence += [each for each in trial.log.splitlines()]
+    answer.evidence += trial.log.splitlines()
     answer.numerics["exact"] = not trial.wrong
     if trial.wrong:
         answer.state, answer.message = "wrong", "; ".join(trial.wrong)
@@ -57,20 +55,23 @@ def kernel(context: CheckContext) -> CheckResult:
 
 def _products(context: CheckContext) -> dict[str, float]:
     """Operations in a second of ``torch.mm`` for each of the products that is not too long."""
+    found: dict[str, float] = {}
+    for rows, inner, columns in _PRODUCTS:
+        work = 2.0 * rows * inner * columns
+        if not found or work / min(found.values()) < _LONGEST_PRODUCT:
+            found[f"{rows}x{inner}x{columns}"] = work / _product_seconds(context, rows, inner, columns)
+    return found
+
+
+def _product_seconds(context: CheckContext, rows: int, inner: int, columns: int) -> float:
     import torch
 
     from rocmprobe.bypass.choice.rates import seconds
 
-    device: Any = torch.device(context.device)
-    found: dict[str, float] = {}
-    for rows, inner, columns in _PRODUCTS:
-        work = 2.0 * rows * inner * columns
-        if found and work / min(found.values()) > _LONGEST_PRODUCT:
-            continue
-        left = torch.ones((rows, inner), dtype=context.dtype, device=device)
-        right = torch.ones((inner, columns), dtype=context.dtype, device=device)
-        product = torch.empty((rows, columns), dtype=context.dtype, device=device)
-        torch.mm(left, right, out=product)
-        taken = [seconds(device, lambda: torch.mm(left, right, out=product)) for _ in range(_REPEATS)]
-        found[f"{rows}x{inner}x{columns}"] = work / max(1e-9, min(taken))
-    return found
+    left, right, product = (
+        torch.ones(shape, dtype=context.dtype, device=context.device)
+        for shape in ((rows, inner), (inner, columns), (rows, columns))
+    )
+    device = torch.device(context.device)
+    taken = [seconds(device, lambda: torch.mm(left, right, out=product)) for _ in range(_REPEATS)]
+    return max(1e-9, min(taken))

@@ -1,0 +1,252 @@
+// Forward and bwd-data as a product of matrices: result[row, column] = sum over k of weight[row, k] * read[column, k].
+// A column is a position of the result in a sample, k a channel and a tap. Nothing is unfolded: k has an offset in
+// bytes, a column has an origin, and their sum is the address.
+//
+// A value is read only where its tap lies inside. Each column has a bit for every tap of each dimension, each k asks
+// for three of them. Where the taps of the three dimensions are more than 31, k has displacements instead (WIDE).
+
+struct Tap { unsigned offset, wanted; };
+
+// n / divisor for n below 2^31; the host makes the numbers.
+DEVICE unsigned divided(unsigned n, unsigned multiplier, int shift) {
+    return (unsigned)((unsigned long long)n * multiplier >> 31 >> shift);
+}
+
+// The weights as [group][k][row], zero where padded, and the table of k. Thread: a row; block: some k.
+KERNEL(gather_pack, 64, GatherPackArguments) {
+    const GatherPackArguments& a = arguments;
+    const int row = BLOCK_X * 64 + THREAD;
+    const int group = BLOCK_Z;
+    const int taps = a.taps[0] * a.taps[1] * a.taps[2];
+    const Storage* weight = (const Storage*)a.weight + group * a.group_step + row * a.row_step;
+    float* packed = (float*)a.packed + (long long)group * a.depth_padded * a.rows_padded + row;
+    for (int i = 0; i < 32; i++) {
+        const int k = BLOCK_Y * 32 + i;
+        if (k >= a.depth_padded) break;
+        const int channel = a.tap_major ? k % a.channels : k / taps;
+        const int tap = a.tap_major ? k / a.channels : k % taps;
+        const int x = tap % a.taps[2], y = tap / a.taps[2] % a.taps[1], z = tap / a.taps[2] / a.taps[1];
+        const bool inside = k < a.depth;
+        float value = 0;
+        if (inside && row < a.rows)
+            value = widened(
+                weight[channel * a.channel_step + z * a.tap_steps[0] + y * a.tap_steps[1] + x * a.tap_steps[2]]);
+        if (row < a.rows_padded) packed[(long long)k * a.rows_padded] = value;
+        if (row == 0 && group == 0) {
+            Tap entry;
+            entry.offset = 0;
+            entry.wanted = a.never;
+            if (inside) {
+                entry.offset = channel * a.channel_bytes + z * a.tap_bytes[0] + y * a.tap_bytes[1] + x * a.tap_bytes[2];
+                if (a.wide)
+                    entry.wanted = z * a.tap_reads[0] << 22 | y * a.tap_reads[1] << 11 | x * a.tap_reads[2];
+                else
+                    entry.wanted = 1u << z | 1u << (a.taps[0] + y) | 1u << (a.taps[0] + a.taps[1] + x);
+            }
+            ((Tap*)a.table)[k] = entry;
+        }
+    }
+}
+
+// Where a column reads its first tap, and which of its taps lie inside.
+struct Column {
+    unsigned offset, inside;
+    int z, y, x;
+};
+
+// The sample and the position of a column.
+struct Place { unsigned sample, z, y, x; };
+
+DEVICE Place place_of(const GatherArguments& a, unsigned column) {
+    Place place;
+    place.sample = divided(column, a.multipliers[0], a.shifts[0]);
+    const unsigned in_sample = column - place.sample * a.divisors[0];
+    place.z = divided(in_sample, a.multipliers[1], a.shifts[1]);
+    const unsigned in_plane = in_sample - place.z * a.divisors[1];
+    place.y = divided(in_plane, a.multipliers[2], a.shifts[2]);
+    place.x = in_plane - place.y * a.divisors[2];
+    return place;
+}
+
+template <bool WIDE>
+DEVICE Column column_of(const GatherArguments& a, int column) {
+    const Place place = place_of(a, column);
+    Column found;
+    found.z = (int)place.z * a.read_step[0] + a.read_first[0];
+    found.y = (int)place.y * a.read_step[1] + a.read_first[1];
+    found.x = (int)place.x * a.read_step[2] + a.read_first[2];
+    // What lies before the image has an offset below zero, which the offset of a tap inside makes up for.
+    found.offset = place.sample * a.read_sample + (unsigned)found.z * a.read_bytes[0] +
+                   (unsigned)found.y * a.read_bytes[1] + (unsigned)found.x * a.read_bytes[2];
+    found.inside = 0;
+    if (!WIDE) {
+        unsigned bit = 1;
+        for (int i = 0; i < a.taps[0]; i++, bit <<= 1)
+            if ((unsigned)(found.z + i * a.tap_reads[0]) < (unsigned)a.read_size[0]) found.inside |= bit;
+        for (int i = 0; i < a.taps[1]; i++, bit <<= 1)
+            if ((unsigned)(found.y + i * a.tap_reads[1]) < (unsigned)a.read_size[1]) found.inside |= bit;
+        for (int i = 0; i < a.taps[2]; i++, bit <<= 1)
+            if ((unsigned)(found.x + i * a.tap_reads[2]) < (unsigned)a.read_size[2]) found.inside |= bit;
+        if (column >= a.columns) found.inside = 0;
+    } else if (column >= a.columns) {
+        found.z = -0x40000000;
+    }
+    return found;
+}
+
+template <bool WIDE>
+DEVICE bool is_inside(const GatherArguments& a, const Column& column, unsigned wanted) {
+    if (!WIDE) return (column.inside & wanted) == wanted;
+    return (unsigned)(column.z + (int)(wanted >> 22)) < (unsigned)a.read_size[0] &
+           (unsigned)(column.y + (int)(wanted >> 11 & 2047)) < (unsigned)a.read_size[1] &
+           (unsigned)(column.x + (int)(wanted & 2047)) < (unsigned)a.read_size[2];
+}
+
+// An array of Float4 that lives across a loop would be kept in memory; one of floats is kept in registers.
+DEVICE void take(float (&values)[4], const char* address) {
+    const Float4 four = *(const Float4*)address;
+    values[0] = four.x, values[1] = four.y, values[2] = four.z, values[3] = four.w;
+}
+
+DEVICE void put(Float4& target, const float (&values)[4]) {
+    Float4 four;
+    four.x = values[0], four.y = values[1], four.z = values[2], four.w = values[3];
+    target = four;
+}
+
+// Eight rows by eight columns of one thread, over one block of k in LDS.
+template <int ROWS, int COLUMNS, int DEPTH, int A_STRIDE = ROWS / 4, int B_STRIDE = COLUMNS / 4>
+DEVICE void multiply(const Float4* a_tile, const Float4* b_tile, float (&sums)[8][8]) {
+    UNROLL(4)
+    for (int k = 0; k < DEPTH; k++) {
+        const Float4 a0 = a_tile[k * A_STRIDE], a1 = a_tile[k * A_STRIDE + ROWS / 8];
+        const Float4 b0 = b_tile[k * B_STRIDE], b1 = b_tile[k * B_STRIDE + COLUMNS / 8];
+        const float a[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
+        const float b[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
+        UNROLL_WHOLLY
+        for (int i = 0; i < 8; i++) {
+            UNROLL_WHOLLY
+            for (int j = 0; j < 8; j++) sums[i][j] = MULTIPLY_ADD(a[i], b[j], sums[i][j]);
+        }
+    }
+}
+
+template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE>
+DEVICE void gather_gemm(const GatherArguments& a) {
+    constexpr int A_LOADS = ROWS * DEPTH / 4 / THREADS;          // of four rows
+    constexpr int A_STEP = THREADS / (ROWS / 4);                 // k between the loads of a thread
+    constexpr int OWN = COLUMNS > THREADS ? COLUMNS / THREADS : 1;  // columns that a thread reads
+    constexpr int B_STEP = COLUMNS > THREADS ? 1 : THREADS / COLUMNS;
+    constexpr int B_LOADS = DEPTH / B_STEP;
+    SHARED Float4 a_tile[2][DEPTH][ROWS / 4];
+    SHARED Float4 b_tile[2][DEPTH][COLUMNS / 4];
+
+    const int group = BLOCK_Z;
+    const int row_0 = BLOCK_Y * ROWS, column_0 = BLOCK_X * COLUMNS;
+    const char* read = (const char*)a.read + (long long)group * a.read_group;
+    const char* packed = (const char*)a.packed + (long long)group * a.depth_padded * a.rows_padded * 4;
+    CONSTANT(Tap) table = (CONSTANT(Tap))a.table;
+
+    const unsigned a_offset = (THREAD / (ROWS / 4) * a.rows_padded + row_0 + THREAD % (ROWS / 4) * 4) * 4;
+    const int b_first = UNIFORM(THREAD / COLUMNS);
+    Column columns[OWN];
+    UNROLL_WHOLLY
+    for (int p = 0; p < OWN; p++)
+        columns[p] = column_of<WIDE>(a, column_0 + THREAD % (OWN > 1 ? THREADS : COLUMNS) + p * THREADS);
+
+    float a_next[A_LOADS][4];
+    Storage b_next[B_LOADS][OWN];
+    bool b_inside[B_LOADS][OWN];
+
+    const unsigned a_step = A_STEP * a.rows_padded * 4;
+    auto load = [&](int k_0) __attribute__((always_inline)) {
+        UNROLL_WHOLLY
+        for (int i = 0; i < A_LOADS; i++)
+            take(a_next[i], packed + (a_offset + i * a_step));
+        UNROLL_WHOLLY
+        for (int i = 0; i < B_LOADS; i++) {
+            const unsigned offset = table[k_0 + b_first + i * B_STEP].offset;
+            const unsigned wanted = table[k_0 + b_first + i * B_STEP].wanted;
+            UNROLL_WHOLLY
+            for (int p = 0; p < OWN; p++) {
+                const bool inside = is_inside<WIDE>(a, columns[p], wanted);
+                b_inside[i][p] = inside;
+                b_next[i][p] = *(const Storage*)(read + (inside ? columns[p].offset + offset : 0u));
+            }
+        }
+        packed += DEPTH * a.rows_padded * 4;
+    };
+    // After the sums of the block before: until then nobody waits for what was loaded.
+    auto keep = [&](int buffer) __attribute__((always_inline)) {
+        UNROLL_WHOLLY
+        for (int i = 0; i < A_LOADS; i++)
+            put(a_tile[buffer][THREAD / (ROWS / 4) + i * A_STEP][THREAD % (ROWS / 4)], a_next[i]);
+        UNROLL_WHOLLY
+        for (int i = 0; i < B_LOADS; i++) {
+            float* line = (float*)b_tile[buffer][b_first + i * B_STEP];
+            UNROLL_WHOLLY
+            for (int p = 0; p < OWN; p++)
+                line[THREAD % (OWN > 1 ? THREADS : COLUMNS) + p * THREADS] =
+                    b_inside[i][p] ? widened(b_next[i][p]) : 0.0f;
+        }
+    };
+
+    const int a_quad = THREAD / (COLUMNS / 8), b_quad = THREAD % (COLUMNS / 8);
+    float sums[8][8] = {};
+    if (a.depth_padded > 0) {
+        int buffer = 0;
+        load(0);
+        keep(0);
+        BARRIER();
+        for (int k_0 = DEPTH; k_0 < a.depth_padded; k_0 += DEPTH) {
+            load(k_0);
+            multiply<ROWS, COLUMNS, DEPTH>(&a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
+            buffer ^= 1;
+            keep(buffer);
+            BARRIER();
+        }
+        multiply<ROWS, COLUMNS, DEPTH>(&a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
+    }
+
+    const int row = row_0 + a_quad * 4, column = column_0 + b_quad * 4;
+    if (a.bias) {
+        UNROLL_WHOLLY
+        for (int i = 0; i < 8; i++) {
+            const int own = row + i % 4 + i / 4 * (ROWS / 2);
+            const Storage bias = ((const Storage*)a.bias)[group * a.rows + (own < a.rows ? own : 0)];
+            UNROLL_WHOLLY
+            for (int j = 0; j < 8; j++) sums[i][j] += widened(bias);
+        }
+    }
+    char* write = (char*)a.write + (long long)group * a.write_group;
+    const bool whole = row_0 + ROWS <= a.rows;
+    UNROLL_WHOLLY
+    for (int j = 0; j < 8; j++) {
+        const int own = column + j % 4 + j / 4 * (COLUMNS / 2);
+        if (own >= a.columns) continue;
+        const Place place = place_of(a, own);
+        unsigned offset = place.sample * a.write_sample + place.z * a.write_bytes[0] +
+                          place.y * a.write_bytes[1] + place.x * a.write_bytes[2] + row * a.write_row;
+        if (whole) {
+            UNROLL_WHOLLY
+            for (int i = 0; i < 8; i++)
+                *(Storage*)(write + (offset + (i % 4 + i / 4 * (ROWS / 2)) * a.write_row)) = stored(sums[i][j]);
+        } else {
+            UNROLL_WHOLLY
+            for (int i = 0; i < 8; i++)
+                if (row + i % 4 + i / 4 * (ROWS / 2) < a.rows)
+                    *(Storage*)(write + (offset + (i % 4 + i / 4 * (ROWS / 2)) * a.write_row)) =
+                        stored(sums[i][j]);
+        }
+    }
+}
+
+#define GATHER_GEMM(name, rows, columns, depth, threads, wide) \
+    KERNEL(name, threads, GatherArguments) { gather_gemm<rows, columns, depth, threads, wide>(arguments); }
+
+GATHER_GEMM(gather_gemm_128x128x8, 128, 128, 8, 256, false)
+GATHER_GEMM(gather_gemm_128x64x16, 128, 64, 16, 128, false)
+GATHER_GEMM(gather_gemm_64x128x8, 64, 128, 8, 128, false)
+GATHER_GEMM(gather_gemm_64x64x8, 64, 64, 8, 64, false)
+GATHER_GEMM(gather_gemm_32x128x8, 32, 128, 8, 64, false)
+GATHER_GEMM(gather_gemm_wide_64x64x8, 64, 64, 8, 64, true)

@@ -1,0 +1,83 @@
+"""Device memory of a runtime, with margins that show what was written outside of it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Optional, Protocol
+
+from rocmprobe.runtimes.calls import CallFailed
+
+_MARGIN_BYTE = 0xA5
+
+
+class Memory(Protocol):
+    """What a runtime does with device memory; addresses are integers, sizes bytes."""
+
+    def release(self, address: int) -> None: ...
+
+    def set_bytes(self, address: int, byte: int, size: int) -> None: ...
+
+    def copy_in(self, address: int, content: bytes) -> None: ...
+
+    def copy_out(self, address: int, size: int) -> bytes: ...
+
+    def copy_within(self, target: int, source: int, size: int) -> None: ...
+
+
+class Buffer:
+    """Device memory; leaving it as a context frees it. ``allocated`` is the address of its first margin."""
+
+    def __init__(self, runtime: Memory, allocated: int, size: int, margin: int = 0) -> None:
+        self.runtime = runtime
+        self.allocated = allocated
+        self.address = allocated + margin
+        self.size = size
+        self.margin = margin
+        for start in self._margins():
+            runtime.set_bytes(start, _MARGIN_BYTE, margin)
+
+    def _margins(self) -> tuple[int, ...]:
+        return (self.allocated, self.address + self.size) if self.margin else ()
+
+    def stray_writes(self) -> int:
+        """How many bytes of its margins were written since it was made."""
+        margins = [self.runtime.copy_out(start, self.margin) for start in self._margins()]
+        return sum(len(each) - each.count(_MARGIN_BYTE) for each in margins)
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        try:
+            self.free()
+        except CallFailed:
+            # On a lost device freeing fails too; what failed first is what matters.
+            if error is None:
+                raise
+
+    def free(self) -> None:
+        if self.allocated:
+            allocated, self.allocated = self.allocated, 0
+            self.runtime.release(allocated)
+
+    def write(self, content: bytes) -> None:
+        """Copy ``content`` to its beginning; it must fit."""
+        if len(content) > self.size:
+            raise ValueError(f"{len(content)} bytes do not fit into {self.size}")
+        self.runtime.copy_in(self.address, content)
+
+    def read(self) -> bytes:
+        """Its content, after all work queued before on the default stream."""
+        return self.runtime.copy_out(self.address, self.size)
+
+    def copy_from(self, source: Buffer) -> None:
+        """Copy another buffer of this size on the device; ``synchronize`` of the runtime waits for it."""
+        self.runtime.copy_within(self.address, source.address, self.size)
+
+    def fill(self, byte: int) -> None:
+        self.runtime.set_bytes(self.address, byte, self.size)
