@@ -19,8 +19,8 @@ _CPU_SOURCE = Path(__file__).parent / "kernels" / "cpu.cpp"
 
 
 def hip_with_modules(folder: Path) -> Path:
-    """A libamdhip64 that also compiles kernels (hiprtc, in the library itself as in ROCm 5.2) and runs them on
-    the CPU; skips where there is no g++."""
+    """A libamdhip64 that compiles kernels, too (with hiprtc in itself, as in ROCm 5.2), and runs them on the
+    CPU; skips where there is no g++."""
     compiler = shutil.which("g++")
     if compiler is None or not shutil.which("nm"):
         pytest.skip("no g++ and nm here")
