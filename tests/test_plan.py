@@ -46,6 +46,7 @@ PRIMITIVES = (
     Request("data-parallel"),
     Request("matmul", ("default", "no-hipblaslt"), dtypes=("float16", "bfloat16")),
     Request("int-matmul", ("default", "no-hipblaslt"), dtypes=("int8",)),
+    Request("kernel", dtypes=("float32", "float16", "bfloat16")),
     Request("triton", ("default", "triton-no-buffer-ops"), dtypes=("float32", "float16")),
     Request("inductor", ("default", "triton-no-buffer-ops"), level="standard"),
     *(
