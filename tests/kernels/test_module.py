@@ -17,8 +17,10 @@ _START = """
 import ctypes
 from rocmprobe.kernels import probe
 from rocmprobe.kernels.module import Device, Module
+from rocmprobe.kernels.sources import source_text
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 
+SOURCE = source_text("float32", (probe,))
 target = (ctypes.c_int32 * 100)()
 addresses = {"workspace": ctypes.addressof(target)}
 
@@ -70,7 +72,7 @@ def test_a_kernel_is_compiled_loaded_and_launched(python, isa, patched):
         """
         device = Device("hip", 0)
         print(device.target.compiled, device.target.patched)
-        module = Module(device, "float32")
+        module = Module(device, "float32", source=SOURCE)
         module.launch([probe.launch(70, 5), probe.launch(3, 40)], addresses)
         print(list(target[:5]), target[69], target[70])
         module.unload()
@@ -87,7 +89,7 @@ def test_a_launch_is_on_the_device_and_stream_that_are_asked_for_and_leaves_the_
     lines = python(
         """
         device = Device("hip", 1)
-        module = Module(device, "float32")
+        module = Module(device, "float32", source=SOURCE)
         module.launch([probe.launch(65)], addresses, 0)
         import ctypes
         module.launch([probe.launch(1)], addresses, 4096)
@@ -105,7 +107,7 @@ def test_a_launch_is_on_the_device_and_stream_that_are_asked_for_and_leaves_the_
 
 
 def test_code_is_compiled_once(python, tmp_path):
-    code = 'print(Module(Device("hip", 0), "float16").compiled.kept)'
+    code = 'print(Module(Device("hip", 0), "float16", source=SOURCE).compiled.kept)'
     folder = str(tmp_path / "made" / "anew")
     assert python(code, ROCMPROBE_BYPASS_KERNEL_CACHE=folder) == ["False"]
     (tmp_path / "nodes").rename(tmp_path / "before")
@@ -129,7 +131,7 @@ def test_a_call_that_fails_is_the_reason_and_leaves_no_error_behind(python):
         for fault in {list(faults)}:
             def all():
                 folder = None if "Create" in fault else ""
-                Module(Device("hip", 0), "float32", folder).launch([probe.launch(1)], addresses)
+                Module(Device("hip", 0), "float32", folder, SOURCE).launch([probe.launch(1)], addresses)
             os.environ["LC_STAND_IN_FAULTS"] = fault
             print(refused(all)[0])
             print(ctypes.CDLL(None).hipGetLastError())
@@ -155,7 +157,7 @@ def test_a_source_that_does_not_compile_is_refused_with_the_log(python):
 def test_a_kernel_that_spills_is_refused_by_name(python):
     lines = python(
         """
-        module = Module(Device("hip", 0), "float32", None)
+        module = Module(Device("hip", 0), "float32", None, SOURCE)
         print(module.refusal([probe.launch(1)]))
         print(refused(module.launch, [probe.launch(1)], addresses)[0])
         """,
