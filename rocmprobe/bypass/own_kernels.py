@@ -16,11 +16,11 @@ from rocmprobe.bypass.operators import lock_across_forks
 from rocmprobe.kernels import gate, self_test
 from rocmprobe.kernels import rates as kernel_rates
 from rocmprobe.kernels.compilation import cache_folder
-from rocmprobe.kernels.families import FAMILIES, Strides
+from rocmprobe.kernels.extents import Strides
 from rocmprobe.kernels.geometry import Geometry
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.module import CUDA, HIP, Device, Module
-from rocmprobe.kernels.sources import DTYPES
+from rocmprobe.kernels.sources import DTYPES, FAMILIES
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import loaded
 
@@ -125,7 +125,7 @@ def compute(
     module = _known.kernels[image.device, dtype].module
     assert module is not None, "asked for without asking whether it may be used"
     strides = image.stride(), weight.stride(), feature.stride()
-    prepared = _prepared(family, direction, plain, strides, dtype, variant, workspace_bytes)
+    prepared = _prepared(family, direction, plain, dtype, variant, strides, bias is not None, workspace_bytes)
     if prepared is None:
         raise RuntimeError(f"{family}: the tensors lie too far apart for its kernels")
     workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device=image.device)
@@ -144,12 +144,17 @@ def _prepared(
     family: str,
     direction: str,
     plain: Geometry,
-    strides: Strides,
     dtype: str,
     variant: str,
+    strides: tuple[tuple[int, ...], ...],
+    has_bias: bool,
     workspace_bytes: int,
 ) -> Optional[tuple[Launch, ...]]:
-    return FAMILIES[family].prepare(direction, plain, *strides, dtype, variant, cap=workspace_bytes)
+    image, weight, feature = map(Strides.of, strides)
+    return FAMILIES[family].prepare(
+        direction, plain, dtype, variant,
+        image=image, weight=weight, feature=feature, has_bias=has_bias, cap=workspace_bytes,
+    )  # fmt: skip
 
 
 def _found_out(device: torch.device, dtype: str) -> _Kernels:

@@ -10,6 +10,14 @@ from rocmprobe.kernels.geometry import Geometry
 #: Bytes that an offset inside a launch stays below.
 REACH = 2**31
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+#: Blocks that a grid may have in y and z.
+GRID = 65535
+#: Taps of all dimensions together that a word has bits for, next to NEVER.
+TAP_BITS = 31
+#: A bit that no position has, so that nothing is read where it is asked for.
+NEVER = 1 << 31
+#: What fits into a word of three displacements, one in each dimension.
+DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
 
 
 @dataclass(frozen=True)
@@ -70,3 +78,8 @@ def reciprocal(divisor: int) -> tuple[int, int]:
     (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2)."""
     shift = (divisor - 1).bit_length()
     return -(-(1 << (31 + shift)) // divisor), shift
+
+
+def up(value: int, step: int) -> int:
+    """The next multiple of ``step``."""
+    return -(-value // step) * step

@@ -15,22 +15,26 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Optional
 
-from rocmprobe.kernels.extents import ITEM_BYTES, REACH, Strides, padded, reciprocal, sample_limit
+from rocmprobe.kernels.extents import (
+    DISPLACEMENTS,
+    GRID,
+    ITEM_BYTES,
+    NEVER,
+    REACH,
+    TAP_BITS,
+    Strides,
+    padded,
+    reciprocal,
+    sample_limit,
+    up,
+)
 from rocmprobe.kernels.gather import Axis, gathers
 from rocmprobe.kernels.geometry import FWD, Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCE = "gather_gemm.hip"
-#: No column has this bit, so that a k that asks for it reads nothing.
-_NEVER = 1 << 31
-#: Taps of all dimensions together for which a column has bits.
-_BITS = 31
-#: What WIDE kernels have for a displacement in each dimension.
-_DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
 _PACK_ROWS, _PACK_DEPTH, _PACK_THREADS = 64, 32, 64
 _ALIGNMENT = 256
-#: Blocks that a grid may have in y and z.
-_GRID = 65535
 
 _Three = ctypes.c_int32 * 3
 _ThreeUnsigned = ctypes.c_uint32 * 3
@@ -104,14 +108,14 @@ class Tile:
     """What a block computes.
 
     Attributes:
-        kernel: its name in the module.
+        name: as a variant.
         rows, columns, depth: of the result, and of a step of the sum.
         threads: of a block.
         wide: for more taps than a column has bits for.
         quads: channels-last: four neighbouring channels are read at once.
     """
 
-    kernel: str
+    name: str
     rows: int
     columns: int
     depth: int
@@ -119,14 +123,19 @@ class Tile:
     wide: bool = False
     quads: bool = False
 
+    @property
+    def kernel(self) -> str:
+        """The name in the module."""
+        return f"gather_gemm_{self.name}"
+
 
 TILES = (
-    Tile("gather_gemm_128x128x8", 128, 128, 8, 256),
-    Tile("gather_gemm_128x64x16", 128, 64, 16, 128),
-    Tile("gather_gemm_64x128x8", 64, 128, 8, 128),
-    Tile("gather_gemm_64x64x8", 64, 64, 8, 64),
-    Tile("gather_gemm_32x128x8", 32, 128, 8, 64),
-    Tile("gather_gemm_wide_64x64x8", 64, 64, 8, 64, wide=True),
+    Tile("128x128x8", 128, 128, 8, 256),
+    Tile("128x64x16", 128, 64, 16, 128),
+    Tile("64x128x8", 64, 128, 8, 128),
+    Tile("64x64x8", 64, 64, 8, 64),
+    Tile("32x128x8", 32, 128, 8, 64),
+    Tile("wide_64x64x8", 64, 64, 8, 64, wide=True),
 )
 
 
@@ -181,23 +190,23 @@ def _ascending(axis: Axis) -> Axis:
 
 def fits(tile: Tile, product: Product) -> bool:
     """Whether a kernel of this tile can compute the product."""
-    rows, depth = _up(product.rows, tile.rows), _up(product.depth, tile.depth)
-    if max(product.groups, rows // tile.rows, _up(depth, _PACK_DEPTH) // _PACK_DEPTH) > _GRID:
+    rows, depth = up(product.rows, tile.rows), up(product.depth, tile.depth)
+    if max(product.groups, rows // tile.rows, up(depth, _PACK_DEPTH) // _PACK_DEPTH) > GRID:
         return False
     if rows * depth * 4 >= REACH or product.positions >= REACH:
         return False
     if not tile.wide:
-        return not product.depth or sum(axis.taps for axis in product.axes) <= _BITS
+        return not product.depth or sum(axis.taps for axis in product.axes) <= TAP_BITS
     reaches = ((axis.taps - 1) * axis.read_tap_step for axis in product.axes)
-    return all(reach < limit for reach, limit in zip(reaches, _DISPLACEMENTS))
+    return all(reach < limit for reach, limit in zip(reaches, DISPLACEMENTS))
 
 
 def packed_bytes(tile: Tile, product: Product) -> tuple[int, int]:
     """Bytes of the packed weights and of the table of the depth."""
-    depth = _up(product.depth, tile.depth)
+    depth = up(product.depth, tile.depth)
     return (
-        _up(product.groups * depth * _up(product.rows, tile.rows) * 4, _ALIGNMENT),
-        _up(depth * 8, _ALIGNMENT),
+        up(product.groups * depth * up(product.rows, tile.rows) * 4, _ALIGNMENT),
+        up(depth * 8, _ALIGNMENT),
     )
 
 
@@ -222,6 +231,7 @@ def prepare(
     image: Strides,
     weight: Strides,
     feature: Strides,
+    has_bias: bool,
 ) -> Optional[tuple[Launch, ...]]:
     """The launches, or None where the kernels cannot address the problem."""
     samples = chunk(direction, plain, dtype, image, feature)
@@ -243,8 +253,8 @@ def prepare(
         for first in range(0, plain.batch, samples):
             pointers = (
                 *places,
+                *([Pointer("bias", "bias")] if has_bias else ()),
                 Pointer("read", read, first * reading.outer * ITEM_BYTES[dtype]),
-                Pointer("bias", "bias"),
                 Pointer("write", write, _start(product, writing, first) * ITEM_BYTES[dtype]),
             )
             count = min(samples, plain.batch - first)
@@ -263,7 +273,7 @@ def _pack(
 ) -> Launch:
     item = ITEM_BYTES[dtype]
     forward = direction == FWD
-    rows, depth = _up(product.rows, tile.rows), _up(product.depth, tile.depth)
+    rows, depth = up(product.rows, tile.rows), up(product.depth, tile.depth)
     axes = product.axes
     first = sum(axis.tap_first * step for axis, step in zip(axes, weight.axes))
     arguments = GatherPackArguments(
@@ -278,7 +288,7 @@ def _pack(
         depth_padded=depth,
         tap_major=tile.quads,
         wide=tile.wide,
-        never=_NEVER,
+        never=NEVER,
         channel_bytes=reading.inner * item,
         tap_bytes=_ThreeUnsigned(
             *(axis.read_tap_step * step * item for axis, step in zip(axes, reading.padded().axes))
@@ -287,8 +297,8 @@ def _pack(
         tap_reads=_Three(*(axis.read_tap_step for axis in axes)),
     )
     grid = (
-        _up(rows, _PACK_ROWS) // _PACK_ROWS,
-        _up(depth, _PACK_DEPTH) // _PACK_DEPTH,
+        up(rows, _PACK_ROWS) // _PACK_ROWS,
+        up(depth, _PACK_DEPTH) // _PACK_DEPTH,
         product.groups,
     )
     pointers = (*places, Pointer("weight", "weight", first * item))
@@ -310,14 +320,14 @@ def _multiply(
     columns = samples * product.positions
     divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
     multipliers, shifts = zip(*map(reciprocal, divisors))
-    rows = _up(product.rows, tile.rows)
+    rows = up(product.rows, tile.rows)
     read_axes, write_axes = reading.padded().axes, writing.padded().axes
     arguments = GatherArguments(
         read_group=product.channels * reading.inner * item,
         write_group=product.rows * writing.inner * item,
         rows=product.rows,
         rows_padded=rows,
-        depth_padded=_up(product.depth, tile.depth),
+        depth_padded=up(product.depth, tile.depth),
         columns=columns,
         divisors=_ThreeUnsigned(*divisors),
         multipliers=_ThreeUnsigned(*multipliers),
@@ -333,7 +343,7 @@ def _multiply(
         write_row=writing.inner * item,
         write_bytes=_ThreeUnsigned(*(axis.write_step * step * item for axis, step in zip(axes, write_axes))),
     )
-    grid = (_up(columns, tile.columns) // tile.columns, rows // tile.rows, product.groups)
+    grid = (up(columns, tile.columns) // tile.columns, rows // tile.rows, product.groups)
     return Launch(tile.kernel, grid, tile.threads, arguments, pointers)
 
 
@@ -341,8 +351,3 @@ def _start(product: Product, writing: Strides, sample: int) -> int:
     """Elements before the first that a launch writes."""
     axes = zip(product.axes, writing.padded().axes)
     return sample * writing.outer + sum(axis.write_first * step for axis, step in axes)
-
-
-def _up(value: int, step: int) -> int:
-    """The next multiple."""
-    return -(-value // step) * step

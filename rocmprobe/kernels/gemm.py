@@ -1,129 +1,139 @@
-"""Convolution as a product of matrices by kernels of our own: which variants a problem has, the most
-promising first, what each takes, and its launches. Strides are in elements and have all dimensions."""
+"""Convolution as a product of matrices by kernels of our own: the variants of a problem, what each takes, and
+its launches. A family of ``kernels.families``.
+
+A variant of fwd and bwd-data is a tile, such as ``128x64x16``; one of bwd-weights is a tile and the number of
+parts that the sums are split into, such as ``64x64x8/16``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
 from typing import Optional
 
-from rocmprobe.kernels import gather_gemm
+from rocmprobe.kernels import gather_gemm, reduction, weights_gemm
 from rocmprobe.kernels.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.families import Option
 from rocmprobe.kernels.gather_gemm import TILES, Tile
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
+from rocmprobe.kernels.geometry import BWD_WEIGHTS, Geometry
 from rocmprobe.kernels.launches import Launch
+from rocmprobe.kernels.weights_gemm import WEIGHTS_TILES, WeightsTile
 
-SOURCES = (gather_gemm.SOURCE,)
-STRUCTURES = gather_gemm.STRUCTURES
+SOURCES = (gather_gemm.SOURCE, weights_gemm.SOURCE, *reduction.SOURCES)
+STRUCTURES = (*gather_gemm.STRUCTURES, *weights_gemm.STRUCTURES, *reduction.STRUCTURES)
 
-#: Variants that are offered for a problem.
+#: Options that are offered for a problem.
 _OFFERED = 4
-#: Compute units of an RX 5700, where a caller does not know those of its device.
+#: Compute units of an RX 5700. The order of the options depends on it, what they compute does not.
 COMPUTE_UNITS = 36
-#: Threads that keep a compute unit busy: with fewer, part of its lanes has nothing to do.
-_BUSY_THREADS = 128
+#: Threads of a kernel here that keep a compute unit busy.
+_BUSY_THREADS = 256
+#: Of the vector instructions of the inner loop, the share that are products.
+_INNER_SHARE = 0.85
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What a call takes: bytes of workspace, floating-point operations, bytes moved (operands and results
-    once, the workspace written and read), and launches."""
-
-    workspace_bytes: int
-    flops: int
-    moved_bytes: int
-    launches: int
-
-
-def variants(
-    direction: str,
-    plain: Geometry,
-    image_strides: Sequence[int],
-    weight_strides: Sequence[int],
-    feature_strides: Sequence[int],
-    dtype: str,
-    *,
-    cap: Optional[int] = None,
-    compute_units: int = COMPUTE_UNITS,
-) -> tuple[str, ...]:
-    """At most four variants, the one expected to be fastest first; none where the kernels do not apply: one
-    sample reaches over 2^31 bytes, or the workspace would be above ``cap`` bytes."""
-    found = []
-    for tile in TILES:
-        figured = figures(
-            direction, plain, image_strides, weight_strides, feature_strides, dtype, tile.kernel, cap=cap
-        )
-        if figured is not None:
-            found.append((_cost(direction, plain, tile, compute_units), tile.kernel))
-    return tuple(name for _, name in sorted(found)[:_OFFERED])
-
-
-def figures(
-    direction: str,
-    plain: Geometry,
-    image_strides: Sequence[int],
-    weight_strides: Sequence[int],
-    feature_strides: Sequence[int],
-    dtype: str,
-    variant: str,
-    *,
-    cap: Optional[int] = None,
-) -> Optional[Figures]:
-    """What :func:`prepare` would take; None where it prepares nothing."""
-    launches = prepare(
-        direction, plain, image_strides, weight_strides, feature_strides, dtype, variant, cap=cap
-    )
-    if launches is None:
-        return None
-    tile = _named(variant)
-    workspace = sum(
-        sum(gather_gemm.packed_bytes(tile, each)) for each in gather_gemm.products(direction, plain)
-    )
-    values = plain.batch * (plain.channels * prod(plain.image) + plain.filters * prod(plain.feature))
-    return Figures(
-        workspace_bytes=workspace,
-        flops=2 * plain.batch * plain.filters * plain.depth * prod(plain.feature),
-        moved_bytes=(values + plain.filters * plain.depth) * ITEM_BYTES[dtype] + 2 * workspace,
-        launches=len(launches),
-    )
+def options(direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
+    """At most four ways under ``cap`` bytes of workspace, the one expected to be fastest first."""
+    if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
+        return []
+    weights = direction == BWD_WEIGHTS
+    found = _weights_options(plain, dtype, cap) if weights else _gather_options(direction, plain, dtype, cap)
+    return sorted(found, key=lambda each: -each.gemm_share)[:_OFFERED]
 
 
 def prepare(
     direction: str,
     plain: Geometry,
-    image_strides: Sequence[int],
-    weight_strides: Sequence[int],
-    feature_strides: Sequence[int],
     dtype: str,
     variant: str,
     *,
-    cap: Optional[int] = None,
+    image: Strides,
+    weight: Strides,
+    feature: Strides,
+    has_bias: bool,
+    cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """The launches of one call, or None where the variant does not apply; see :func:`variants`. The bias
-    has one value, next to each other, for each channel of the result; its address may be 0."""
-    if dtype not in ITEM_BYTES or len(plain.kernel) > 3 or direction not in (FWD, BWD_DATA, BWD_WEIGHTS):
-        return None
-    image, weight, feature = map(Strides.of, (image_strides, weight_strides, feature_strides))
-    tile = _named(variant)
-    if direction == BWD_WEIGHTS:
-        return None
+    """The launches of an option; None where one sample reaches over 2^31 bytes, or where the samples must go
+    in several launches and the workspace has no room for the sums of all. The bias has one value for each
+    channel of the result, next to each other."""
+    strides = {"image": image, "weight": weight, "feature": feature}
+    if direction != BWD_WEIGHTS:
+        return gather_gemm.prepare(direction, plain, dtype, _tile(variant), **strides, has_bias=has_bias)
+    tile, splits = _split_tile(variant)
+    return weights_gemm.prepare(plain, dtype, tile, splits, **strides, cap=cap)
+
+
+def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
     products = gather_gemm.products(direction, plain)
-    if cap is not None and sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products) > cap:
-        return None
-    return gather_gemm.prepare(direction, plain, dtype, tile, image=image, weight=weight, feature=feature)
+    narrow = all(gather_gemm.fits(tile, each) for tile in TILES if not tile.wide for each in products)
+    item, found = ITEM_BYTES[dtype], []
+    for tile in TILES:
+        if (tile.wide and narrow) or not all(gather_gemm.fits(tile, each) for each in products):
+            continue
+        workspace = sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products)
+        if workspace > cap:
+            continue
+        turns, useful = 0.0, 0
+        for each in products:
+            columns = plain.batch * each.positions
+            blocks = -(-columns // tile.columns) * -(-each.rows // tile.rows) * each.groups
+            turns += _turns(blocks, tile.threads) * (each.depth + tile.depth)
+            useful += columns * each.rows * each.groups * each.depth
+        found.append(
+            Option(
+                variant=tile.name,
+                workspace_bytes=workspace,
+                flops=2 * useful,
+                moved_bytes=plain.filters * plain.depth * item + workspace,
+                launches=sum(2 if each.depth else 1 for each in products),
+                gemm_share=_share(useful, turns),
+            )
+        )
+    return found
 
 
-def _named(variant: str) -> Tile:
-    return next(tile for tile in TILES if tile.kernel == variant)
+def _weights_options(plain: Geometry, dtype: str, cap: int) -> list[Option]:
+    narrow = all(weights_gemm.fits(tile, plain) for tile in WEIGHTS_TILES if not tile.wide)
+    found = []
+    for tile in WEIGHTS_TILES:
+        if (tile.wide and narrow) or not weights_gemm.fits(tile, plain):
+            continue
+        busy = COMPUTE_UNITS * _BUSY_THREADS // tile.threads
+        splits = weights_gemm.splits_for(plain, tile, busy, cap)
+        workspace = weights_gemm.workspace_bytes(plain, tile, splits, 1)
+        if workspace > cap:
+            continue
+        sizes = weights_gemm.Sizes.of(plain, tile)
+        pixels, partial = plain.batch * sizes.windows, plain.filters * sizes.columns * 4 * splits
+        blocks = sizes.blocks(tile) * plain.groups * splits
+        turns = _turns(blocks, tile.threads) * (-(-pixels // splits) + tile.depth)
+        useful = plain.filters * sizes.columns * pixels
+        found.append(
+            Option(
+                variant=f"{tile.name}/{splits}",
+                workspace_bytes=workspace,
+                flops=2 * useful,
+                moved_bytes=2 * partial,
+                launches=3,
+                gemm_share=_share(useful, turns),
+            )
+        )
+    return found
 
 
-def _cost(direction: str, plain: Geometry, tile: Tile, compute_units: int) -> float:
-    """Time in an arbitrary unit: turns in which the device computes all blocks, times their length."""
-    total = 0.0
-    for product in gather_gemm.products(direction, plain):
-        columns = -(-plain.batch * product.positions // tile.columns)
-        blocks = columns * -(-product.rows // tile.rows) * product.groups
-        turns = -(-blocks * tile.threads // (compute_units * _BUSY_THREADS))
-        total += turns * (product.depth + tile.depth)
-    return total
+def _turns(blocks: int, threads: int) -> int:
+    """How often a device is filled until all blocks are done."""
+    return -(-blocks * threads // (COMPUTE_UNITS * _BUSY_THREADS))
+
+
+def _share(useful: int, turns: float) -> float:
+    """Of the products that a device has time for in ``turns``, of one k each, those that are needed. A thread
+    has 64 sums."""
+    return _INNER_SHARE * min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _BUSY_THREADS * 64))
+
+
+def _tile(variant: str) -> Tile:
+    return next(tile for tile in TILES if tile.name == variant)
+
+
+def _split_tile(variant: str) -> tuple[WeightsTile, int]:
+    name, _, splits = variant.partition("/")
+    return next(tile for tile in WEIGHTS_TILES if tile.name == name), int(splits)

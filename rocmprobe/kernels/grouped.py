@@ -1,8 +1,8 @@
 """Depthwise convolution and convolution in small groups, all three directions: tiles and launches.
 
 See ``source/grouped.hip`` for how a block computes. Here the tile is chosen, by counting what each possible
-one reads and computes, and tensors of any strides become steps in bytes. A tensor that one launch cannot reach
-with offsets below 2^31 bytes is computed in several launches over its samples.
+one reads and computes, and tensors of any strides become steps in bytes. A tensor that one launch cannot
+reach with offsets below 2^31 bytes is computed in several launches over its samples.
 
 Workspace: for bwd-weights splits * filters * channels / groups * taps * 4, else none.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, prod
-from typing import Optional
+from typing import Any, Optional
 
 from rocmprobe.kernels import reduction
 from rocmprobe.kernels.exact import channels_last, contiguous, shapes
@@ -27,7 +27,7 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCES = ("grouped.hip",)
 VARIANTS = ("staged", "direct")
 
-#: Estimates, never measured: a staged value is read from LDS for one or a few sums, a direct one from a cache.
+#: Estimates, never measured: each sum reads LDS, or a cache.
 _GEMM_SHARE = {"staged": 0.25, "direct": 0.1}
 
 #: As in source/grouped.hip: threads of a block, and floats of its LDS.
@@ -43,7 +43,7 @@ _SHARE = 4
 #: bwd-weights: taps that a block sums, for (staged, filters at once).
 _CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (3, 9), (False, 1): (9,), (False, 4): (9,)}
 
-_TILE_FIELDS = [
+_TILE_FIELDS: list[tuple[str, Any]] = [
     *((name, ctypes.c_int32) for name in ("fast_bits", "x_bits", "y_bits", "group_bits")),
     *((name, ctypes.c_int32) for name in ("repeat_x", "repeat_y", "width", "height")),
     *((name, ctypes.c_int32) for name in ("staged_width", "staged_height", "words")),
@@ -89,8 +89,8 @@ STRUCTURES = (GroupedGatherArguments, GroupedWeightsArguments)
 
 @dataclass(frozen=True)
 class _Sides:
-    """The strides, in bytes and of five dimensions, of what is read, of the weight, and of what is written (for
-    bwd-weights of the feature)."""
+    """The strides, in bytes and of five dimensions, of what is read, of the weight, and of what is written
+    (for bwd-weights of the feature)."""
 
     source: tuple[int, ...]
     weight: tuple[int, ...]
@@ -127,8 +127,8 @@ class _Counted:
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
-    """As in ``families``: "staged" reads every value once for each tile, "direct" once for each tap. The figures
-    are those of dense tensors, the workspace is enough for channels first and last."""
+    """As in ``families``: "staged" reads every value once for each tile, "direct" once for each tap. The
+    figures are those of dense tensors, the workspace is enough for channels first and last."""
     item = ITEM_BYTES[dtype]
     found = []
     for variant in VARIANTS:
@@ -163,7 +163,7 @@ def prepare(
     has_bias: bool,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """As in ``families``; None, too, where the groups are too large. The values of the bias are neighbours."""
+    """As in ``families``; None, too, where the groups are too large. The bias is dense."""
     counted = _launches(direction, plain, dtype, variant, image, weight, feature, cap)
     if counted is None:
         return None
@@ -314,7 +314,7 @@ def _chosen(
 def _tile_fields(
     tile: _Tile, axes: tuple[Axis, ...], sizes: Sequence[int], groups: int, inputs: int,
     source: Sequence[int],
-) -> dict[str, object]:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     depth, y, x = axes
     height, width = (min(each, axis.count) for each, axis in zip(tile.outputs, (y, x)))
     staged_height, staged_width = _staged(y, height), _staged(x, width)
@@ -429,8 +429,8 @@ def _gather(
     arguments = GroupedGatherArguments(
         **fields,
         outputs=outputs,
-        weights_at=(fields["words"] + 3) // 4 * 4,  # type: ignore[operator]
-        tap_row=y.read_tap_step * fields["staged_width"] << fast_bits,  # type: ignore[operator]
+        weights_at=(fields["words"] + 3) // 4 * 4,
+        tap_row=y.read_tap_step * fields["staged_width"] << fast_bits,
         tap_column=x.read_tap_step << fast_bits,
         weight_group_step=weight_group,
         weight_output_step=weight_output,
@@ -470,7 +470,7 @@ def _weights(
     before: int,
     most: int,
 ) -> _Counted:
-    """The launch of bwd-weights over some samples: at most ``most`` splits, behind ``before`` of other ones."""
+    """bwd-weights over some samples: at most ``most`` splits, behind ``before`` of other launches."""
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     plane = plain.kernel[1] * plain.kernel[2]
@@ -481,11 +481,11 @@ def _weights(
     chunk = next((number for number in kernels if number >= plane), kernels[-1])
     fields = _tile_fields(tile, axes, plain.image, plain.groups, inputs, sides.source)
     tiles = fields["tiles"]
-    units = plain.batch * prod(tiles)  # type: ignore[call-overload]
+    units = plain.batch * prod(tiles)
     chunks = ceil(plane / chunk)
     output_tiles = ceil(outputs / at_once)
     depth = chunks * plain.kernel[0] * inputs * output_tiles
-    wanted = ceil(_BUSY / (fields["group_tiles"] * depth))  # type: ignore[operator]
+    wanted = ceil(_BUSY / (fields["group_tiles"] * depth))
     splits = max(1, min(wanted, units // _SHARE, most, _BLOCKS))
     values = plain.filters * inputs * plain.taps
     arguments = GroupedWeightsArguments(
@@ -514,6 +514,6 @@ def _weights(
     depths = _inside_each_tap(axes[0], plain.image[0])
     windows = depths * prod(plain.feature[1:]) * chunks
     loaded = item * plain.batch * plain.groups * inputs * (output_tiles * read + outputs * windows)
-    cost *= units / prod(tiles[1:]) * depth  # type: ignore[index]
+    cost *= units / prod(tiles[1:]) * depth
     launch = Launch(name, grid, _THREADS, arguments, pointers)
     return _Counted(launch, loaded + 4 * splits * values, cost, tile.staged)

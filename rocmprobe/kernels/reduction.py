@@ -38,9 +38,9 @@ def workspace_bytes(shape: Sequence[int], splits: int) -> int:
 
 def launch(shape: Sequence[int], strides: Sequence[int], splits: int, *, workspace_offset: int = 0) -> Launch:
     """Write the sum over ``splits`` of the float32 ``[splits][values]`` that begin ``workspace_offset`` bytes
-    in the workspace to the operand ``weight``, of ``shape`` and ``strides`` (elements), in the module's dtype.
-    The values are in the order of ``shape``, the last dimension fastest; at most 5 dimensions and 2^31 - 1
-    values."""
+    in the workspace to the operand ``weight``, of ``shape`` and ``strides`` (elements), in the dtype of the
+    module. The values are in the order of ``shape``, the last dimension fastest; at most 5 dimensions and
+    2^31 - 1 values."""
     lead = _DIMENSIONS - len(shape)
     values = prod(shape)
     arguments = ReduceArguments(

@@ -15,15 +15,19 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.kernels import exact, gate
-from rocmprobe.kernels.families import FAMILIES, RESULTS, Family, Strides, strides
+from rocmprobe.kernels.extents import Strides
+from rocmprobe.kernels.families import Family, Option
 from rocmprobe.kernels.gate import Verdict
-from rocmprobe.kernels.geometry import BWD_WEIGHTS, Geometry, geometry
+from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels.module import Device, Module
+from rocmprobe.kernels.sources import FAMILIES
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 
 #: Bytes before and after each tensor that a kernel must not write.
 _MARGIN = 4096
 _WORKSPACE = 64 << 20
+#: The tensor that a direction writes.
+RESULTS = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}
 #: What a result holds before a kernel writes it: a NaN in every dtype.
 _UNWRITTEN = 0xFF
 
@@ -81,14 +85,13 @@ def trial(device: Device, dtype: str) -> Trial:
         for plain in PROBLEMS:
             for name, family in FAMILIES.items():
                 for direction in RESULTS:
-                    for last in (False, True):
-                        lie = strides(plain, last)
-                        for variant in family.variants(direction, plain, *lie, dtype, cap=_WORKSPACE):
+                    for option in family.options(direction, plain, dtype, _WORKSPACE):
+                        for last in (False, True):
                             cases += 1
-                            fault = _fault(module, family, direction, plain, variant, lie)
+                            fault = _fault(module, family, direction, plain, option, last)
                             if fault:
                                 layout = "channels-last" if last else "contiguous"
-                                wrong.append(f"{name} {variant} {direction} {plain} {layout}: {fault}")
+                                wrong.append(f"{name} {option.variant} {direction} {plain} {layout}: {fault}")
     kernels = "\n".join(
         f"{each.name}: {each.vgprs} VGPRs, {each.sgprs} SGPRs, {each.lds} bytes of LDS"
         for each in module.kernels.values()
@@ -118,23 +121,21 @@ def verdict_of(found: Trial) -> Verdict:
 
 
 def _fault(
-    module: Module,
-    family: Family,
-    direction: str,
-    plain: Geometry,
-    variant: str,
-    lie: Strides,
+    module: Module, family: Family, direction: str, plain: Geometry, option: Option, last: bool
 ) -> str:
-    """What is wrong with one result, "" where it is exact; ``lie`` are the strides of the tensors."""
-    figures = family.figures(direction, plain, *lie, module.dtype, variant, cap=_WORKSPACE)
-    launches = family.prepare(direction, plain, *lie, module.dtype, variant, cap=_WORKSPACE)
-    if launches is None or figures is None:
-        return "it is offered and has no launches"
+    """What is wrong with one result, "" where it is exact; ``last``: in channels-last."""
     shapes = exact.shapes(plain)
-    layouts = dict(zip(shapes, lie))
+    layouts = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
     values = {key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())}
     result = RESULTS[direction]
     bias = None if direction == BWD_WEIGHTS else exact.integers(9, shapes[result][1])
+    launches = family.prepare(
+        direction, plain, module.dtype, option.variant,
+        **{key: Strides.of(each) for key, each in layouts.items()},
+        has_bias=bias is not None, cap=option.workspace_bytes,
+    )  # fmt: skip
+    if launches is None:
+        return "it is offered and has no launches"
     expected = exact.encoded(exact.convolved(direction, plain, **values, bias=bias), module.dtype)
     item = exact.ITEM_BYTES[module.dtype]
     runtime = module.device.runtime
@@ -150,7 +151,7 @@ def _fault(
         if bias is not None:
             buffers["bias"] = runtime.allocate(item * len(bias), _MARGIN)
             buffers["bias"].write(exact.encoded(bias, module.dtype))
-        buffers["workspace"] = runtime.allocate(figures.workspace_bytes, _MARGIN)
+        buffers["workspace"] = runtime.allocate(option.workspace_bytes, _MARGIN)
         addresses = {"bias": 0, **{key: buffer.address for key, buffer in buffers.items()}}
         module.launch(launches, addresses)
         module.device.modules.wait()

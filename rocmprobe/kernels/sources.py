@@ -1,4 +1,5 @@
-"""The source of a module: all kernels for one dtype, with the declarations of what they take."""
+"""The families of kernels, and the source of a module: all kernels for one dtype, with the declarations of what
+they take."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from rocmprobe.kernels import gemm, probe, rates, reduction
+from rocmprobe.kernels import gemm, grouped, probe, rates, reduction
+from rocmprobe.kernels.families import Family
 from rocmprobe.kernels.launches import declaration
 
 #: Each has ``STRUCTURES`` (what its kernels take) and ``SOURCES`` (files in ``source/``, in order).
-PARTS: tuple[ModuleType, ...] = (probe, rates, reduction, gemm)
+PARTS: tuple[ModuleType, ...] = (probe, rates, reduction, grouped, gemm)
+#: By the name of their algorithm in the bypass.
+FAMILIES: dict[str, Family] = {"kernel-grouped": grouped, "kernel-gemm": gemm}
 DTYPES = ("float32", "float16", "bfloat16")
 _FOLDER = Path(__file__).with_name("source")
 

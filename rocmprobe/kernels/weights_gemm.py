@@ -1,8 +1,8 @@
 """bwd-weights as a product of matrices: the host's side of ``source/weights_gemm.hip``.
 
-A row is a filter of a group, a column a channel of it and a tap, and the sum goes over the pixels: the windows
-of all samples. First the pixels of a period get a table, then each chunk of samples is one launch, whose blocks
-write partial sums, which the last launch adds in a fixed order.
+A row is a filter of a group, a column a channel of it and a tap, and the sum goes over the pixels: the
+windows of all samples. First the pixels of a period get a table, then each chunk of samples is one launch,
+whose blocks write partial sums, which the last launch adds in a fixed order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _ThreeUnsigned = ctypes.c_uint32 * 3
 
 
 class WeightsTableArguments(ctypes.Structure):
-    """Steps in bytes. ``period``: pixels in the table. ``corners``: a null pointer unless the kernel is wide."""
+    """Steps in bytes. ``period``: pixels in the table. ``corners``: a null pointer unless the kernel is
+    wide."""
 
     _fields_ = [
         ("pixels", ctypes.c_void_p),
@@ -101,24 +102,29 @@ STRUCTURES = (WeightsTableArguments, WeightsArguments)
 
 @dataclass(frozen=True)
 class WeightsTile:
-    """What a block computes: rows and columns of the result, pixels in a step, threads; ``wide``: for more taps
-    than a pixel has bits for."""
+    """What a block computes: rows and columns of the result, pixels in a step, threads; ``wide``: for more
+    taps than a pixel has bits for."""
 
-    kernel: str
+    name: str
     rows: int
     columns: int
     depth: int
     threads: int
     wide: bool = False
 
+    @property
+    def kernel(self) -> str:
+        """The name in the module."""
+        return f"weights_gemm_{self.name}"
+
 
 WEIGHTS_TILES = (
-    WeightsTile("weights_gemm_128x128x8", 128, 128, 8, 256),
-    WeightsTile("weights_gemm_128x64x8", 128, 64, 8, 128),
-    WeightsTile("weights_gemm_64x128x8", 64, 128, 8, 128),
-    WeightsTile("weights_gemm_64x64x8", 64, 64, 8, 64),
-    WeightsTile("weights_gemm_128x32x8", 128, 32, 8, 64),
-    WeightsTile("weights_gemm_wide_64x64x8", 64, 64, 8, 64, wide=True),
+    WeightsTile("128x128x8", 128, 128, 8, 256),
+    WeightsTile("128x64x8", 128, 64, 8, 128),
+    WeightsTile("64x128x8", 64, 128, 8, 128),
+    WeightsTile("64x64x8", 64, 64, 8, 64),
+    WeightsTile("128x32x8", 128, 32, 8, 64),
+    WeightsTile("wide_64x64x8", 64, 64, 8, 64, wide=True),
 )
 
 
@@ -159,9 +165,9 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
     return all(reach < limit for reach, limit in zip(reaches, DISPLACEMENTS))
 
 
-def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: Optional[int]) -> int:
-    """A power of 2 with which there are about ``busy_blocks`` blocks, or as many as a workspace of ``cap`` bytes
-    and the number of pixels allow."""
+def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
+    """A power of 2 with which there are about ``busy_blocks`` blocks, or as many as a workspace of ``cap``
+    bytes and the number of pixels allow."""
     sizes = Sizes.of(plain, tile)
     splits = 1
     blocks, pixels = sizes.blocks(tile) * plain.groups, plain.batch * sizes.windows
@@ -170,7 +176,7 @@ def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: Option
         and pixels >= 2 * splits * tile.depth * _LEAST_STEPS
         and splits < _MOST_SPLITS
         and plain.groups * splits * 2 <= GRID
-        and (cap is None or workspace_bytes(plain, tile, splits * 2, 1) <= cap)
+        and workspace_bytes(plain, tile, splits * 2, 1) <= cap
     ):
         splits *= 2
     return splits
@@ -202,15 +208,15 @@ def prepare(
     image: Strides,
     weight: Strides,
     feature: Strides,
-    cap: Optional[int],
-) -> Optional[tuple[tuple[Launch, ...], int]]:
-    """The launches and their bytes of workspace, or None where the kernels cannot address the problem."""
+    cap: int,
+) -> Optional[tuple[Launch, ...]]:
+    """The launches, or None where the kernels cannot address the problem in ``cap`` bytes of workspace."""
     samples = chunk(plain, dtype, image, feature)
     if samples < 1 or not fits(tile, plain):
         return None
     chunks = -(-plain.batch // samples)
     workspace = workspace_bytes(plain, tile, splits, chunks)
-    if cap is not None and workspace > cap:
+    if workspace > cap:
         return None
     solid, sizes, item = padded(plain), Sizes.of(plain, tile), ITEM_BYTES[dtype]
     table = _partial_bytes(plain, splits, chunks)
@@ -234,7 +240,7 @@ def prepare(
     shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
     strides = (weight.outer, weight.inner, *weight.axes)
     launches.append(reduction.launch(shape, strides, splits * chunks))
-    return tuple(launches), workspace
+    return tuple(launches)
 
 
 def _partial_bytes(plain: Geometry, splits: int, chunks: int) -> int:

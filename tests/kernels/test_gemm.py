@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from pathlib import Path
 
 import on_cpu
 import pytest
@@ -12,29 +11,27 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from rocmprobe.kernels import gather_gemm, gemm
-from rocmprobe.kernels.geometry import BWD_DATA, FWD, Geometry, geometry
-from rocmprobe.kernels.launches import declaration
+from rocmprobe.kernels import gather_gemm, gemm, weights_gemm
+from rocmprobe.kernels.extents import Strides
+from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
+from rocmprobe.kernels.sources import DTYPES, source_text
 
 torch = pytest.importorskip("torch")
 
-_SOURCE = Path(gemm.__file__).with_name("source")
 _GUARD = 256
+_CAP = 1 << 24
+DIRECTIONS = (FWD, BWD_DATA, BWD_WEIGHTS)
 _CONVOLUTIONS = {
     1: torch.nn.functional.conv1d,
     2: torch.nn.functional.conv2d,
     3: torch.nn.functional.conv3d,
 }
-DTYPES = ("float32", "float16", "bfloat16")
 VARIANTS = {(direction, tile.kernel): tile for direction in (FWD, BWD_DATA) for tile in gather_gemm.TILES}
 
 
-def source(dtype: str) -> str:
-    """The module's source for a dtype."""
-    parts = [f"#define STORAGE_{dtype.upper()}\n", (_SOURCE / "common.hip").read_text("utf-8")]
-    parts += map(declaration, gemm.STRUCTURES)
-    parts += [(_SOURCE / name).read_text("utf-8") for name in gemm.SOURCES]
-    return "\n".join(parts)
+def built(dtype: str, *options: str) -> ctypes.CDLL:
+    """The kernels of a dtype."""
+    return on_cpu.built(source_text(dtype, (gemm,)), *options)
 
 
 class Guarded:
@@ -59,6 +56,7 @@ def result(
     plain: Geometry,
     dtype: str,
     variant: str,
+    workspace: int,
     *,
     seed: int = 0,
     bias: bool = True,
@@ -77,20 +75,23 @@ def result(
         for name, shape in shapes.items()
     }
     operands = {name: Guarded(exact[name], kind, last=each) for name, each in zip(shapes, last)}
-    target = {FWD: "feature", BWD_DATA: "image"}[direction]
+    target = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}[direction]
     offsets = torch.randint(-2, 3, (shapes[target][1],), generator=generator, dtype=torch.float64)
+    bias = bias and direction != BWD_WEIGHTS
     operands["bias"] = Guarded(offsets, kind)
     operands[target].tensor.fill_(99)
-    strides = [operands[name].tensor.stride() for name in shapes]
-    launches = gemm.prepare(direction, plain, *strides, dtype, variant)
-    figured = gemm.figures(direction, plain, *strides, dtype, variant)
+    launches = gemm.prepare(
+        direction,
+        plain,
+        dtype,
+        variant,
+        **{name: Strides.of(operands[name].tensor.stride()) for name in shapes},
+        has_bias=bias,
+        cap=_CAP,
+    )
     assert launches is not None
-    assert figured is not None
-    assert len(launches) == figured.launches
-    operands["workspace"] = Guarded(torch.full((figured.workspace_bytes // 4,), float("nan")), torch.float32)
+    operands["workspace"] = Guarded(torch.full((workspace // 4,), float("nan")), torch.float32)
     addresses = {name: each.tensor.data_ptr() for name, each in operands.items()}
-    if not bias:
-        addresses["bias"] = 0
     on_cpu.run(library, list(launches), addresses, seed + 1)
     assert all(each.intact for each in operands.values())
     convolution = _CONVOLUTIONS[len(plain.kernel)]
@@ -99,7 +100,7 @@ def result(
     if direction == FWD:
         right = outcome.detach()
     else:
-        (right,) = torch.autograd.grad(outcome, image, exact["feature"])
+        (right,) = torch.autograd.grad(outcome, image if direction == BWD_DATA else weight, exact["feature"])
     if bias:
         right = right + offsets.view(1, -1, *(1 for _ in plain.kernel))
     return operands[target].tensor, right.to(torch.float32).to(kind)
@@ -129,21 +130,31 @@ def problems(draw: st.DrawFn) -> Geometry:
         reject()
 
 
+def ways(direction: str, plain: Geometry) -> list[tuple[str, int]]:
+    """Every variant that computes a problem, offered or not, with its bytes of workspace."""
+    if direction == BWD_WEIGHTS:
+        return [
+            (f"{tile.name}/{splits}", weights_gemm.workspace_bytes(plain, tile, splits, 1))
+            for tile in weights_gemm.WEIGHTS_TILES
+            if weights_gemm.fits(tile, plain)
+            for splits in (1, 2, 5)
+        ]
+    products = gather_gemm.products(direction, plain)
+    return [
+        (tile.name, sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products))
+        for tile in gather_gemm.TILES
+        if all(gather_gemm.fits(tile, each) for each in products)
+    ]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("direction", [FWD, BWD_DATA])
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @settings(max_examples=examples(40), deadline=None)
 @given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
 def test_sums_are_exact(dtype: str, direction: str, plain: Geometry, seed: int, data: st.DataObject) -> None:
-    variant = data.draw(st.sampled_from([name for way, name in VARIANTS if way == direction]))
+    variant, workspace = data.draw(st.sampled_from(ways(direction, plain)))
     last = data.draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
     got, right = result(
-        on_cpu.built(source(dtype)),
-        direction,
-        plain,
-        dtype,
-        variant,
-        seed=seed,
-        last=last,
-        bias=seed % 2 == 0,
+        built(dtype), direction, plain, dtype, variant, workspace, seed=seed, last=last, bias=seed % 2 == 0
     )
     assert torch.equal(got, right)

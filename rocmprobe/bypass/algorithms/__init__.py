@@ -15,7 +15,7 @@ from rocmprobe.bypass.algorithms.own_kernels import OwnKernel
 from rocmprobe.bypass.algorithms.pointwise import Pointwise
 from rocmprobe.bypass.algorithms.shift import Shift
 from rocmprobe.bypass.algorithms.winograd import Winograd
-from rocmprobe.kernels.families import FAMILIES
+from rocmprobe.kernels.sources import FAMILIES
 
 __all__ = ["ALGORITHMS", "Algorithm", "Operands", "Plan"]
 

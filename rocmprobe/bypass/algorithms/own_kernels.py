@@ -12,12 +12,8 @@ import torch
 
 from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
-from rocmprobe.kernels.families import FAMILIES, strides
 from rocmprobe.kernels.geometry import Geometry
-from rocmprobe.kernels.sources import source_hash
-
-#: What is expected of RDNA1 (an estimate, by the shares that others reach there); never measured.
-_GEMM_SHARE = 0.6
+from rocmprobe.kernels.sources import FAMILIES, source_hash
 
 
 class OwnKernel(Algorithm):
@@ -33,18 +29,13 @@ class OwnKernel(Algorithm):
         """A plan for each of the kernels that fits, the most promising first."""
         if not operands.own_kernels:
             return []
-        family, lie = FAMILIES[self.name], strides(plain, operands.channels_last)
-        found = []
-        for variant in family.variants(direction, plain, *lie, operands.dtype, cap=cap):
-            figures = family.figures(direction, plain, *lie, operands.dtype, variant, cap=cap)
-            if figures:
-                found.append(
-                    Plan(
-                        self.name, False, plain.batch, plain.feature, figures.workspace_bytes, figures.flops,
-                        figures.moved_bytes, figures.launches, f"{variant} {source_hash()}", _GEMM_SHARE,
-                    )
-                )  # fmt: skip
-        return found
+        return [
+            Plan(
+                self.name, False, plain.batch, plain.feature, option.workspace_bytes, option.flops,
+                option.moved_bytes, option.launches, f"{option.variant} {source_hash()}", option.gemm_share,
+            )
+            for option in FAMILIES[self.name].options(direction, plain, operands.dtype, cap)
+        ]  # fmt: skip
 
     def forward(
         self,

@@ -15,8 +15,15 @@
 // Values that a thread loads from memory before it waits for the first.
 #define GROUPED_LOADS 4
 
-// Keeps the compiler from loading the values of all repeats before it adds any: their registers would not suffice.
-#define ORDERED() asm volatile("" ::: "memory")
+// Keeps the compiler from computing what follows from a value at another place, for which the registers would not
+// suffice. OPAQUE is for one that is the same in all threads.
+#if defined(__CUDACC__) || defined(ON_CPU)
+#define OPAQUE(value) asm volatile("" : "+r"(value))
+#define OPAQUE_VECTOR(value) asm volatile("" : "+r"(value))
+#else
+#define OPAQUE(value) asm volatile("" : "+s"(value))
+#define OPAQUE_VECTOR(value) asm volatile("" : "+v"(value))
+#endif
 
 DEVICE float grouped_read(const void* base, unsigned offset) {
     return widened(*(const Storage*)((const char*)base + offset));
@@ -281,12 +288,18 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int row = thread.slow * a.staged_height + thread.y * a.read_step[1];
     const int origin = ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast;
     const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
+    int row_of_tap = (unsigned)tap_first / (unsigned)a.taps[2];
+    int column_of_tap = tap_first - row_of_tap * a.taps[2];
     UNROLL(TAPS)
     for (int k = 0; k < TAPS; k++) {
-        const unsigned tap = tap_first + k < taps ? tap_first + k : taps - 1;
-        tap_y[k] = tap / (unsigned)a.taps[2] * a.tap_step[1];
-        tap_x[k] = tap % (unsigned)a.taps[2] * a.tap_step[2];
+        tap_y[k] = row_of_tap * a.tap_step[1];
+        tap_x[k] = column_of_tap * a.tap_step[2];
         at[k] = origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits);
+        if (STAGED && TAPS > 9) OPAQUE_VECTOR(at[k]);
+        const int more = tap_first + k + 1 < taps;
+        const int next = column_of_tap + more;
+        row_of_tap += next == a.taps[2];
+        column_of_tap = next == a.taps[2] ? 0 : next;
     }
     GroupedCursor cursor;
     if (STAGED) cursor = grouped_cursor(a);
@@ -333,14 +346,15 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         }
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
-            ORDERED();
             if (!active[r]) continue;
             const int y = (thread.y + r * a.repeat_y) * a.read_step[1];
             const int x = (thread.x + r * a.repeat_x) * a.read_step[2];
+            int shift = r * again;
+            if (TAPS > 9) OPAQUE(shift);
             UNROLL(TAPS)
             for (int k = 0; k < TAPS; k++) {
                 float value = 0.0f;
-                if (STAGED) value = pool[at[k] + r * again];
+                if (STAGED) value = pool[at[k] + shift];
                 else if (((unsigned)(y_in + y + tap_y[k]) < (unsigned)a.size[1]) &
                          ((unsigned)(x_in + x + tap_x[k]) < (unsigned)a.size[2]))
                     value = grouped_read(
@@ -373,6 +387,8 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         }
     }
     if (!here || thread.x || thread.y) return;
+    int left = taps - tap_first;
+    OPAQUE(left);
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
         if (output_first + o >= a.outputs) continue;
@@ -380,7 +396,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         const unsigned first = ((row * a.channels + channel) * a.taps[0] + tap_z) * taps + tap_first;
         UNROLL(TAPS)
         for (int k = 0; k < TAPS; k++)
-            if (tap_first + k < taps)
+            if (k < left)
                 ((float*)a.partial)[(unsigned long long)BLOCK_Y * a.values + first + k] = sums[o * TAPS + k];
     }
 }
