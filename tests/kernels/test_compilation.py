@@ -152,3 +152,17 @@ def test_the_options_change_no_results():
     assert "-mcumode" in everything
     assert "-mcumode" not in compilation.options(HIPRTC, "gfx906")
     assert not [option for option in everything if "fast" in option]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nvrtc_takes_the_same_source(dtype):
+    for name in ("libnvrtc.so.13", "libnvrtc.so.12"):
+        try:
+            nvrtc = Rtc(name, NVRTC)
+            break
+        except LoadFailed:
+            continue
+    else:
+        pytest.skip("no NVRTC on the loader's path")
+    done = compilation.compiled(nvrtc, f"nvrtc {nvrtc.version()}", "sm_90", source_text(dtype), None)
+    assert done.code.startswith(b"\x7fELF")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from runs import CHECKOUT
-from stand_in_libraries import gpu_environment, hip_with_modules, kfd_nodes
+from stand_in_libraries import cuda_with_nvrtc, gpu_environment, hip_with_modules, kfd_nodes
 
 _START = """
 import ctypes
@@ -192,3 +192,41 @@ def test_two_copies_of_the_runtime_are_refused(python, library, tmp_path):
     second.write_bytes(Path(library).read_bytes().replace(b"libamdhip64.so.6\0", b"libamdhip64.so.7\0"))
     code = f'ctypes.CDLL({str(second)!r}); print(refused(Device, "hip", 0)[0])'
     assert "this process has 2 copies of libamdhip64" in python(code)[0]
+
+
+def test_the_same_over_cuda(python, tmp_path):
+    cuda, nvrtc = cuda_with_nvrtc(tmp_path)
+    noted = tmp_path / "launches"
+    lines = python(
+        """
+        device = Device("cuda", 1)
+        print(device.target.compiled, device.compiler(), device.identity()["native"])
+        module = Module(device, "float32", None, SOURCE)
+        with device.modules.event() as start, device.modules.event() as end, device.current():
+            start.record()
+            module.launch([probe.launch(70, 5)], addresses, 4096)
+            end.record()
+            print(end.seconds_since(start) >= 0)
+        module.launch([probe.launch(1, 90)], addresses)
+        print(list(target[:3]), target[69], target[70])
+        with device.current(), device.runtime.allocate(8, 64) as buffer:
+            buffer.write(b"12345678")
+            module.launch([probe.launch(1, 65)], {"workspace": buffer.address})
+            print(buffer.read(), buffer.stray_writes())
+        print(refused(Module, device, "float32", None, "KERNEL(wrong")[0])
+        """,
+        "sm_90",
+        LD_PRELOAD=f"{cuda} {nvrtc}",
+        LC_STAND_IN_LAUNCHES=str(noted),
+    )
+    assert lines == [
+        "sm_90 nvrtc 12.4 of CUDA 12040 sm_90",
+        "True",
+        "[90, 6, 7] 74 0",
+        r"b'A\x00\x00\x005678' 0",
+        "nvrtc 12.4 of CUDA 12040 does not compile the kernels for sm_90",
+    ]
+    assert noted.read_text().splitlines()[:2] == [
+        "write_indices 2,1,1 64 1 4096",
+        "write_indices 1,1,1 64 1 0",
+    ]
