@@ -201,4 +201,4 @@ def _stream(device: torch.device) -> int:
 
 def capturing(device: torch.device) -> bool:
     """Whether the current stream is recorded as a graph."""
-    return device.type == "cuda" and torch.cuda.is_current_streamcapturing()
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
