@@ -43,8 +43,8 @@ class Device:
             loaded.resident(path)
             self.runtime: Union[Hip, Cuda] = Hip(path) if kind == HIP else Cuda(path)
             self.modules = self.runtime.modules
-            version = self.runtime.runtime_version()
         try:
+            version = self.runtime.runtime_version()
             shown = self.runtime.arch_name(index)
         except (CallFailed, NotAvailable) as failure:
             raise self.failed(failure) from None
