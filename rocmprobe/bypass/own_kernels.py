@@ -53,13 +53,13 @@ def refusal(device: torch.device, dtype: str) -> str:
     The first question compiles and loads what the self-test has passed on this machine, and with the variable
     ``ROCMPROBE_BYPASS_KERNELS=1`` runs the self-test, in a child, where it has not been run.
     """
-    if device.type not in _KINDS:
+    if device.type not in KINDS:
         return "no GPU computes here"
     if dtype not in DTYPES:
         return f"there are none for {dtype}"
     known = _known.kernels.get((device, dtype))
     if known is None:
-        if _capturing(device):
+        if capturing(device):
             return "a graph is being captured, in which nothing is compiled or loaded"
         with _lock:
             known = _known.kernels.get((device, dtype)) or _found_out(device, dtype)
@@ -187,17 +187,18 @@ def _tried_in_child(place: Device, dtype: str, folder: Optional[Path]) -> gate.V
 
 def _device(device: torch.device) -> Device:
     if device not in _known.devices:
-        _known.devices[device] = Device(_KINDS[device.type](), device.index or 0)
+        _known.devices[device] = Device(KINDS[device.type](), device.index or 0)
     return _known.devices[device]
 
 
 #: The runtime behind a device type of torch.
-_KINDS = {"cuda": lambda: HIP if torch.version.hip else CUDA}
+KINDS = {"cuda": lambda: HIP if torch.version.hip else CUDA}
 
 
 def _stream(device: torch.device) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
-def _capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+def capturing(device: torch.device) -> bool:
+    """Whether the current stream is recorded as a graph."""
+    return device.type == "cuda" and torch.cuda.is_current_streamcapturing()
