@@ -416,6 +416,18 @@ def test_how_a_process_ended_names_the_layer_where_no_line_does(cause, state, na
     assert blamed(run(), failed, "miopen-exec") == named
 
 
+@pytest.mark.parametrize("asked", ["*", f"*/convolution/{FP32}/*"])
+def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
+    import_error = "import torch: OSError: libamdhip64.so.5: cannot open shared object file: No such file"
+    results = run({asked: {"state": "error", "cause": "torch-unusable", "evidence": (import_error,)}})
+    results = dataclasses.replace(
+        results, outcomes=tuple(each for each in results.outcomes if each.state == "error")
+    )
+    (found,) = (each for each in diagnose(results) if each.severity == "error")
+    assert (found.title, found.cause) == ("torch cannot be imported", "library-path")
+    assert import_error in found.evidence[0]
+
+
 CRASHED_IN_HIP = {
     "state": "crash", "cause": "SIGSEGV", "phase": "first-call",
     "evidence": (

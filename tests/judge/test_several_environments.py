@@ -77,6 +77,36 @@ def test_a_torch_without_gpus_comes_after_one_that_has_them() -> None:
     assert chosen(together(cpu=fast_cpu, card=run({"*": "error"})))[0] == "cpu"
 
 
+def test_an_environment_on_the_cpu_is_called_that_beside_one_on_a_card() -> None:
+    results = together(card=run(), cpu=run(backend="onednn", seconds=every(0.1, 0.1, 0.1)))
+    assert results.recommendation
+    assert "10.00 times that of the environment cpu under default on the CPU" in results.recommendation.cost
+    assert "| cpu | cpu | Native |" in markdown(results)
+    assert "| card (recommended) | `cuda:0` | Native |" in markdown(results)
+    moved = together(card=run(), broken=run({"*/cuda:0/*": "error"}))
+    assert [row.device for row in environment_rows(moved)] == ["", ""]
+
+
+def test_a_torch_without_the_device_that_is_tested_is_told_how_to_get_one() -> None:
+    one = together(card=run())
+    without = Environment(
+        "cpu", "/opt/cpu/bin/python",
+        {"torch.version": Fact("2.4.0+cpu", "torch"), "torch.kind": Fact("cpu", "torch")},
+        "--device cuda:0: torch 2.4.0+cpu (cpu build) and this machine have 0 matching GPU(s)",
+    )  # fmt: skip
+    nothing = Environment("gone", "/opt/gone", {}, "there is no such file")
+    found = {
+        each.environment: each
+        for each in judge(
+            dataclasses.replace(one, environments=(*one.environments, without, nothing))
+        ).findings
+    }
+    assert found["cpu"].cause == "wrong-torch-build"
+    assert "--device auto" in found["cpu"].advice
+    assert "rocmprobe install" in found["cpu"].advice
+    assert found["gone"].advice == "Name an interpreter that has torch, or leave this one out."
+
+
 def test_where_nothing_is_right_the_sentence_names_each() -> None:
     results = together(one=run({"*": "error"}), two=run({"*": "error"}))
     assert chosen(results) == ("", None)

@@ -159,8 +159,8 @@ def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path
 
 def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) -> None:
     table = three.ended.stdout.partition("environment")[2].partition("Cost:")[0]
-    assert re.search(r"right\s+[\d.]+\S*\s+Native\s+default\s+[\d.]+ [µm]?s", table)
-    assert re.search(r"broken\s+2\.4\.0\s+No safe", table)
+    assert re.search(r"right \(recommended\)\s+Native\s+default\s+[\d.]+ [µm]?s\s+[\d.]+", table)
+    assert re.search(r"broken\s+No safe configuration\s+2\.4\.0", table)
     assert re.search(r"gone\s+Not tested", table)
     assert "broken: import torch: OSError: libamdhip64.so.5: cannot open" in " ".join(table.split())
     page = (three.folder / "report.html").read_text("utf-8")
