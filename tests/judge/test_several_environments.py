@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from several_environments import together
 from synthetic import STATUS, blocked_by_convolution, natively, run
 
 from rocmprobe.judge.comparison.compare import compare
 from rocmprobe.judge.judgement import judge
-from rocmprobe.model.cases import target_key
 from rocmprobe.model.results import Environment, Fact, Results, from_json, results_document
 from rocmprobe.report.environments import environment_rows
 from rocmprobe.report.issue.issue import issue_block
@@ -23,28 +23,6 @@ DEAD = {**natively(STATUS), **blocked_by_convolution()}
 def every(low: float, middle: float, high: float) -> dict[str, tuple[float, float, float]]:
     """The same times for every setting."""
     return dict.fromkeys((setting.name for setting in run().settings), (low, middle, high))
-
-
-def together(torch: str = "", **runs: Results) -> Results:
-    """One run of several environments, each as if it had been a run of its own, judged; all with one version
-    of ``torch``, or each with another."""
-    first = next(iter(runs.values()))
-    outcomes, settings, targets, environments = [], [], [], []
-    for name, each in runs.items():
-        outcomes += [
-            dataclasses.replace(outcome, environment=name, id=target_key(name, outcome.id))
-            for outcome in each.outcomes
-        ]
-        settings += [dataclasses.replace(setting, environment=name) for setting in each.settings]
-        targets += [{**target, "environment": name} for target in each.options["targets"]]
-        facts = {"torch.version": Fact(torch or f"2.{len(environments)}", "torch")}
-        environments.append(Environment(name, f"/opt/{name}/bin/python", facts))
-    return judge(
-        dataclasses.replace(
-            first, outcomes=tuple(outcomes), settings=tuple(settings), environments=tuple(environments),
-            options={**first.options, "targets": targets},
-        )
-    )  # fmt: skip
 
 
 def chosen(results: Results) -> tuple[str, str | None]:
