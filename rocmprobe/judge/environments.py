@@ -169,10 +169,11 @@ def _over_all(
     own = best.recommendation
     torch = results.of(best).machine.value("torch.version")
     with_torch = f" (torch {torch})" if torch else ""
+    where = " on the CPU" if best.name in on_cpu and len(on_cpu) < len(found) else ""
     against = [_against(each, best, timed, on_cpu) for each in environments if each is not best]
     return replace(
         own,
-        sentence=f"Use the environment {best.name}{with_torch}. {own.sentence}",
+        sentence=f"Use the environment {best.name}{with_torch}{where}. {own.sentence}",
         cost="; ".join(filter(None, [own.cost, *against])),
     )
 

@@ -14,6 +14,7 @@ from rocmprobe.model.results import Environment, Fact, Results, from_json, resul
 from rocmprobe.report.environments import environment_rows
 from rocmprobe.report.issue.issue import issue_block
 from rocmprobe.report.page import html
+from rocmprobe.report.terminal.comparison import markdown as compared_as_markdown
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text.reading import check
 
@@ -61,6 +62,10 @@ def test_an_environment_on_the_cpu_is_called_that_beside_one_on_a_card() -> None
     assert "10.00 times that of the environment cpu under default on the CPU" in results.recommendation.cost
     assert "| cpu | cpu | Native |" in markdown(results)
     assert "| card (recommended) | `cuda:0` | Native |" in markdown(results)
+    assert results.recommendation.sentence.startswith("Use the environment card (torch 2.0). ")
+    fallen_back = together(broken=run({"*": "error"}), cpu=run(backend="onednn"))
+    assert fallen_back.recommendation
+    assert fallen_back.recommendation.sentence.startswith("Use the environment cpu (torch 2.1) on the CPU. ")
     moved = together(card=run(), broken=run({"*/cuda:0/*": "error"}))
     assert [row.device for row in environment_rows(moved)] == ["", ""]
 
@@ -83,6 +88,13 @@ def test_a_torch_without_the_device_that_is_tested_is_told_how_to_get_one() -> N
     assert "--device auto" in found["cpu"].advice
     assert "rocmprobe install" in found["cpu"].advice
     assert found["gone"].advice == "Name an interpreter that has torch, or leave this one out."
+
+
+def test_a_comparison_says_that_another_environment_is_recommended() -> None:
+    old = together(one=run(), two=run({"*": "error"}))
+    new = together(one=run({"*": "error"}), two=run())
+    printed = compared_as_markdown(compare(old, new, "old.json", "new.json"))
+    assert "(default) in the environment one, now Native (default) in the environment two" in printed
 
 
 def test_where_nothing_is_right_the_sentence_names_each() -> None:
