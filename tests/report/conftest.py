@@ -39,9 +39,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
 @pytest.fixture(scope="session")
 def environments(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
     """Of a card, of a name as long as names may be, of the CPU alone, and of nothing."""
-    found = together(
-        **{"system": sample.rdna1(), "n" * 40: sample.rdna1(), "cpu-only": sample.healthy_cpu()}
-    )
+    found = together(**{"system": sample.rdna1(), "n" * 40: sample.rdna1(), "cpu-only": sample.healthy_cpu()})
     why = "no Python that can be used (exit code 127: error while loading shared libraries: libpython3.13.so)"
     gone = Environment("gone", f"/opt/{'environment-' * 9}/bin/python", {}, why)
     results = judge(dataclasses.replace(found, environments=(*found.environments, gone)))

@@ -99,7 +99,8 @@ def test_environments_stand_side_by_side_below_the_verdict(
     assert found[-1][2] == "Not tested"
     assert "error while loading shared libraries" in section.inner_text()
     answer, next_section = page.locator("h1").first.bounding_box(), section.bounding_box()
-    assert answer and next_section
+    assert answer
+    assert next_section
     assert next_section["y"] > answer["y"]
     devices = page.locator("[aria-label^='Device ']")
     named = [devices.nth(at).get_attribute("aria-label") for at in range(devices.count())]

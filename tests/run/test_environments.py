@@ -182,8 +182,13 @@ def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons:
     assert "warning" not in ended.stderr
     other = rocmprobe(*profile, sys.executable, "-c", "pass")
     assert f"warning: {sys.executable} runs this, not the environment right" in other.stderr
-    printed = cli("env", three.folder / "results.json")
-    assert f"for the Python environment right: {pythons / 'alone' / 'bin' / 'python'}" in printed.stderr
+
+
+def test_env_names_the_interpreter_by_its_path_here(three: Run, pythons: Path, tmp_path: Path) -> None:
+    redacted = tmp_path / "results.json"
+    redacted.write_text((three.folder / "results.json").read_text().replace(str(pythons), "<home>"))
+    printed = rocmprobe("env", redacted, env={"HOME": str(pythons)}).stderr
+    assert f"for the Python environment right: {pythons / 'alone' / 'bin' / 'python'}" in printed
 
 
 def test_verify_asks_the_recommended_environment_alone(three: Run, tmp_path: Path) -> None:
