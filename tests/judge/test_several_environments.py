@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 from several_environments import together
 from synthetic import STATUS, blocked_by_convolution, natively, run
@@ -95,6 +96,13 @@ def test_a_comparison_says_that_another_environment_is_recommended() -> None:
     new = together(one=run({"*": "error"}), two=run())
     printed = compared_as_markdown(compare(old, new, "old.json", "new.json"))
     assert "(default) in the environment one, now Native (default) in the environment two" in printed
+
+
+def test_a_comparison_says_in_which_environment_times_are_too_noisy() -> None:
+    old, new = (together(one=run(seconds=every(*times)), two=run(seconds=every(*times)))
+                for times in ((0.9, 1.0, 1.1), (0.8, 2.0, 4.0)))  # fmt: skip
+    printed = compared_as_markdown(compare(old, new, "old.json", "new.json"))
+    assert re.search(r"Too noisy to tell.*one:cuda:0 default fwd 2\.00", printed)
 
 
 def test_where_nothing_is_right_the_sentence_names_each() -> None:

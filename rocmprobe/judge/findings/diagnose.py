@@ -269,6 +269,12 @@ def _bypass(results: Results) -> Iterator[Finding]:
         return
     gemm = failed(_of_default(results, "gemm"))
     cause, layer = blamed(results, broken, rung_layer(results, "gemm") if gemm else "rocmprobe")
+    if gemm:
+        advice = "GEMM, on which it depends, fails too: fix that first."
+    elif layer == "rocmprobe":
+        advice = "GEMM, on which it depends, is not known to fail: this may be a bug in rocmprobe, report it."
+    else:
+        advice = "What the evidence names lies below the bypass: fix that first."
     yield Finding(
         "bypass",
         "error",
@@ -276,9 +282,7 @@ def _bypass(results: Results) -> Iterator[Finding]:
         layer,
         f"The bypass fails {len(broken)} of its own checks",
         quoted(broken),
-        "GEMM, on which it depends, fails too: fix that first."
-        if gemm
-        else "GEMM, on which it depends, is not known to fail: this may be a bug in rocmprobe, report it.",
+        advice,
     )
 
 

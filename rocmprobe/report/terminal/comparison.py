@@ -103,7 +103,11 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         )
     open_ = found.changed_as(OPEN)
     if open_:
-        names = ", ".join(f"{each.setting} {each.what} {each.ratio:.2f}" for each in open_[:6])
+        several = len({each.device for each in comparison.measurements.changed}) > 1
+        names = ", ".join(
+            " ".join(([each.device] if several else []) + [each.setting, each.what, f"{each.ratio:.2f}"])
+            for each in open_[:6]
+        )
         more = f" and {len(open_) - 6} more" if len(open_) > 6 else ""
         yield "Too noisy to tell (new / old)", f"{names}{more}"
     for note in comparison.notes:
