@@ -117,6 +117,29 @@ DEVICE void grouped_stage(
     }
 }
 
+// Add what some taps meet that are next to each other in LDS.
+template <int OUTPUTS, int REPEATS, int TAPS>
+DEVICE void grouped_add(
+    float (&sums)[OUTPUTS][REPEATS], const float* at, const int (&from)[REPEATS], const float* weight,
+    int weight_step) {
+    float weights[TAPS][OUTPUTS];
+    UNROLL(TAPS)
+    for (int tap = 0; tap < TAPS; tap++) {
+        UNROLL(OUTPUTS)
+        for (int o = 0; o < OUTPUTS; o++) weights[tap][o] = weight[tap * weight_step + o];
+    }
+    UNROLL(REPEATS)
+    for (int r = 0; r < REPEATS; r++) {
+        const float* values = at + from[r];
+        UNROLL(TAPS)
+        for (int tap = 0; tap < TAPS; tap++) {
+            UNROLL(OUTPUTS)
+            for (int o = 0; o < OUTPUTS; o++)
+                sums[o][r] = MULTIPLY_ADD(weights[tap][o], values[tap], sums[o][r]);
+        }
+    }
+}
+
 // Forward and bwd-data. The grid: tiles of one depth, groups by outputs, samples.
 template <int OUTPUTS, int REPEATS, bool STAGED>
 DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
@@ -191,15 +214,12 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                 const float* row = pool;
                 for (int tap_y = 0; tap_y < a.taps[1]; tap_y++, row += a.tap_row) {
                     const float* at = row;
-                    for (int tap_x = 0; tap_x < a.taps[2]; tap_x++, at += a.tap_column, weight += weight_step) {
-                        UNROLL(REPEATS)
-                        for (int r = 0; r < REPEATS; r++) {
-                            const float value = at[from[r]];
-                            UNROLL(OUTPUTS)
-                            for (int o = 0; o < OUTPUTS; o++)
-                                sums[o][r] = MULTIPLY_ADD(weight[o], value, sums[o][r]);
-                        }
-                    }
+                    int left = a.taps[2];
+                    if (a.tap_column == 1)
+                        for (; left >= 3; left -= 3, at += 3, weight += 3 * weight_step)
+                            grouped_add<OUTPUTS, REPEATS, 3>(sums, at, from, weight, weight_step);
+                    for (; left > 0; left--, at += a.tap_column, weight += weight_step)
+                        grouped_add<OUTPUTS, REPEATS, 1>(sums, at, from, weight, weight_step);
                 }
             } else if (here) {
                 for (int tap_y = 0; tap_y < a.taps[1]; tap_y++)
