@@ -39,10 +39,10 @@ def directions(call, *operands):
 """
 _PROBLEM = """
 problem = dict(
-    input_shape=(1, 2, 3, 3), weight_shape=(4, 2, 1, 1), stride=(1, 1), padding=(0, 0), dilation=(1, 1),
+    input_shape=(1, 2, 6, 6), weight_shape=(100, 2, 1, 1), stride=(1, 1), padding=(0, 0), dilation=(1, 1),
     transposed=False, output_padding=(0, 0), groups=1, dtype="float32", channels_last=False,
 )
-x, w = integers(1, 2, 3, 3), integers(4, 2, 1, 1)
+x, w = integers(1, 2, 6, 6), integers(100, 2, 1, 1)
 """
 
 
@@ -157,14 +157,15 @@ told = bypass.explain(problem, "cpu", algorithm="kernel-gemm")["fwd"]
 print(told.variant, "|", told.own_kernels, "|", bypass.status()["own_kernels"])
 """
     )
-    (first,) = python(library, passed, code)
-    (second,) = python(library, passed, code)
+    measured = {"ROCMPROBE_BYPASS_MEASURE": "1"}
+    (first,) = python(library, passed, code, **measured)
+    (second,) = python(library, passed, code, **measured)
     variant, *state = first.split(" | ")
     assert state == ["used", "{'cpu float32': 'used'}"]
     assert first == second
     (file,) = (passed / "plans").iterdir()
     records = [json.loads(line) for line in file.read_text().splitlines() if line]
-    (kept,) = {each["algorithm"] for each in records if "n1 c2 k4" in each["problem"]}
+    (kept,) = {each["algorithm"] for each in records if "n1 c2 k100" in each["problem"]}
     assert kept == f"kernel-gemm {variant}"
     tile, source = variant.split()
     assert "x" in tile
