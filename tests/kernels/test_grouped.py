@@ -180,7 +180,7 @@ def test_a_missing_barrier_is_noticed() -> None:
     noticed = []
     for number in (-1, *range(count)):
         missing.value = number
-        noticed.append(not all([_computes(library, problem) for problem in problems]))
+        noticed.append(not all(_computes(library, problem) for problem in problems))
     assert noticed == [False, *[True] * count]
 
 
