@@ -313,9 +313,10 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int taps = a.taps[1] * a.taps[2];
     const int outputs = a.outputs - output_first;
 
-    float sums[OUTPUTS * TAPS];
-    UNROLL(OUTPUTS * TAPS)
-    for (int k = 0; k < OUTPUTS * TAPS; k++) sums[k] = 0.0f;
+    const int SUMS = OUTPUTS * TAPS;
+    float sums[SUMS];
+    UNROLL(SUMS)
+    for (int k = 0; k < SUMS; k++) sums[k] = 0.0f;
     // Where the taps of the chunk are read: the place in LDS for the first repeat, or distances in positions. Behind
     // the last tap that one is read again.
     int at[TAPS], tap_y[TAPS], tap_x[TAPS];
@@ -408,16 +409,16 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int AT_ONCE = GROUPED_WORDS / GROUPED_THREADS;
     const int last_bit = a.fast_bits + a.x_bits + a.y_bits;
     for (int bit = a.fast_bits; bit < last_bit; bit++) {
-        UNROLL(OUTPUTS * TAPS)
-        for (int first = 0; first < OUTPUTS * TAPS; first += AT_ONCE) {
+        UNROLL(SUMS)
+        for (int first = 0; first < SUMS; first += AT_ONCE) {
             BARRIER();
-            UNROLL(OUTPUTS * TAPS)
+            UNROLL(SUMS)
             for (int k = 0; k < AT_ONCE; k++)
-                if (first + k < OUTPUTS * TAPS) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
+                if (first + k < SUMS) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
             BARRIER();
-            UNROLL(OUTPUTS * TAPS)
+            UNROLL(SUMS)
             for (int k = 0; k < AT_ONCE; k++)
-                if (first + k < OUTPUTS * TAPS)
+                if (first + k < SUMS)
                     sums[first + k] += pool[k * GROUPED_THREADS + (THREAD ^ 1 << bit)];
         }
     }
