@@ -13,9 +13,21 @@ from functools import cache
 from pathlib import Path
 
 from rocmprobe.kernels.code_object import Kernel, kernels
+from rocmprobe.kernels.gather_gemm import TILES
 from rocmprobe.kernels.sources import source_text
+from rocmprobe.kernels.weights_gemm import WEIGHTS_TILES
 
 TARGETS = ("gfx1010:xnack-", "gfx1012:xnack-", "gfx1030", "gfx1100", "gfx906")
+#: The kernels of products of matrices, with the depth of a step.
+TILE_KERNELS = (
+    *(
+        (tile.kernel(quads), tile.depth)
+        for quads in (False, True)
+        for tile in TILES
+        if not (quads and tile.wide)
+    ),
+    *((tile.kernel, tile.depth) for tile in WEIGHTS_TILES),
+)
 HIPRTC, CLANG = "hiprtc 5.2.3", "clang 19"
 _LIBRARY = "libamdhip64.so.5"
 #: In a process of its own: this hiprtc ends it for a chip that it does not know.

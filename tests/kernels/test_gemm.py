@@ -60,6 +60,7 @@ def result(
     seed: int = 0,
     bias: bool = True,
     launches_at_least: int = 1,
+    with_kernel: str = "",
     last: Sequence[bool] = (False, False, False),
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What the kernels compute, and what is right."""
@@ -91,6 +92,7 @@ def result(
     )
     assert launches is not None
     assert len(launches) >= launches_at_least
+    assert not with_kernel or with_kernel in {each.kernel for each in launches}
     operands["workspace"] = Guarded(torch.full((workspace // 4,), float("nan")), torch.float32)
     addresses = {name: each.tensor.data_ptr() for name, each in operands.items()}
     on_cpu.run(library, list(launches), addresses, seed + 1)
@@ -206,6 +208,19 @@ def test_every_tile_is_exact(direction: str, plain: Geometry) -> None:
     for variant, workspace in tried:
         got, right = result(built("float32"), direction, plain, "float32", variant, workspace)
         assert torch.equal(got, right), variant
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("direction", [FWD, BWD_DATA])
+def test_channels_that_are_neighbours_are_read_four_at_once(direction: str, dtype: str) -> None:
+    plain = geometry((2, 40, 9, 8), (72, 20, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1), groups=2)
+    for tile in gather_gemm.TILES[:5]:
+        workspace = dict(ways(direction, plain))[tile.name]
+        got, right = result(
+            built(dtype), direction, plain, dtype, tile.name, workspace,
+            last=(True, True, True), with_kernel=tile.kernel(True),
+        )  # fmt: skip
+        assert torch.equal(got, right), tile
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
