@@ -25,6 +25,8 @@ from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import loaded
 
 _MOST_PREPARED = 4096
+#: Bytes of the copy that is measured, and the share of a GPU's memory that it takes at most at each end.
+_COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 _lock = lock_across_forks()
 
 
@@ -86,10 +88,11 @@ def tried(device: torch.device, dtype: str) -> self_test.Trial:
         forget()
 
 
-def rates(device: torch.device, copied_bytes: int) -> kernel_rates.Rates:
+def rates(device: torch.device) -> kernel_rates.Rates:
     """What the device reaches in kernels of our own. Raises KernelsUnavailable."""
     module = Module(_device(device), "float32")
-    size = max(copied_bytes, 2 << 20)
+    memory = torch.cuda.get_device_properties(device).total_memory
+    size = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
     with torch.cuda.device(device):
         ends = {name: torch.empty(size, dtype=torch.uint8, device=device) for name in ("image", "feature")}
         addresses = {"weight": 0, "bias": 0, "workspace": 0, **{k: v.data_ptr() for k, v in ends.items()}}
@@ -102,7 +105,7 @@ def rates(device: torch.device, copied_bytes: int) -> kernel_rates.Rates:
                 end.record(stream)
                 return end.seconds_since(begin)
 
-        return kernel_rates.measured(timed, copied_bytes)
+        return kernel_rates.measured(timed, size)
 
 
 def compute(
@@ -201,4 +204,4 @@ def _stream(device: torch.device) -> int:
 
 def capturing(device: torch.device) -> bool:
     """Whether the current stream is recorded as a graph."""
-    return device.type == "cuda" and torch.cuda.is_current_streamcapturing()
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -29,6 +29,15 @@ DEVICE float grouped_read(const void* base, unsigned offset) {
     return widened(*(const Storage*)((const char*)base + offset));
 }
 
+// Takes the remainder from a number that is the same in all threads, and leaves the quotient in it. The compiler
+// divides in vector registers; what follows is to be in scalar ones again.
+DEVICE int grouped_remainder(unsigned& number, int divisor) {
+    const unsigned quotient = UNIFORM(number / (unsigned)divisor);
+    const unsigned remainder = number - quotient * divisor;
+    number = quotient;
+    return remainder;
+}
+
 // What a thread is in its tile. The positions it computes are x + r * repeat_x and y + r * repeat_y.
 struct GroupedThread {
     int x, y, fast, slow;
@@ -100,8 +109,34 @@ DEVICE void grouped_stage(
             }
         }
         UNROLL(GROUPED_LOADS)
-        for (int load = 0; load < GROUPED_LOADS; load++)
-            if (first + load * GROUPED_THREADS < a.words) pool[first + load * GROUPED_THREADS] = values[load];
+        for (int load = 0; load < GROUPED_LOADS; load++) {
+            // Behind the last word is one that nobody reads: to write there is less than to branch.
+            const int word = first + load * GROUPED_THREADS;
+            pool[word < a.words ? word : a.words] = values[load];
+        }
+    }
+}
+
+// Add what some taps meet that are next to each other in LDS.
+template <int OUTPUTS, int REPEATS, int TAPS>
+DEVICE void grouped_add(
+    float (&sums)[OUTPUTS][REPEATS], const float* at, const int (&from)[REPEATS], const float* weight,
+    int weight_step) {
+    float weights[TAPS][OUTPUTS];
+    UNROLL(TAPS)
+    for (int tap = 0; tap < TAPS; tap++) {
+        UNROLL(OUTPUTS)
+        for (int o = 0; o < OUTPUTS; o++) weights[tap][o] = weight[tap * weight_step + o];
+    }
+    UNROLL(REPEATS)
+    for (int r = 0; r < REPEATS; r++) {
+        const float* values = at + from[r];
+        UNROLL(TAPS)
+        for (int tap = 0; tap < TAPS; tap++) {
+            UNROLL(OUTPUTS)
+            for (int o = 0; o < OUTPUTS; o++)
+                sums[o][r] = MULTIPLY_ADD(weights[tap][o], values[tap], sums[o][r]);
+        }
     }
 }
 
@@ -110,30 +145,33 @@ template <int OUTPUTS, int REPEATS, bool STAGED>
 DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
     const GroupedThread thread = grouped_thread(a);
     unsigned rest = BLOCK_X;
-    const int x_first = rest % (unsigned)a.tiles[2] * a.width;
-    rest /= (unsigned)a.tiles[2];
-    const int y_first = rest % (unsigned)a.tiles[1] * a.height;
-    const int z = rest / (unsigned)a.tiles[1];
-    const int group_first = (BLOCK_Y % (unsigned)a.group_tiles) << a.group_bits;
-    const int output_first = BLOCK_Y / (unsigned)a.group_tiles * OUTPUTS;
+    const int x_first = grouped_remainder(rest, a.tiles[2]) * a.width;
+    const int y_first = grouped_remainder(rest, a.tiles[1]) * a.height;
+    const int z = rest;
+    rest = BLOCK_Y;
+    const int group_first = grouped_remainder(rest, a.group_tiles) << a.group_bits;
+    const int output_first = rest * OUTPUTS;
     const int groups = a.groups - group_first;
     const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
 
     float sums[OUTPUTS][REPEATS];
-    bool active[REPEATS];
+    // A bit for each repeat whose position is one of the result.
+    unsigned active = 0;
     int from[REPEATS];
     UNROLL(REPEATS)
     for (int r = 0; r < REPEATS; r++) {
         const int x = thread.x + r * a.repeat_x, y = thread.y + r * a.repeat_y;
-        active[r] = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
+        const bool inside = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
             (y_first + y < a.count[1]);
+        active |= (unsigned)inside << r;
         const int row = thread.slow * a.staged_height + y * a.read_step[1];
-        from[r] = active[r] && STAGED
+        from[r] = inside && STAGED
             ? ((row * a.staged_width + x * a.read_step[2]) << a.fast_bits) + thread.fast
             : 0;
         UNROLL(OUTPUTS)
         for (int o = 0; o < OUTPUTS; o++) sums[o][r] = 0.0f;
     }
+    OPAQUE_VECTOR(active);
 
     const int z_in = z * a.read_step[0] + a.read_first[0];
     const int y_in = y_first * a.read_step[1] + a.read_first[1];
@@ -176,15 +214,12 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                 const float* row = pool;
                 for (int tap_y = 0; tap_y < a.taps[1]; tap_y++, row += a.tap_row) {
                     const float* at = row;
-                    for (int tap_x = 0; tap_x < a.taps[2]; tap_x++, at += a.tap_column, weight += weight_step) {
-                        UNROLL(REPEATS)
-                        for (int r = 0; r < REPEATS; r++) {
-                            const float value = at[from[r]];
-                            UNROLL(OUTPUTS)
-                            for (int o = 0; o < OUTPUTS; o++)
-                                sums[o][r] = MULTIPLY_ADD(weight[o], value, sums[o][r]);
-                        }
-                    }
+                    int left = a.taps[2];
+                    if (a.tap_column == 1)
+                        for (; left >= 3; left -= 3, at += 3, weight += 3 * weight_step)
+                            grouped_add<OUTPUTS, REPEATS, 3>(sums, at, from, weight, weight_step);
+                    for (; left > 0; left--, at += a.tap_column, weight += weight_step)
+                        grouped_add<OUTPUTS, REPEATS, 1>(sums, at, from, weight, weight_step);
                 }
             } else if (here) {
                 for (int tap_y = 0; tap_y < a.taps[1]; tap_y++)
@@ -205,7 +240,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                                 tap_y * a.tap_step[1];
                             const int x = (thread.x + r * a.repeat_x) * a.read_step[2] +
                                 tap_x * a.tap_step[2];
-                            if (active[r] & ((unsigned)(y_in + y) < (unsigned)a.size[1]) &
+                            if ((active >> r & 1) & ((unsigned)(y_in + y) < (unsigned)a.size[1]) &
                                 ((unsigned)(x_in + x) < (unsigned)a.size[2])) {
                                 const float value = grouped_read(
                                     a.source,
@@ -230,7 +265,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                 a.bias, ((group_first + thread.group) * a.outputs + output_first + o) * (unsigned)sizeof(Storage));
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++)
-            if (active[r] & wanted)
+            if ((active >> r & 1) & wanted)
                 *(Storage*)((char*)a.target + (target + o * a.target_output_step +
                     (y_first + thread.y + r * a.repeat_y) * a.target_step[1] +
                     (x_first + thread.x + r * a.repeat_x) * a.target_step[2])) = stored(sums[o][r] + bias);
@@ -268,16 +303,15 @@ template <int OUTPUTS, int TAPS, int REPEATS, bool STAGED>
 DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const GroupedThread thread = grouped_thread(a);
     unsigned part = BLOCK_Z;
-    const int tap_first = part % (unsigned)a.chunks * TAPS;
-    part /= (unsigned)a.chunks;
-    const int tap_z = part % (unsigned)a.taps[0];
-    part /= (unsigned)a.taps[0];
-    const int channel = part % (unsigned)a.channels;
-    const int output_first = part / (unsigned)a.channels * OUTPUTS;
+    const int tap_first = grouped_remainder(part, a.chunks) * TAPS;
+    const int tap_z = grouped_remainder(part, a.taps[0]);
+    const int channel = grouped_remainder(part, a.channels);
+    const int output_first = part * OUTPUTS;
     const int group_first = BLOCK_X << a.group_bits;
     const int groups = a.groups - group_first;
     const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
     const int taps = a.taps[1] * a.taps[2];
+    const int outputs = a.outputs - output_first;
 
     float sums[OUTPUTS * TAPS];
     UNROLL(OUTPUTS * TAPS)
@@ -288,14 +322,15 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int row = thread.slow * a.staged_height + thread.y * a.read_step[1];
     const int origin = ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast;
     const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
-    int row_of_tap = (unsigned)tap_first / (unsigned)a.taps[2];
-    int column_of_tap = tap_first - row_of_tap * a.taps[2];
+    unsigned tap = tap_first;
+    int column_of_tap = grouped_remainder(tap, a.taps[2]);
+    int row_of_tap = tap;
     UNROLL(TAPS)
     for (int k = 0; k < TAPS; k++) {
         tap_y[k] = row_of_tap * a.tap_step[1];
         tap_x[k] = column_of_tap * a.tap_step[2];
         at[k] = origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits);
-        if (STAGED && TAPS > 9) OPAQUE_VECTOR(at[k]);
+        if (STAGED) OPAQUE_VECTOR(at[k]);
         const int more = tap_first + k + 1 < taps;
         const int next = column_of_tap + more;
         row_of_tap += next == a.taps[2];
@@ -306,12 +341,10 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
 
     for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
         unsigned rest = unit;
-        const int x_first = rest % (unsigned)a.tiles[2] * a.width;
-        rest /= (unsigned)a.tiles[2];
-        const int y_first = rest % (unsigned)a.tiles[1] * a.height;
-        rest /= (unsigned)a.tiles[1];
-        const int z = rest % (unsigned)a.count[0];
-        const unsigned sample = rest / (unsigned)a.count[0];
+        const int x_first = grouped_remainder(rest, a.tiles[2]) * a.width;
+        const int y_first = grouped_remainder(rest, a.tiles[1]) * a.height;
+        const int z = grouped_remainder(rest, a.count[0]);
+        const unsigned sample = rest;
         const int depth = z * a.read_step[0] + a.read_first[0] + tap_z * a.tap_step[0];
         if ((unsigned)depth >= (unsigned)a.size[0]) continue;
         const int y_in = y_first * a.read_step[1] + a.read_first[1];
@@ -322,23 +355,25 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
             (group_first + thread.group) * a.feature_group_step + output_first * a.feature_output_step +
             z * a.feature_step[0];
 
-        bool active[REPEATS];
+        unsigned active = 0;
         float factors[OUTPUTS][REPEATS];
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
             const int x = thread.x + r * a.repeat_x, y = thread.y + r * a.repeat_y;
-            active[r] = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
+            const bool inside = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
                 (y_first + y < a.count[1]);
+            active |= (unsigned)inside << r;
             UNROLL(OUTPUTS)
-            for (int o = 0; o < OUTPUTS; o++) {
-                factors[o][r] = 0.0f;
-                if (active[r] & (output_first + o < a.outputs))
-                    factors[o][r] = grouped_read(
-                        a.feature,
-                        feature + o * a.feature_output_step + (y_first + y) * a.feature_step[1] +
-                            (x_first + x) * a.feature_step[2]);
+            for (int o = 0; o < OUTPUTS; o++) factors[o][r] = 0.0f;
+            if (inside) {
+                const unsigned at = feature + (y_first + y) * a.feature_step[1] + (x_first + x) * a.feature_step[2];
+                // Behind the last output that one is read again; its sums are not written.
+                UNROLL(OUTPUTS)
+                for (int o = 0; o < OUTPUTS; o++)
+                    factors[o][r] = grouped_read(a.feature, at + (o < outputs ? o : outputs - 1) * a.feature_output_step);
             }
         }
+        OPAQUE_VECTOR(active);
         if (STAGED) {
             BARRIER();
             grouped_stage(a, pool, a.source, plane, y_in, x_in, groups, cursor);
@@ -346,7 +381,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         }
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
-            if (!active[r]) continue;
+            if (!(active >> r & 1)) continue;
             const int y = (thread.y + r * a.repeat_y) * a.read_step[1];
             const int x = (thread.x + r * a.repeat_x) * a.read_step[2];
             int shift = r * again;
@@ -391,7 +426,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     OPAQUE(left);
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
-        if (output_first + o >= a.outputs) continue;
+        if (o >= outputs) continue;
         const unsigned row = (group_first + thread.group) * a.outputs + output_first + o;
         const unsigned first = ((row * a.channels + channel) * a.taps[0] + tap_z) * taps + tap_first;
         UNROLL(TAPS)
@@ -410,7 +445,6 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
 GROUPED_WEIGHTS(grouped_weights_1x3, 1, 3, 4, true)
 GROUPED_WEIGHTS(grouped_weights_1x9, 1, 9, 4, true)
 GROUPED_WEIGHTS(grouped_weights_1x25, 1, 25, 4, true)
-GROUPED_WEIGHTS(grouped_weights_4x3, 4, 3, 4, true)
 GROUPED_WEIGHTS(grouped_weights_4x9, 4, 9, 4, true)
 GROUPED_WEIGHTS(grouped_weights_direct_1x9, 1, 9, 1, false)
 GROUPED_WEIGHTS(grouped_weights_direct_4x9, 4, 9, 1, false)
