@@ -11,10 +11,11 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from rocmprobe.kernels.code_object import Kernel, kernels
 from rocmprobe.kernels.gather_gemm import TILES
-from rocmprobe.kernels.sources import source_text
+from rocmprobe.kernels.sources import PARTS, source_text
 from rocmprobe.kernels.weights_gemm import WEIGHTS_TILES
 
 TARGETS = ("gfx1010:xnack-", "gfx1012:xnack-", "gfx1030", "gfx1100", "gfx906")
@@ -79,8 +80,10 @@ class Loop:
 
 
 @cache
-def compiled(compiler: str, target: str, dtype: str, folder: Path) -> Code:
-    """The module of a dtype. Raises NoCode."""
+def compiled(
+    compiler: str, target: str, dtype: str, folder: Path, parts: tuple[ModuleType, ...] = PARTS
+) -> Code:
+    """The module of a dtype, or ``parts`` of it. Raises NoCode."""
     if compiler == HIPRTC and target == "gfx1100":
         raise NoCode("ROCm 5.2 does not know gfx1100")
     objdump = next(
@@ -90,7 +93,7 @@ def compiled(compiler: str, target: str, dtype: str, folder: Path) -> Code:
         raise NoCode("no llvm-objdump 19 (Debian's llvm-19)")
     name = re.sub(r"\W", "-", f"{compiler}-{target}-{dtype}")
     source, code = folder / f"{name}.hip", folder / f"{name}.o"
-    source.write_text(source_text(dtype), "utf-8")
+    source.write_text(source_text(dtype, parts), "utf-8")
     command = [sys.executable, "-c", _COMPILE, _LIBRARY, target, str(source), str(code)]
     if compiler == CLANG:
         if not shutil.which("clang-19") or not shutil.which("ld.lld-19"):
