@@ -2,9 +2,9 @@
 //
 // A block computes a tile: some neighbouring groups, and of each a rectangle of positions of the result. It stages
 // what the tile reads of one input channel and one depth in LDS, then every thread adds up its results from there.
-// A tile has up to 256 threads times REPEATS positions; all its sizes are powers of two, given as data. Where the
-// channels are neighbours in memory, the lowest bits of the thread's number are the group ("fast"), else the
-// highest.
+// A tile has up to 256 threads times REPEATS positions; its sizes are powers of two, given as data, cut to what the
+// result has. Where the channels are neighbours in memory, the lowest bits of the thread's number are the group
+// ("fast"), else the highest. Where a tile does not fit into LDS, a direct kernel reads memory for every tap.
 //
 // All steps are in bytes, all offsets unsigned and of 32 bits: the host keeps what one launch reaches below 2^31.
 // Offsets of positions outside of a tensor wrap around; nothing is read there.
@@ -313,9 +313,10 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int taps = a.taps[1] * a.taps[2];
     const int outputs = a.outputs - output_first;
 
-    float sums[OUTPUTS * TAPS];
-    UNROLL(OUTPUTS * TAPS)
-    for (int k = 0; k < OUTPUTS * TAPS; k++) sums[k] = 0.0f;
+    const int SUMS = OUTPUTS * TAPS;
+    float sums[SUMS];
+    UNROLL(SUMS)
+    for (int k = 0; k < SUMS; k++) sums[k] = 0.0f;
     // Where the taps of the chunk are read: the place in LDS for the first repeat, or distances in positions. Behind
     // the last tap that one is read again.
     int at[TAPS], tap_y[TAPS], tap_x[TAPS];
@@ -329,7 +330,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     for (int k = 0; k < TAPS; k++) {
         tap_y[k] = row_of_tap * a.tap_step[1];
         tap_x[k] = column_of_tap * a.tap_step[2];
-        at[k] = origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits);
+        at[k] = STAGED ? origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits) : 0;
         if (STAGED) OPAQUE_VECTOR(at[k]);
         const int more = tap_first + k + 1 < taps;
         const int next = column_of_tap + more;
@@ -408,16 +409,16 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int AT_ONCE = GROUPED_WORDS / GROUPED_THREADS;
     const int last_bit = a.fast_bits + a.x_bits + a.y_bits;
     for (int bit = a.fast_bits; bit < last_bit; bit++) {
-        UNROLL(OUTPUTS * TAPS)
-        for (int first = 0; first < OUTPUTS * TAPS; first += AT_ONCE) {
+        UNROLL(SUMS)
+        for (int first = 0; first < SUMS; first += AT_ONCE) {
             BARRIER();
-            UNROLL(OUTPUTS * TAPS)
+            UNROLL(SUMS)
             for (int k = 0; k < AT_ONCE; k++)
-                if (first + k < OUTPUTS * TAPS) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
+                if (first + k < SUMS) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
             BARRIER();
-            UNROLL(OUTPUTS * TAPS)
+            UNROLL(SUMS)
             for (int k = 0; k < AT_ONCE; k++)
-                if (first + k < OUTPUTS * TAPS)
+                if (first + k < SUMS)
                     sums[first + k] += pool[k * GROUPED_THREADS + (THREAD ^ 1 << bit)];
         }
     }
