@@ -40,7 +40,8 @@ class Guarded:
     def __init__(self, values: torch.Tensor, dtype: torch.dtype, *, last: bool = False) -> None:
         order = (0, *range(2, values.dim()), 1) if last else tuple(range(values.dim()))
         shape = [values.shape[each] for each in order]
-        self.bytes = torch.full((2 * _GUARD + values.numel() * dtype.itemsize,), 0x5A, dtype=torch.uint8)
+        size = values.numel() * torch.empty(0, dtype=dtype).element_size()
+        self.bytes = torch.full((2 * _GUARD + size,), 0x5A, dtype=torch.uint8)
         inner = self.bytes[_GUARD:-_GUARD].view(dtype).view(shape)
         self.tensor = inner.permute([order.index(each) for each in range(values.dim())])
         self.tensor.copy_(values)
