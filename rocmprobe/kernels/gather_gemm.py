@@ -111,6 +111,7 @@ class Tile:
         name: as a variant.
         rows, columns, depth: of the result, and of a step of the sum.
         threads: of a block.
+        share: products among the vector instructions of a step, about (benchmarks/results/kernel_tiles.md).
         wide: for more taps than a column has bits for.
     """
 
@@ -119,6 +120,7 @@ class Tile:
     columns: int
     depth: int
     threads: int
+    share: float
     wide: bool = False
 
     def kernel(self, quads: bool) -> str:
@@ -127,12 +129,12 @@ class Tile:
 
 
 TILES = (
-    Tile("128x128x8", 128, 128, 8, 256),
-    Tile("128x64x16", 128, 64, 16, 128),
-    Tile("64x128x8", 64, 128, 8, 128),
-    Tile("64x64x8", 64, 64, 8, 64),
-    Tile("32x128x8", 32, 128, 8, 64),
-    Tile("wide_64x64x8", 64, 64, 8, 64, wide=True),
+    Tile("128x128x8", 128, 128, 8, 256, 0.94),
+    Tile("128x64x16", 128, 64, 16, 128, 0.94),
+    Tile("64x128x8", 64, 128, 8, 128, 0.91),
+    Tile("64x64x8", 64, 64, 8, 64, 0.90),
+    Tile("32x128x8", 32, 128, 8, 64, 0.84),
+    Tile("wide_64x64x8", 64, 64, 8, 64, 0.85, wide=True),
 )
 
 

@@ -126,9 +126,10 @@ class _Counted:
     staged: bool
 
 
-def options(direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
+def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
     """As in ``families``: "staged" reads every value once for each tile, "direct" once for each tap. The
-    figures are those of dense tensors, the workspace is enough for channels first and last."""
+    figures are those of dense tensors, the workspace is enough for channels first and last. There are no
+    more ways for ``every``."""
     item = ITEM_BYTES[dtype]
     found = []
     for variant in VARIANTS:

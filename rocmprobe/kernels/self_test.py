@@ -88,7 +88,7 @@ def trial(device: Device, dtype: str) -> Trial:
         for plain in PROBLEMS:
             for name, family in FAMILIES.items():
                 for direction in RESULTS:
-                    for option in family.options(direction, plain, dtype, _WORKSPACE):
+                    for option in family.options(direction, plain, dtype, _WORKSPACE, every=True):
                         for last in (False, True):
                             cases += 1
                             fault = _fault(module, family, direction, plain, option, last)
