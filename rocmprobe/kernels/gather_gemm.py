@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
@@ -162,7 +162,7 @@ def products(direction: str, plain: Geometry) -> list[Product]:
     rows, channels = (end // solid.groups for end in ends)
     return [
         Product(
-            tuple(map(_ascending, axes)),
+            tuple(axis.ascending() for axis in axes),
             solid.groups,
             rows,
             channels,
@@ -171,20 +171,6 @@ def products(direction: str, plain: Geometry) -> list[Product]:
         )
         for axes in gathers(direction, solid)
     ]
-
-
-def _ascending(axis: Axis) -> Axis:
-    """The same axis with taps that read further and further on."""
-    if axis.read_tap_step >= 0:
-        return axis
-    last = axis.taps - 1
-    return replace(
-        axis,
-        read_first=axis.read_first + last * axis.read_tap_step,
-        read_tap_step=-axis.read_tap_step,
-        tap_first=axis.tap_first + last * axis.tap_step,
-        tap_step=-axis.tap_step,
-    )
 
 
 def fits(tile: Tile, product: Product) -> bool:

@@ -239,20 +239,6 @@ def _launches(
     return None if any(max(each.launch.grid[1:]) > _BLOCKS for each in found) else found
 
 
-def _ascending(axis: Axis) -> Axis:
-    """The same taps, so that they are met from low to high positions."""
-    if axis.read_tap_step >= 0 or not axis.taps:
-        return axis
-    last = axis.taps - 1
-    return replace(
-        axis,
-        read_first=axis.read_first + last * axis.read_tap_step,
-        read_tap_step=-axis.read_tap_step,
-        tap_first=axis.tap_first + last * axis.tap_step,
-        tap_step=-axis.tap_step,
-    )
-
-
 def _staged(axis: Axis, positions: int) -> int:
     """How many positions are read, from the first to the last, for ``positions`` that are written."""
     return (positions - 1) * axis.read_step + (max(axis.taps, 1) - 1) * axis.read_tap_step + 1
@@ -409,7 +395,7 @@ def _gather(
     staged: bool,
 ) -> _Counted:
     """One launch of forward or bwd-data."""
-    axes = tuple(map(_ascending, axes))
+    axes = tuple(axis.ascending() for axis in axes)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     weight_output, weight_input = sides.weight[:2]
     weight_group = outputs * sides.weight[0]

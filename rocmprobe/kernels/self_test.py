@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.kernels import exact, gate
-from rocmprobe.kernels.extents import Strides
+from rocmprobe.kernels.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.families import Family, Option
 from rocmprobe.kernels.gate import Verdict
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
@@ -138,7 +138,7 @@ def _fault(
     )  # fmt: skip
     if launches is None:
         return "it is offered and has no launches"
-    item = exact.ITEM_BYTES[module.dtype]
+    item = ITEM_BYTES[module.dtype]
     runtime = module.device.runtime
     buffers = {}
     try:
