@@ -1,0 +1,160 @@
+"""What a convolution makes a GPU do, by the bypass's own kernels and by the other ways: tables of ratios.
+
+The counts of ``results/kernel_work.json`` were taken on AMD's emulator of a gfx1010 with counters added. They
+say how many instructions were executed and how many bytes were asked for, and nothing about time. This makes
+the tables from them::
+
+    python benchmarks/kernel_work.py benchmarks/results/kernel_work.json -o benchmarks/results/kernel_work.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.model.problems import Problem, parse_problem
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+OURS = "kernels"
+OTHERS = ("bypass", "PyTorch", "MIOpen")
+DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
+#: The aims: ours as a share of the bypass without kernels.
+DEPTHWISE_BYTES = 1 / 5
+GEMM_BYTES, GEMM_VECTOR = 0.7, 1.1
+GEMM_FILTERS = (64, 256)
+#: The bypass by im2col and rocBLAS, by direction; the others are what its cost model would take.
+IM2COL = ("im2col", "col2im", "pointwise")
+
+
+def requested(row: Row) -> int:
+    """Bytes of vector loads, stores and atomics, active lanes times their size."""
+    return int(row["load_bytes"] + row["store_bytes"] + row["atomic_bytes"])
+
+
+def chosen(rows: Rows, problem: str, direction: str, path: str) -> Optional[Row]:
+    """The row of one way. Of several variants the one with the fewest vector instructions, but im2col and
+    rocBLAS before other algorithms of the bypass for a convolution that is not depthwise."""
+    found = [
+        row for row in rows if (row["problem"], row["direction"], row["path"]) == (problem, direction, path)
+    ]
+    if path == "bypass" and any(row["algorithm"] in IM2COL for row in found) and not _depthwise(problem):
+        found = [row for row in found if row["algorithm"] in IM2COL]
+    return min(found, key=lambda row: row["valu"], default=None)
+
+
+def _depthwise(text: str) -> bool:
+    problem = parse_problem(text)
+    return problem.groups == problem.in_channels > 1
+
+
+def text(figures: Mapping[str, Any]) -> str:
+    rows = figures["rows"]
+    lines = [
+        f"{figures['what']} torch {figures['torch']}, HIP {figures['HIP']}, rocBLAS {figures['rocBLAS']}, "
+        f"MIOpen {figures['MIOpen']}; {figures['dtype']}, batch {figures['batch']}. Every result was held "
+        "against PyTorch's on a CPU. Made by `benchmarks/kernel_work.py`.",
+        "",
+        "Ratios are ours over theirs, below 1 is less work: vector instructions / bytes that loads and "
+        "stores ask for / different bytes, each launch beginning with empty caches. bypass: by im2col, "
+        "col2im or a plain product with rocBLAS, and by its own algorithms where depthwise; PyTorch: its "
+        "own kernels, MIOpen off; MIOpen: what it takes by itself.",
+    ]
+    for direction in DIRECTIONS:
+        table = list(_table(rows, direction))
+        if table:
+            lines += [
+                "", f"## {direction}", "",
+                "| problem | ours | vector instructions, M | of them FMA | MB asked for | different MB | "
+                "/ bypass | / PyTorch | / MIOpen |",
+                "|---|---|---:|---:|---:|---:|---:|---:|---:|", *table,
+            ]  # fmt: skip
+    lines += ["", "## The aims", "", "| problem | direction | aim | ours over the bypass | |"]
+    lines += ["|---|---|---|---:|---|", *_aims(rows)]
+    lines += ["", "## All ways", "", *_ways(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _problems(rows: Rows) -> dict[str, str]:
+    return {row["problem"]: row["network"] for row in rows}
+
+
+def _table(rows: Rows, direction: str) -> Iterator[str]:
+    for problem, network in _problems(rows).items():
+        ours = chosen(rows, problem, direction, OURS)
+        if ours is None:
+            continue
+        others = [_ratio(ours, chosen(rows, problem, direction, path)) for path in OTHERS]
+        yield (
+            f"| {network} `{problem}` | {ours['algorithm']} | {ours['valu'] / 1e6:.2f} | "
+            f"{ours['fma'] / ours['valu']:.0%} | {requested(ours) / 1e6:.2f} | "
+            f"{ours['distinct_bytes'] / 1e6:.2f} | {' | '.join(others)} |"
+        )
+
+
+def _ratio(ours: Row, theirs: Optional[Row]) -> str:
+    if theirs is None:
+        return "not counted"
+    return (
+        f"{ours['valu'] / theirs['valu']:.2f} / {requested(ours) / requested(theirs):.2f} / "
+        f"{ours['distinct_bytes'] / theirs['distinct_bytes']:.2f}"
+    )
+
+
+def _aimed_at(problem: Problem) -> bool:
+    """Whether it is a 3x3 of as many filters as the aim names."""
+    least, most = GEMM_FILTERS
+    return problem.kernel == (3, 3) and problem.groups == 1 and least <= problem.out_channels <= most
+
+
+def _aims(rows: Rows) -> Iterator[str]:
+    for text in _problems(rows):
+        for direction in DIRECTIONS:
+            ours, theirs = (chosen(rows, text, direction, path) for path in (OURS, "bypass"))
+            if ours is None or theirs is None:
+                continue
+            moved = requested(ours) / requested(theirs)
+            vector = ours["valu"] / theirs["valu"]
+            if _depthwise(text):
+                yield _aim(text, direction, "bytes", moved, DEPTHWISE_BYTES)
+            elif _aimed_at(parse_problem(text)):
+                yield _aim(text, direction, "bytes", moved, GEMM_BYTES)
+                yield _aim(text, direction, "vector instructions", vector, GEMM_VECTOR)
+
+
+def _aim(problem: str, direction: str, what: str, reached: float, aim: float) -> str:
+    verdict = "reached" if reached <= aim else f"**missed**: {reached / aim:.2f} times the aim"
+    return f"| `{problem}` | {direction} | {what}: at most {aim:g} | {reached:.2f} | {verdict} |"
+
+
+def _ways(rows: Rows) -> Iterator[str]:
+    yield (
+        "| problem | direction | way | launches | vector, M | FMA, M | scalar, M | LDS, M | loads, M "
+        "| stores, M | MB loaded | MB stored | different MB | kernels |"
+    )
+    yield "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+    for row in rows:
+        way = row["path"] + (f": {row['algorithm']}" if "algorithm" in row else "")
+        counts = (row[name] / 1e6 for name in ("valu", "fma", "salu", "lds", "loads", "stores"))
+        moved = (row[name] / 1e6 for name in ("load_bytes", "store_bytes", "distinct_bytes"))
+        kernels = ", ".join(dict.fromkeys(kernel["kernel"] for kernel in row["kernels"]))
+        cells = (row["launches"], *(f"{value:.2f}" for value in (*counts, *moved)), kernels)
+        yield f"| `{row['problem']}` | {row['direction']} | {way} | {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("counts", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    shown = text(json.loads(arguments.counts.read_text("utf-8")))
+    print(shown)
+    if arguments.output:
+        arguments.output.write_text(shown, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
