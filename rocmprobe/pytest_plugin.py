@@ -19,7 +19,6 @@ from typing import Any, Optional
 import pytest
 
 from rocmprobe.knowledge.expectations import Expectations
-from rocmprobe.knowledge.layers import NAME as BY_LAYER
 from rocmprobe.model.cases import Case
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.exit_codes import NOTHING, USAGE
@@ -39,7 +38,7 @@ from rocmprobe.process.signals import held, take_signals
 from rocmprobe.run import run
 from rocmprobe.run.journal import CannotWrite, header
 from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Request, cases
+from rocmprobe.run.plan import Request, cases, in_order
 from rocmprobe.run.sampling import Sampler
 from rocmprobe.run.session import Session
 from rocmprobe.run.targets import DRIVERS
@@ -272,8 +271,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if _RUN not in config.stash:
         return
-    trials: dict[str, int] = {}
-    asked: set[str] = set()
+    asked: dict[str, Case] = {}
     kept = []
     for item in items:
         case = _case(item)
@@ -283,22 +281,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         kept.append(item)
         if case:
-            asked.add(case.id)
-            trials.setdefault(case.trial_key, len(trials))
-    items[:] = kept
-    checks = list(CHECKS)
+            asked[case.id] = case
+    position = {case.id: place for place, case in enumerate(in_order(tuple(asked.values())))}
 
-    def order(item: pytest.Item) -> tuple[int, int, int]:
-        """`default`, which all else depends on, then the solvers alone, which a setting is made from, then
-        the other trials, and at last the setting that is made from these; each up its ladder."""
+    def order(item: pytest.Item) -> int:
         case = _case(item)
-        if case is None:
-            return -1, -1, -1
-        rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
-        rank += case.setting == BY_LAYER
-        return rank, trials[case.trial_key], checks.index(case.check)
+        return position[case.id] if case else -1
 
-    items.sort(key=order)
+    items[:] = sorted(kept, key=order)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

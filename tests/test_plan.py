@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
 from rocmprobe.knowledge.settings import settings_for
@@ -11,7 +13,7 @@ from rocmprobe.model.problems import problems
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.model.shapes import Recorded, Shapes
 from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Request, cases
+from rocmprobe.run.plan import Request, cases, in_order
 from rocmprobe.run.targets import Target
 
 GPU = Target("cuda:0", "miopen")
@@ -46,6 +48,7 @@ PRIMITIVES = (
     Request("data-parallel"),
     Request("matmul", ("default", "no-hipblaslt"), dtypes=("float16", "bfloat16")),
     Request("int-matmul", ("default", "no-hipblaslt"), dtypes=("int8",)),
+    Request("kernel", dtypes=("float32", "float16", "bfloat16")),
     Request("triton", ("default", "triton-no-buffer-ops"), dtypes=("float32", "float16")),
     Request("inductor", ("default", "triton-no-buffer-ops"), level="standard"),
     *(
@@ -93,6 +96,29 @@ def test_every_setting_problem_and_direction_once():
 def test_ids_differ_over_all_suites(level):
     ids = [case.id for case in everything(RunOptions(level=level))]
     assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("first", "settings"),
+    [("copy", (*ALL, *FORCED)), ("changing-sizes", SETTINGS), ("memory", SETTINGS)],
+    ids=["copy", "changing-sizes", "memory"],
+)
+def test_each_case_follows_all_that_it_depends_on(first, settings):
+    options = RunOptions(settings="default" if settings is SETTINGS else "all")
+    requests = sorted((*EVERYTHING, SWEEP), key=lambda request: request.check != first)
+    asked = [case for request in requests for case in planned(request, options, settings)]
+    found = in_order(asked)
+    place = {case.id: number for number, case in enumerate(found)}
+    assert len(place) == len(asked)
+    early = [
+        (case.id, need)
+        for case in found
+        for need in (*case.needs, *case.if_failed)
+        if place.get(need, -1) > place[case.id]
+    ]
+    assert early == []
+    trials = [trial for trial, _ in groupby(case.trial_key for case in found)]
+    assert len(set(trials)) == len(trials)
 
 
 def test_levels_nest():

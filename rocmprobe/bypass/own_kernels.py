@@ -25,6 +25,8 @@ from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import loaded
 
 _MOST_PREPARED = 4096
+#: Bytes of the copy that is measured, and the share of a GPU's memory that it takes at most at each end.
+_COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 _lock = lock_across_forks()
 
 
@@ -53,13 +55,13 @@ def refusal(device: torch.device, dtype: str) -> str:
     The first question compiles and loads what the self-test has passed on this machine, and with the variable
     ``ROCMPROBE_BYPASS_KERNELS=1`` runs the self-test, in a child, where it has not been run.
     """
-    if device.type not in _KINDS:
+    if device.type not in KINDS:
         return "no GPU computes here"
     if dtype not in DTYPES:
         return f"there are none for {dtype}"
     known = _known.kernels.get((device, dtype))
     if known is None:
-        if _capturing(device):
+        if capturing(device):
             return "a graph is being captured, in which nothing is compiled or loaded"
         with _lock:
             known = _known.kernels.get((device, dtype)) or _found_out(device, dtype)
@@ -86,10 +88,11 @@ def tried(device: torch.device, dtype: str) -> self_test.Trial:
         forget()
 
 
-def rates(device: torch.device, copied_bytes: int) -> kernel_rates.Rates:
+def rates(device: torch.device) -> kernel_rates.Rates:
     """What the device reaches in kernels of our own. Raises KernelsUnavailable."""
     module = Module(_device(device), "float32")
-    size = max(copied_bytes, 2 << 20)
+    memory = torch.cuda.get_device_properties(device).total_memory
+    size = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
     with torch.cuda.device(device):
         ends = {name: torch.empty(size, dtype=torch.uint8, device=device) for name in ("image", "feature")}
         addresses = {"weight": 0, "bias": 0, "workspace": 0, **{k: v.data_ptr() for k, v in ends.items()}}
@@ -102,7 +105,7 @@ def rates(device: torch.device, copied_bytes: int) -> kernel_rates.Rates:
                 end.record(stream)
                 return end.seconds_since(begin)
 
-        return kernel_rates.measured(timed, copied_bytes)
+        return kernel_rates.measured(timed, size)
 
 
 def compute(
@@ -187,17 +190,18 @@ def _tried_in_child(place: Device, dtype: str, folder: Optional[Path]) -> gate.V
 
 def _device(device: torch.device) -> Device:
     if device not in _known.devices:
-        _known.devices[device] = Device(_KINDS[device.type](), device.index or 0)
+        _known.devices[device] = Device(KINDS[device.type](), device.index or 0)
     return _known.devices[device]
 
 
 #: The runtime behind a device type of torch.
-_KINDS = {"cuda": lambda: HIP if torch.version.hip else CUDA}
+KINDS = {"cuda": lambda: HIP if torch.version.hip else CUDA}
 
 
 def _stream(device: torch.device) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
-def _capturing(device: torch.device) -> bool:
+def capturing(device: torch.device) -> bool:
+    """Whether the current stream is recorded as a graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

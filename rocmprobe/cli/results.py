@@ -150,7 +150,8 @@ def env_command(results: Path, shell: str) -> int:
         print_stderr(f"for the simulated machine {found.simulated}, not this one")
     environment = found.recommended_environment
     if environment:
-        print_stderr(f"for the Python environment {environment.name}: {environment.python}")
+        python = environment.python.replace("<home>", str(Path.home()), 1)
+        print_stderr(f"for the Python environment {environment.name}: {python}")
     forms = {
         "sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}",
         "powershell": "$env:{0} = {1}",

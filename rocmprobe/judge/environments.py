@@ -4,7 +4,7 @@ against the others."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Callable, Optional
 
@@ -26,15 +26,16 @@ def judge_environments(results: Results, judge_one: Callable[[Results], Results]
     findings = [
         *common,
         *_own(judged, common),
-        *(_unusable(each) for each in environments if each.unusable),
+        *(_unusable(results, each) for each in environments if each.unusable),
     ]
     marked = {outcome.id: outcome for each in judged.values() for outcome in each.outcomes}
     first = next(iter(judged.values()), results)
+    on_cpu = {name for name, each in judged.items() if _on_cpu(each)}
     return replace(
         results,
         outcomes=tuple(marked.get(outcome.id, outcome) for outcome in results.outcomes),
         findings=by_severity(findings),
-        recommendation=_over_all(results, environments, best, timed),
+        recommendation=_over_all(results, environments, best, timed, on_cpu),
         environments=environments,
         estimate=best.estimate if best else first.estimate,
         step_times=best.step_times if best else first.step_times,
@@ -105,15 +106,18 @@ def _best(found: Sequence[Environment], judged: Mapping[str, Results], timed: Sp
     def verdict(each: Environment) -> str:
         return each.recommendation.verdict if each.recommendation else "none"
 
-    def on_cpu(each: Environment) -> bool:
-        return verdict(each) == "cpu" or device_of(judged[each.name]) == "cpu"
-
     right = [each for each in found if verdict(each) != "none"]
-    right = [each for each in right if not on_cpu(each)] or right
+    right = [each for each in right if not _on_cpu(judged[each.name])] or right
     fastest = min(right, key=lambda each: timed.seconds.get(each.name, math.inf), default=None)
     if fastest and fastest.name in timed.seconds:
         right = [each for each in right if timed.level(each.name, fastest.name)]
     return min(right, key=lambda each: VERDICTS.index(verdict(each)), default=None)
+
+
+def _on_cpu(judged: Results) -> bool:
+    """Whether what is recommended in an environment computes on the CPU."""
+    setting = _setting(judged)
+    return device_of(judged) == "cpu" or bool(setting and setting.device == "cpu")
 
 
 def _common(found: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
@@ -131,17 +135,28 @@ def _own(judged: Mapping[str, Results], common: Sequence[Finding]) -> list[Findi
     ]
 
 
-def _unusable(environment: Environment) -> Finding:
+def _unusable(results: Results, environment: Environment) -> Finding:
+    machine = results.of(environment).machine
+    cause, advice = "unknown", "Name an interpreter that has torch, or leave this one out."
+    # One that was not looked at has no facts of its own.
+    if environment.facts and machine.value("torch.version"):
+        advice = "Take --device auto, which tests its torch on the device that it has, or leave this one out."
+        if machine.amd_gpus and machine.value("torch.kind") != "rocm":
+            cause = "wrong-torch-build"
+            advice += " For the GPU, install a ROCm build there: `rocmprobe install` prints the commands."
     return Finding(
-        "environment-unusable", "warning", "unknown", "torch-build",
+        "environment-unusable", "warning", cause, "torch-build",
         f"The environment {environment.name} cannot be tested",
-        (f"{environment.python}: {environment.unusable}",),
-        "Name an interpreter that has torch, or leave this one out.", environment.name,
+        (f"{environment.python}: {environment.unusable}",), advice, environment.name,
     )  # fmt: skip
 
 
 def _over_all(
-    results: Results, environments: Sequence[Environment], best: Optional[Environment], timed: Speed
+    results: Results,
+    environments: Sequence[Environment],
+    best: Optional[Environment],
+    timed: Speed,
+    on_cpu: Collection[str],
 ) -> Optional[Recommendation]:
     found = [each.recommendation for each in environments if each.recommendation]
     if best is None or best.recommendation is None:
@@ -154,22 +169,24 @@ def _over_all(
     own = best.recommendation
     torch = results.of(best).machine.value("torch.version")
     with_torch = f" (torch {torch})" if torch else ""
-    against = [_against(each, best, timed) for each in environments if each is not best]
+    where = " on the CPU" if best.name in on_cpu and len(on_cpu) < len(found) else ""
+    against = [_against(each, best, timed, on_cpu) for each in environments if each is not best]
     return replace(
         own,
-        sentence=f"Use the environment {best.name}{with_torch}. {own.sentence}",
+        sentence=f"Use the environment {best.name}{with_torch}{where}. {own.sentence}",
         cost="; ".join(filter(None, [own.cost, *against])),
     )
 
 
-def _against(other: Environment, best: Environment, timed: Speed) -> str:
+def _against(other: Environment, best: Environment, timed: Speed, on_cpu: Collection[str]) -> str:
     """What the recommended environment costs against another one."""
     if other.unusable:
         return f"the environment {other.name} cannot be tested"
     if other.recommendation is None or other.recommendation.verdict == "none":
         return f"in the environment {other.name} no setting is right"
     setting = other.recommendation.configuration.setting
-    under = f"that of the environment {other.name} under {setting}"
+    on = " on the CPU" if other.name in on_cpu and best.name not in on_cpu else ""
+    under = f"that of the environment {other.name} under {setting}{on}"
     if best.name not in timed.seconds or other.name not in timed.seconds:
         return f"against {under} it was not timed"
     if timed.level(best.name, other.name):

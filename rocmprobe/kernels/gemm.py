@@ -98,7 +98,7 @@ def _weights_options(plain: Geometry, dtype: str, cap: int) -> list[Option]:
             continue
         busy = COMPUTE_UNITS * _BUSY_THREADS // tile.threads
         splits = weights_gemm.splits_for(plain, tile, busy, cap)
-        workspace = weights_gemm.workspace_bytes(plain, tile, splits, 1)
+        workspace = weights_gemm.workspace_bytes(plain, tile, splits)
         if workspace > cap:
             continue
         sizes = weights_gemm.Sizes.of(plain, tile)

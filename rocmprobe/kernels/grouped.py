@@ -41,7 +41,7 @@ _BLOCKS = 65535
 _BUSY = 1024
 _SHARE = 4
 #: bwd-weights: taps that a block sums, for (staged, filters at once).
-_CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (3, 9), (False, 1): (9,), (False, 4): (9,)}
+_CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (9,), (False, 1): (9,), (False, 4): (9,)}
 
 _TILE_FIELDS: list[tuple[str, Any]] = [
     *((name, ctypes.c_int32) for name in ("fast_bits", "x_bits", "y_bits", "group_bits")),
@@ -295,7 +295,7 @@ def _chosen(
         if not tile.staged:
             # An address and its bounds for every tap.
             return blocks * (100 + tile.repeats * taps * (20 + outputs))
-        if words + 3 + of_weights > _WORDS:
+        if words + 4 + of_weights > _WORDS:
             return float("inf")
         run = 1 << tile.group_bits if tile.fast else staged_width
         lines = ceil(words / run) * (1 + run * item / 64)
@@ -429,7 +429,7 @@ def _gather(
     arguments = GroupedGatherArguments(
         **fields,
         outputs=outputs,
-        weights_at=(fields["words"] + 3) // 4 * 4,
+        weights_at=fields["words"] // 4 * 4 + 4,
         tap_row=y.read_tap_step * fields["staged_width"] << fast_bits,
         tap_column=x.read_tap_step << fast_bits,
         weight_group_step=weight_group,

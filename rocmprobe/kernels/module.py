@@ -43,9 +43,11 @@ class Device:
             loaded.resident(path)
             self.runtime: Union[Hip, Cuda] = Hip(path) if kind == HIP else Cuda(path)
             self.modules = self.runtime.modules
+        try:
             version = self.runtime.runtime_version()
-        with self._cleared("the device"):
             shown = self.runtime.arch_name(index)
+        except (CallFailed, NotAvailable) as failure:
+            raise self.failed(failure) from None
         #: Such as "HIP 60443484".
         self.version = f"{kind.upper()} {version}"
         self.target = (
@@ -81,8 +83,19 @@ class Device:
     @contextmanager
     def current(self) -> Iterator[None]:
         """Within it calls of this thread are about this device. A failed one raises KernelsUnavailable."""
-        with self._cleared("the device"), self.runtime.on(self.index):
-            yield
+        try:
+            with self.runtime.on(self.index):
+                yield
+        except (CallFailed, NotAvailable) as failure:
+            raise self.failed(failure) from None
+
+    def failed(self, failure: Exception, what: str = "the device") -> KernelsUnavailable:
+        """What to raise for a call that failed.
+
+        HIP keeps the error, and torch would report it as that of its own next launch: it is taken back.
+        """
+        self.runtime.forget_error()
+        return KernelsUnavailable(f"{what}: {failure}")
 
     def _pci_address(self) -> Optional[str]:
         if not isinstance(self.runtime, Hip):
@@ -90,22 +103,8 @@ class Device:
         try:
             return self.runtime.pci_address(self.index)
         except (CallFailed, NotAvailable):
-            self._clear()
-            return None
-
-    @contextmanager
-    def _cleared(self, what: str) -> Iterator[None]:
-        try:
-            with _unavailable(what):
-                yield
-        except KernelsUnavailable:
-            self._clear()
-            raise
-
-    def _clear(self) -> None:
-        # HIP keeps the error of a failed call, and torch would report it as that of its own next launch.
-        if isinstance(self.runtime, Hip):
             self.runtime.forget_error()
+            return None
 
 
 class Module:
@@ -146,10 +145,11 @@ class Module:
             try:
                 self._module = device.modules.load(code)
             except CallFailed as failure:
-                raise KernelsUnavailable(
+                refusal = (
                     f"the kernels for {target.compiled} do not load on {target.native}, shown as "
-                    f"{target.effective}: {failure}"
-                ) from None
+                    f"{target.effective}"
+                )
+                raise device.failed(failure, refusal) from None
 
     def refusal(self, launches: Iterable[Launch]) -> str:
         """Why launches are not to be made: a kernel spills registers. "" where they may be."""
@@ -165,17 +165,27 @@ class Module:
         Raises:
             KernelsUnavailable: for a kernel that is refused or not there, and a launch that fails.
         """
-        with self.device.current():
-            for launch in launches:
-                function = self._functions.get(launch.kernel) or self._function(launch)
-                self.device.modules.launch(
-                    function, launch.grid, launch.threads, launch.filled(addresses), stream
-                )
+        runtime, index = self.device.runtime, self.device.index
+        # This is called for every convolution, and torch has mostly made the device the current one.
+        try:
+            if runtime.is_current(index):
+                self._queue(launches, addresses, stream)
+            else:
+                with runtime.on(index):
+                    self._queue(launches, addresses, stream)
+        except CallFailed as failure:
+            raise self.device.failed(failure) from None
 
     def unload(self) -> None:
         """Nothing may be queued any more."""
         with self.device.current():
             self.device.modules.unload(self._module)
+
+    def _queue(self, launches: Iterable[Launch], addresses: Mapping[str, int], stream: int) -> None:
+        queue = self.device.modules.launch
+        for launch in launches:
+            function = self._functions.get(launch.kernel) or self._function(launch)
+            queue(function, launch.grid, launch.threads, launch.filled(addresses), stream)
 
     def _function(self, launch: Launch) -> int:
         refusal = self.refusal((launch,))

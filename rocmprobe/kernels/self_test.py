@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Optional
@@ -22,6 +24,7 @@ from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geo
 from rocmprobe.kernels.module import Device, Module
 from rocmprobe.kernels.sources import FAMILIES
 from rocmprobe.kernels.unavailable import KernelsUnavailable
+from rocmprobe.runtimes.calls import CallFailed
 
 #: Bytes before and after each tensor that a kernel must not write.
 _MARGIN = 4096
@@ -63,7 +66,7 @@ class Trial:
     Attributes:
         compile_seconds: 0 for code that was kept.
         cases: how many results were compared.
-        wrong: a line for each that differs, or for a write outside of a tensor.
+        wrong: a line for each that differs, for a write outside of a tensor, and for a launch that fails.
         log: the registers and LDS of each kernel, and what the compiler said.
     """
 
@@ -77,7 +80,7 @@ def trial(device: Device, dtype: str) -> Trial:
     """The self-test of one dtype, at any time.
 
     Raises:
-        KernelsUnavailable: where the kernels cannot be compiled, loaded or launched, or do not fit.
+        KernelsUnavailable: where the kernels cannot be compiled or loaded.
     """
     module = Module(device, dtype)
     cases, wrong = 0, []
@@ -126,46 +129,59 @@ def _fault(
     """What is wrong with one result, "" where it is exact; ``last``: in channels-last."""
     shapes = exact.shapes(plain)
     layouts = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
-    values = {key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())}
     result = RESULTS[direction]
-    bias = None if direction == BWD_WEIGHTS else exact.integers(9, shapes[result][1])
+    contents = _contents(direction, plain, module.dtype)
     launches = family.prepare(
         direction, plain, module.dtype, option.variant,
         **{key: Strides.of(each) for key, each in layouts.items()},
-        has_bias=bias is not None, cap=option.workspace_bytes,
+        has_bias="bias" in contents, cap=option.workspace_bytes,
     )  # fmt: skip
     if launches is None:
         return "it is offered and has no launches"
-    expected = exact.encoded(exact.convolved(direction, plain, **values, bias=bias), module.dtype)
     item = exact.ITEM_BYTES[module.dtype]
     runtime = module.device.runtime
     buffers = {}
     try:
-        for key, shape in shapes.items():
-            buffers[key] = runtime.allocate(item * prod(shape), _MARGIN)
+        for key, content in contents.items():
+            buffers[key] = runtime.allocate(len(content), _MARGIN)
             if key == result:
                 buffers[key].fill(_UNWRITTEN)
+            elif key == "bias":
+                buffers[key].write(content)
             else:
-                content = exact.encoded(values[key], module.dtype)
-                buffers[key].write(exact.reordered(content, item, shape, layouts[key]))
-        if bias is not None:
-            buffers["bias"] = runtime.allocate(item * len(bias), _MARGIN)
-            buffers["bias"].write(exact.encoded(bias, module.dtype))
+                buffers[key].write(exact.reordered(content, item, shapes[key], layouts[key]))
         buffers["workspace"] = runtime.allocate(option.workspace_bytes, _MARGIN)
         addresses = {"bias": 0, **{key: buffer.address for key, buffer in buffers.items()}}
         module.launch(launches, addresses)
         module.device.modules.wait()
         written = buffers[result].read()
         strayed = [key for key, buffer in buffers.items() if buffer.stray_writes()]
+    except (KernelsUnavailable, CallFailed) as failure:
+        return f"it fails: {failure}"
     finally:
-        for buffer in buffers.values():
-            buffer.free()
+        # On a device that is lost everything fails.
+        with suppress(CallFailed):
+            for buffer in buffers.values():
+                buffer.free()
     if strayed:
         return f"it writes outside of {', '.join(strayed)}"
-    wanted = exact.reordered(expected, item, shapes[result], layouts[result])
+    wanted = exact.reordered(contents[result], item, shapes[result], layouts[result])
     places = range(0, len(wanted), item)
     differing = sum(wanted[at : at + item] != written[at : at + item] for at in places)
     return f"{differing} of {len(places)} values differ" if differing else ""
+
+
+@cache
+def _contents(direction: str, plain: Geometry, dtype: str) -> dict[str, bytes]:
+    """The operands and the result of a problem, in the order of their dimensions."""
+    shapes = exact.shapes(plain)
+    values = {key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())}
+    result = RESULTS[direction]
+    bias = None if direction == BWD_WEIGHTS else exact.integers(9, shapes[result][1])
+    values[result] = exact.convolved(direction, plain, **values, bias=bias)
+    if bias is not None:
+        values["bias"] = bias
+    return {key: exact.encoded(each, dtype) for key, each in values.items()}
 
 
 def main(arguments: list[str]) -> None:

@@ -1,5 +1,5 @@
-"""The families of kernels, and the source of a module: all kernels for one dtype, with the declarations of what
-they take."""
+"""The families of kernels, and the source of a module: all kernels for one dtype, with the declarations of
+what they take."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from rocmprobe.kernels.extents import (
     DISPLACEMENTS,
     GRID,
     ITEM_BYTES,
-    NEVER,
     REACH,
     TAP_BITS,
     Strides,
@@ -93,7 +92,6 @@ class WeightsArguments(ctypes.Structure):
         ("taps", _Three),
         ("dilation", _Three),
         ("sizes", _Three),
-        ("never", ctypes.c_uint32),
     ]
 
 
@@ -124,7 +122,7 @@ WEIGHTS_TILES = (
     WeightsTile("64x128x8", 64, 128, 8, 128),
     WeightsTile("64x64x8", 64, 64, 8, 64),
     WeightsTile("128x32x8", 128, 32, 8, 64),
-    WeightsTile("wide_64x64x8", 64, 64, 8, 64, wide=True),
+    WeightsTile("wide_128x64x8", 128, 64, 8, 128, wide=True),
 )
 
 
@@ -176,16 +174,16 @@ def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -
         and pixels >= 2 * splits * tile.depth * _LEAST_STEPS
         and splits < _MOST_SPLITS
         and plain.groups * splits * 2 <= GRID
-        and workspace_bytes(plain, tile, splits * 2, 1) <= cap
+        and workspace_bytes(plain, tile, splits * 2) <= cap
     ):
         splits *= 2
     return splits
 
 
-def workspace_bytes(plain: Geometry, tile: WeightsTile, splits: int, chunks: int) -> int:
-    """Bytes of the partial sums and of the tables."""
+def workspace_bytes(plain: Geometry, tile: WeightsTile, parts: int) -> int:
+    """Bytes of so many partial sums, and of the tables."""
     tables = Sizes.of(plain, tile).period * 16 * (2 if tile.wide else 1)
-    return _partial_bytes(plain, splits, chunks) + tables
+    return _partial_bytes(plain, parts) + tables
 
 
 def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
@@ -215,11 +213,11 @@ def prepare(
     if samples < 1 or not fits(tile, plain):
         return None
     chunks = -(-plain.batch // samples)
-    workspace = workspace_bytes(plain, tile, splits, chunks)
-    if workspace > cap:
+    splits = max(1, splits // chunks)
+    if workspace_bytes(plain, tile, splits * chunks) > cap:
         return None
     solid, sizes, item = padded(plain), Sizes.of(plain, tile), ITEM_BYTES[dtype]
-    table = _partial_bytes(plain, splits, chunks)
+    table = _partial_bytes(plain, splits * chunks)
     tables = [Pointer("pixels", "workspace", table)]
     if tile.wide:
         tables.append(Pointer("corners", "workspace", table + sizes.period * 16))
@@ -243,9 +241,9 @@ def prepare(
     return tuple(launches)
 
 
-def _partial_bytes(plain: Geometry, splits: int, chunks: int) -> int:
+def _partial_bytes(plain: Geometry, parts: int) -> int:
     shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
-    return up(reduction.workspace_bytes(shape, splits * chunks), _ALIGNMENT)
+    return up(reduction.workspace_bytes(shape, parts), _ALIGNMENT)
 
 
 def _table(
@@ -308,7 +306,6 @@ def _multiply(
         taps=_Three(*solid.kernel),
         dilation=_Three(*solid.dilation),
         sizes=_Three(*solid.image),
-        never=NEVER,
     )
     grid = (
         -(-sizes.columns // tile.columns),

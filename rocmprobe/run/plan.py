@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
+from rocmprobe.knowledge.layers import NAME as BY_LAYER
 from rocmprobe.knowledge.settings import drivers_of
 from rocmprobe.knowledge.solvers import by_name
 from rocmprobe.model.cases import Case
@@ -54,6 +55,27 @@ def cases(
                 )
                 for case in _under(requested, form, target, setting, options):
                     yield replace(case, needs=_needs(case, setting, native, _directions(options)))
+
+
+def in_order(asked: Sequence[Case]) -> list[Case]:
+    """The cases of a run as they are asked, those of one trial together and each after all that it depends
+    on: workers wait for the answers of others, and two must not wait for each other.
+
+    ``default``, which all else depends on, then the solvers alone, which a setting is made from, then the
+    other settings, and at last the one that is made from these. Of each, what is measured is last: it depends
+    on what is right.
+    """
+    checks = list(CHECKS)
+    trials: dict[str, int] = {}
+    for case in asked:
+        trials.setdefault(case.trial_key, len(trials))
+
+    def place(case: Case) -> tuple[int, bool, int, int]:
+        rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
+        rank += case.setting == BY_LAYER
+        return rank, CHECKS[case.check].exclusive, trials[case.trial_key], checks.index(case.check)
+
+    return sorted(asked, key=place)
 
 
 def _requested_at(request: Request, options: RunOptions) -> bool:

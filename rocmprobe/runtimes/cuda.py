@@ -89,6 +89,17 @@ class Cuda:
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
         """Within it calls of this thread are about ``device``."""
+        if self.is_current(device):
+            yield
+            return
+        self.library.call("cuCtxPushCurrent_v2", self._contexts[device])
+        try:
+            yield
+        finally:
+            self.library.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def is_current(self, device: int) -> bool:
+        """Whether calls of this thread are about ``device`` anyway; cheap."""
         context = self._contexts.get(device)
         if context is None:
             retained = ctypes.c_void_p()
@@ -99,14 +110,7 @@ class Cuda:
         number = self._current(ctypes.byref(current))
         if number:
             raise self.library.failed("cuCtxGetCurrent", number)
-        if current.value == context:
-            yield
-            return
-        self.library.call("cuCtxPushCurrent_v2", context)
-        try:
-            yield
-        finally:
-            self.library.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        return current.value == context
 
     def allocate(self, size: int, margin: int = 0) -> Buffer:
         """As ``hip.Hip.allocate``."""
@@ -134,6 +138,9 @@ class Cuda:
 
     def copy_within(self, target: int, source: int, size: int) -> None:
         self.library.call("cuMemcpyDtoD_v2", target, source, size)
+
+    def forget_error(self) -> None:
+        """As ``Hip.forget_error``; this driver keeps no errors of failed calls."""
 
     def _device(self, device: int) -> int:
         handle = INT()

@@ -6,8 +6,9 @@ Numbers from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Optional
 
 from rocmprobe.runtimes.calls import (
@@ -80,14 +81,11 @@ class Hip:
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
         self.library = SharedLibrary(path, _SIGNATURES, _error_name, observe)
-        self._modules: Optional[Modules] = None
 
-    @property
+    @cached_property
     def modules(self) -> Modules:
         """Loading and launching kernels."""
-        if self._modules is None:
-            self._modules = Modules(self.library, _NAMES)
-        return self._modules
+        return Modules(self.library, _NAMES)
 
     def device_count(self) -> int:
         """How many GPUs the runtime sees; that there is none is no failure."""
@@ -113,18 +111,32 @@ class Hip:
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
         """Within it calls of this thread are about ``device``."""
-        current = INT()
-        number = self.library.prepared("hipGetDevice")(ctypes.byref(current))
-        if number:
-            raise self.library.failed("hipGetDevice", number)
-        if current.value == device:
+        current = self.current_device()
+        if current == device:
             yield
             return
         self.set_device(device)
         try:
             yield
         finally:
-            self.set_device(current.value)
+            self.set_device(current)
+
+    @cached_property
+    def _get_device(self) -> Callable[..., int]:
+        function: Callable[..., int] = self.library.prepared("hipGetDevice")
+        return function
+
+    def is_current(self, device: int) -> bool:
+        """Whether calls of this thread are about ``device`` anyway; cheap."""
+        return self.current_device() == device
+
+    def current_device(self) -> int:
+        """The device that calls of this thread are about."""
+        device = INT()
+        number = self._get_device(ctypes.byref(device))
+        if number:
+            raise self.library.failed("hipGetDevice", number)
+        return device.value
 
     def forget_error(self) -> None:
         """Take back the error that the runtime keeps of this thread's last failed call."""

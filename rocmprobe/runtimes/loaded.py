@@ -112,23 +112,22 @@ def resident(path: str) -> None:
 
 def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:
     """The newest file of ``library`` in the first of the folders with one, of the runtime's major version."""
-    major = _version(Path(runtime).name)[:1]
+    major = _version(Path(runtime))[:1]
     wanted = pattern(library)
     for folder in folders:
         try:
-            names = os.listdir(folder)
+            paths = [folder / name for name in os.listdir(folder) if wanted.fullmatch(name)]
         except OSError:
             continue
-        fitting = [name for name in names if wanted.fullmatch(name) and _fits(_version(name)[:1], major)]
+        versions = {path: _version(path) for path in paths}
+        # Wheels leave the version out of the names of files.
+        fitting = [path for path in paths if not major or versions[path][:1] in ([], major)]
         if fitting:
-            return str(folder / max(fitting, key=lambda name: (_version(name), name)))
+            return str(max(fitting, key=lambda path: (versions[path], path.name)))
     return None
 
 
-def _fits(major: list[int], of_runtime: list[int]) -> bool:
-    # Wheels leave the version out of the names of files.
-    return not major or not of_runtime or major == of_runtime
-
-
-def _version(name: str) -> list[int]:
+def _version(path: Path) -> list[int]:
+    """By its name, or by that of the file that it is a link to."""
+    name = os.path.basename(os.path.realpath(path))
     return [int(number) for number in re.findall(r"[0-9]{1,9}", name.partition(".so")[2])]

@@ -15,6 +15,7 @@ from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report.page import html
 from rocmprobe.report.page.sizes import changing_sizes
+from rocmprobe.report.terminal.markdown import markdown
 
 
 def measured(setting: str, new: float, known: float = 0.01, **fields: Any) -> Outcome:
@@ -105,6 +106,10 @@ def test_the_report_has_a_row_for_each_setting() -> None:
     assert sizes is not None
     assert sizes.table.rows[0] == ("default", "36 s", "72 s", "400 ms", "24", "100", "53.9")
     assert sizes.table.rows[1][5] == "5,000"
+    text = markdown(run(measured("default", 36.0, 0.4), measured("find-fast", 0.72, 0.4)))
+    assert "## Changing sizes" in text
+    assert "| default | 36 s | 72 s | 400 ms | 24 | 100 | 53.9 |" in text
+    assert "Changing sizes" not in markdown(run())
     assert changing_sizes(run()) is None
 
 

@@ -172,6 +172,21 @@ def test_a_run_is_no_change_to_itself_and_the_answer_is_json() -> None:
     assert data["compared"] == len(run().outcomes)
 
 
+def with_new_sizes(costs: float) -> Results:
+    outcome = Outcome(
+        "cpu/torch/default/changing-sizes/float32", "cpu", "torch", "default", "changing-sizes", "conv",
+        "pass",
+        timings={"new_size_median": costs, "new_size_p10": costs * 0.9, "new_size_p90": costs * 1.2},
+    )  # fmt: skip
+    return steady(dataclasses.replace(CPU, outcomes=(outcome,)))
+
+
+def test_new_sizes_by_a_clear_factor() -> None:
+    assert told(with_new_sizes(0.1), with_new_sizes(0.25)) == "no change"
+    assert told(with_new_sizes(0.1), with_new_sizes(90.0)) == "1 setting slower for new sizes"
+    assert told(with_new_sizes(90.0), with_new_sizes(0.1)) == "1 setting faster for new sizes"
+
+
 def with_memory(peak: int, starts: float = 0.05) -> Results:
     outcome = Outcome(
         "cpu/torch/default/memory/p", "cpu", "torch", "default", "memory", "conv", "pass",

@@ -416,6 +416,27 @@ def test_how_a_process_ended_names_the_layer_where_no_line_does(cause, state, na
     assert blamed(run(), failed, "miopen-exec") == named
 
 
+def test_a_bypass_that_fails_below_itself_is_no_bug_of_it():
+    lines = ("RuntimeError: HIP error: invalid device function",)
+    found = finding(run({"*/convolution/*": {"state": "error", "evidence": lines}}), "bypass")
+    assert (found.cause, found.layer) == ("arch-not-in-wheel", "torch-build")
+    assert "bug in rocmprobe" not in found.advice
+    own = finding(run({"bypass/convolution/*": "wrong"}), "bypass")
+    assert (own.layer, "bug in rocmprobe" in own.advice) == ("rocmprobe", True)
+
+
+@pytest.mark.parametrize("asked", ["*", f"*/convolution/{FP32}/*"])
+def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
+    import_error = "import torch: OSError: libamdhip64.so.5: cannot open shared object file: No such file"
+    results = run({asked: {"state": "error", "cause": "torch-unusable", "evidence": (import_error,)}})
+    results = dataclasses.replace(
+        results, outcomes=tuple(each for each in results.outcomes if each.state == "error")
+    )
+    (found,) = (each for each in diagnose(results) if each.severity == "error")
+    assert (found.title, found.cause) == ("torch cannot be imported", "library-path")
+    assert import_error in found.evidence[0]
+
+
 CRASHED_IN_HIP = {
     "state": "crash", "cause": "SIGSEGV", "phase": "first-call",
     "evidence": (

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
+from several_environments import together
 from synthetic import STATUS, blocked_by_convolution, natively, run
 
 from rocmprobe.judge.comparison.compare import compare
 from rocmprobe.judge.judgement import judge
-from rocmprobe.model.cases import target_key
 from rocmprobe.model.results import Environment, Fact, Results, from_json, results_document
 from rocmprobe.report.environments import environment_rows
 from rocmprobe.report.issue.issue import issue_block
 from rocmprobe.report.page import html
+from rocmprobe.report.terminal.comparison import markdown as compared_as_markdown
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text.reading import check
 
@@ -23,28 +25,6 @@ DEAD = {**natively(STATUS), **blocked_by_convolution()}
 def every(low: float, middle: float, high: float) -> dict[str, tuple[float, float, float]]:
     """The same times for every setting."""
     return dict.fromkeys((setting.name for setting in run().settings), (low, middle, high))
-
-
-def together(torch: str = "", **runs: Results) -> Results:
-    """One run of several environments, each as if it had been a run of its own, judged; all with one version
-    of ``torch``, or each with another."""
-    first = next(iter(runs.values()))
-    outcomes, settings, targets, environments = [], [], [], []
-    for name, each in runs.items():
-        outcomes += [
-            dataclasses.replace(outcome, environment=name, id=target_key(name, outcome.id))
-            for outcome in each.outcomes
-        ]
-        settings += [dataclasses.replace(setting, environment=name) for setting in each.settings]
-        targets += [{**target, "environment": name} for target in each.options["targets"]]
-        facts = {"torch.version": Fact(torch or f"2.{len(environments)}", "torch")}
-        environments.append(Environment(name, f"/opt/{name}/bin/python", facts))
-    return judge(
-        dataclasses.replace(
-            first, outcomes=tuple(outcomes), settings=tuple(settings), environments=tuple(environments),
-            options={**first.options, "targets": targets},
-        )
-    )  # fmt: skip
 
 
 def chosen(results: Results) -> tuple[str, str | None]:
@@ -75,6 +55,54 @@ def test_a_torch_without_gpus_comes_after_one_that_has_them() -> None:
     fast_cpu = run(backend="onednn", seconds=every(0.1, 0.1, 0.1))
     assert chosen(together(cpu=fast_cpu, card=run()))[0] == "card"
     assert chosen(together(cpu=fast_cpu, card=run({"*": "error"})))[0] == "cpu"
+
+
+def test_an_environment_on_the_cpu_is_called_that_beside_one_on_a_card() -> None:
+    results = together(card=run(), cpu=run(backend="onednn", seconds=every(0.1, 0.1, 0.1)))
+    assert results.recommendation
+    assert "10.00 times that of the environment cpu under default on the CPU" in results.recommendation.cost
+    assert "| cpu | cpu | Native |" in markdown(results)
+    assert "| card (recommended) | `cuda:0` | Native |" in markdown(results)
+    assert results.recommendation.sentence.startswith("Use the environment card (torch 2.0). ")
+    fallen_back = together(broken=run({"*": "error"}), cpu=run(backend="onednn"))
+    assert fallen_back.recommendation
+    assert fallen_back.recommendation.sentence.startswith("Use the environment cpu (torch 2.1) on the CPU. ")
+    moved = together(card=run(), broken=run({"*/cuda:0/*": "error"}))
+    assert [row.device for row in environment_rows(moved)] == ["", ""]
+
+
+def test_a_torch_without_the_device_that_is_tested_is_told_how_to_get_one() -> None:
+    one = together(card=run())
+    without = Environment(
+        "cpu", "/opt/cpu/bin/python",
+        {"torch.version": Fact("2.4.0+cpu", "torch"), "torch.kind": Fact("cpu", "torch")},
+        "--device cuda:0: torch 2.4.0+cpu (cpu build) and this machine have 0 matching GPU(s)",
+    )  # fmt: skip
+    nothing = Environment("gone", "/opt/gone", {}, "there is no such file")
+    found = {
+        each.environment: each
+        for each in judge(
+            dataclasses.replace(one, environments=(*one.environments, without, nothing))
+        ).findings
+    }
+    assert found["cpu"].cause == "wrong-torch-build"
+    assert "--device auto" in found["cpu"].advice
+    assert "rocmprobe install" in found["cpu"].advice
+    assert found["gone"].advice == "Name an interpreter that has torch, or leave this one out."
+
+
+def test_a_comparison_says_that_another_environment_is_recommended() -> None:
+    old = together(one=run(), two=run({"*": "error"}))
+    new = together(one=run({"*": "error"}), two=run())
+    printed = compared_as_markdown(compare(old, new, "old.json", "new.json"))
+    assert "(default) in the environment one, now Native (default) in the environment two" in printed
+
+
+def test_a_comparison_says_in_which_environment_times_are_too_noisy() -> None:
+    old, new = (together(one=run(seconds=every(*times)), two=run(seconds=every(*times)))
+                for times in ((0.9, 1.0, 1.1), (0.8, 2.0, 4.0)))  # fmt: skip
+    printed = compared_as_markdown(compare(old, new, "old.json", "new.json"))
+    assert re.search(r"Too noisy to tell.*one:cuda:0 default fwd 2\.00", printed)
 
 
 def test_where_nothing_is_right_the_sentence_names_each() -> None:

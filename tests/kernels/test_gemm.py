@@ -9,9 +9,8 @@ import on_cpu
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from tiers import examples
 
-from rocmprobe.kernels import gather_gemm, gemm, weights_gemm
+from rocmprobe.kernels import extents, gather_gemm, gemm, weights_gemm
 from rocmprobe.kernels.extents import Strides
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels.sources import DTYPES, source_text
@@ -60,6 +59,7 @@ def result(
     *,
     seed: int = 0,
     bias: bool = True,
+    launches_at_least: int = 1,
     last: Sequence[bool] = (False, False, False),
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What the kernels compute, and what is right."""
@@ -90,6 +90,7 @@ def result(
         cap=_CAP,
     )
     assert launches is not None
+    assert len(launches) >= launches_at_least
     operands["workspace"] = Guarded(torch.full((workspace // 4,), float("nan")), torch.float32)
     addresses = {name: each.tensor.data_ptr() for name, each in operands.items()}
     on_cpu.run(library, list(launches), addresses, seed + 1)
@@ -134,7 +135,7 @@ def ways(direction: str, plain: Geometry) -> list[tuple[str, int]]:
     """Every variant that computes a problem, offered or not, with its bytes of workspace."""
     if direction == BWD_WEIGHTS:
         return [
-            (f"{tile.name}/{splits}", weights_gemm.workspace_bytes(plain, tile, splits, 1))
+            (f"{tile.name}/{splits}", weights_gemm.workspace_bytes(plain, tile, splits))
             for tile in weights_gemm.WEIGHTS_TILES
             if weights_gemm.fits(tile, plain)
             for splits in (1, 2, 5)
@@ -147,14 +148,125 @@ def ways(direction: str, plain: Geometry) -> list[tuple[str, int]]:
     ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@settings(max_examples=examples(40), deadline=None)
-@given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
-def test_sums_are_exact(dtype: str, direction: str, plain: Geometry, seed: int, data: st.DataObject) -> None:
+def check(dtype: str, direction: str, plain: Geometry, seed: int, data: st.DataObject, *options: str) -> None:
     variant, workspace = data.draw(st.sampled_from(ways(direction, plain)))
     last = data.draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
+    library = built(dtype, *options)
     got, right = result(
-        built(dtype), direction, plain, dtype, variant, workspace, seed=seed, last=last, bias=seed % 2 == 0
+        library, direction, plain, dtype, variant, workspace, seed=seed, last=last, bias=seed % 2 == 0
     )
     assert torch.equal(got, right)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@settings(max_examples=10, deadline=None)
+@given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
+def test_sums_are_exact(dtype: str, direction: str, plain: Geometry, seed: int, data: st.DataObject) -> None:
+    check(dtype, direction, plain, seed, data)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@settings(max_examples=1000, deadline=None)
+@given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
+def test_many_sums_are_exact(
+    dtype: str, direction: str, plain: Geometry, seed: int, data: st.DataObject
+) -> None:
+    check(dtype, direction, plain, seed, data)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@settings(max_examples=5, deadline=None)
+@given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
+def test_nothing_is_undefined(direction: str, plain: Geometry, seed: int, data: st.DataObject) -> None:
+    check(
+        "float32",
+        direction,
+        plain,
+        seed,
+        data,
+        "-fsanitize=undefined",
+        "-fsanitize-undefined-trap-on-error",
+        "-O1",
+    )
+
+
+#: One for each tile: more rows and columns than it has, a depth of several steps, and remainders of all.
+LARGE = geometry((2, 9, 13, 11), (150, 9, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+LONG = geometry((2, 3, 150), (70, 3, 40), stride=(1,), padding=(7,), dilation=(2,))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("plain", [LARGE, LONG], ids=["square", "long"])
+def test_every_tile_is_exact(direction: str, plain: Geometry) -> None:
+    tried = ways(direction, plain)
+    assert any("wide" not in name for name, _ in tried) == (plain is LARGE)
+    for variant, workspace in tried:
+        got, right = result(built("float32"), direction, plain, "float32", variant, workspace)
+        assert torch.equal(got, right), variant
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
+    direction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = geometry((5, 4, 6, 7), (3, 4, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1))
+    two_samples = 2 * 4 * 6 * 7 * 4
+    monkeypatch.setattr(extents, "REACH", two_samples)
+    variant = "64x64x8/4" if direction == BWD_WEIGHTS else "64x64x8"
+    workspace = dict(ways(direction, plain)).get(variant) or 4 * 4 * 108 + 1024
+    got, right = result(
+        built("float32"), direction, plain, "float32", variant, workspace, launches_at_least=4
+    )
+    assert torch.equal(got, right)
+    monkeypatch.setattr(extents, "REACH", two_samples // 2 - 1)
+    strides = {
+        "image": Strides.of((168, 42, 7, 1)),
+        "weight": Strides.of((36, 9, 3, 1)),
+        "feature": Strides.of((63, 21, 7, 1)),
+    }
+    assert gemm.prepare(direction, plain, "float32", variant, **strides, has_bias=False, cap=_CAP) is None
+
+
+def test_a_barrier_too_few_is_seen() -> None:
+    # Those of the loops over the steps of a sum: a wave would overwrite what another still reads.
+    before, of_gather, between, of_weights, after = source_text("float32", (gemm,)).split("BARRIER();")
+    assert "load(k_0)" in of_gather
+    assert "load()" in of_weights
+    library = on_cpu.built("BARRIER();".join((before, of_gather + between, of_weights + after)), "-O1")
+    for direction in DIRECTIONS:
+        variant, workspace = ways(direction, LARGE)[0]
+        got, right = result(library, direction, LARGE, "float32", variant, workspace)
+        assert not torch.equal(got, right)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_options_are_few_and_keep_within_the_workspace(direction: str) -> None:
+    plain = geometry((8, 64, 56, 56), (64, 64, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+    strides = {
+        "image": Strides.of((64 * 56 * 56, 56 * 56, 56, 1)),
+        "weight": Strides.of((576, 9, 3, 1)),
+        "feature": Strides.of((64 * 56 * 56, 56 * 56, 56, 1)),
+    }
+    for cap in (1 << 28, 1 << 20, 250_000, 100_000):
+        offered = gemm.options(direction, plain, "float32", cap)
+        assert len(offered) <= 4
+        assert bool(offered) == (cap > 100_000)
+        for option in offered:
+            assert option.workspace_bytes <= cap
+            assert option.flops == 2 * 8 * 64 * 576 * 56 * 56
+            launches = gemm.prepare(
+                direction,
+                plain,
+                "float32",
+                option.variant,
+                **strides,
+                has_bias=False,
+                cap=option.workspace_bytes,
+            )
+            assert launches is not None
+            assert len(launches) == option.launches
+            assert all(each.threads in (64, 128, 256) for each in launches)
+    assert gemm.options(direction, plain, "float64", 1 << 28) == []

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 from runs import CHECKOUT
-from stand_in_libraries import gpu_environment, hip_with_modules, kfd_nodes
+from stand_in_libraries import cuda_with_nvrtc, gpu_environment, hip_with_modules, kfd_nodes
 
 _START = """
 import ctypes
 from rocmprobe.kernels import probe
 from rocmprobe.kernels.module import Device, Module
+from rocmprobe.kernels.sources import source_text
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 
+SOURCE = source_text("float32", (probe,))
 target = (ctypes.c_int32 * 100)()
 addresses = {"workspace": ctypes.addressof(target)}
 
@@ -70,7 +72,7 @@ def test_a_kernel_is_compiled_loaded_and_launched(python, isa, patched):
         """
         device = Device("hip", 0)
         print(device.target.compiled, device.target.patched)
-        module = Module(device, "float32")
+        module = Module(device, "float32", source=SOURCE)
         module.launch([probe.launch(70, 5), probe.launch(3, 40)], addresses)
         print(list(target[:5]), target[69], target[70])
         module.unload()
@@ -87,7 +89,7 @@ def test_a_launch_is_on_the_device_and_stream_that_are_asked_for_and_leaves_the_
     lines = python(
         """
         device = Device("hip", 1)
-        module = Module(device, "float32")
+        module = Module(device, "float32", source=SOURCE)
         module.launch([probe.launch(65)], addresses, 0)
         import ctypes
         module.launch([probe.launch(1)], addresses, 4096)
@@ -105,7 +107,7 @@ def test_a_launch_is_on_the_device_and_stream_that_are_asked_for_and_leaves_the_
 
 
 def test_code_is_compiled_once(python, tmp_path):
-    code = 'print(Module(Device("hip", 0), "float16").compiled.kept)'
+    code = 'print(Module(Device("hip", 0), "float16", source=SOURCE).compiled.kept)'
     folder = str(tmp_path / "made" / "anew")
     assert python(code, ROCMPROBE_BYPASS_KERNEL_CACHE=folder) == ["False"]
     (tmp_path / "nodes").rename(tmp_path / "before")
@@ -129,7 +131,7 @@ def test_a_call_that_fails_is_the_reason_and_leaves_no_error_behind(python):
         for fault in {list(faults)}:
             def all():
                 folder = None if "Create" in fault else ""
-                Module(Device("hip", 0), "float32", folder).launch([probe.launch(1)], addresses)
+                Module(Device("hip", 0), "float32", folder, SOURCE).launch([probe.launch(1)], addresses)
             os.environ["LC_STAND_IN_FAULTS"] = fault
             print(refused(all)[0])
             print(ctypes.CDLL(None).hipGetLastError())
@@ -155,7 +157,7 @@ def test_a_source_that_does_not_compile_is_refused_with_the_log(python):
 def test_a_kernel_that_spills_is_refused_by_name(python):
     lines = python(
         """
-        module = Module(Device("hip", 0), "float32", None)
+        module = Module(Device("hip", 0), "float32", None, SOURCE)
         print(module.refusal([probe.launch(1)]))
         print(refused(module.launch, [probe.launch(1)], addresses)[0])
         """,
@@ -190,3 +192,41 @@ def test_two_copies_of_the_runtime_are_refused(python, library, tmp_path):
     second.write_bytes(Path(library).read_bytes().replace(b"libamdhip64.so.6\0", b"libamdhip64.so.7\0"))
     code = f'ctypes.CDLL({str(second)!r}); print(refused(Device, "hip", 0)[0])'
     assert "this process has 2 copies of libamdhip64" in python(code)[0]
+
+
+def test_the_same_over_cuda(python, tmp_path):
+    cuda, nvrtc = cuda_with_nvrtc(tmp_path)
+    noted = tmp_path / "launches"
+    lines = python(
+        """
+        device = Device("cuda", 1)
+        print(device.target.compiled, device.compiler(), device.identity()["native"])
+        module = Module(device, "float32", None, SOURCE)
+        with device.modules.event() as start, device.modules.event() as end, device.current():
+            start.record()
+            module.launch([probe.launch(70, 5)], addresses, 4096)
+            end.record()
+            print(end.seconds_since(start) >= 0)
+        module.launch([probe.launch(1, 90)], addresses)
+        print(list(target[:3]), target[69], target[70])
+        with device.current(), device.runtime.allocate(8, 64) as buffer:
+            buffer.write(b"12345678")
+            module.launch([probe.launch(1, 65)], {"workspace": buffer.address})
+            print(buffer.read(), buffer.stray_writes())
+        print(refused(Module, device, "float32", None, "KERNEL(wrong")[0])
+        """,
+        "sm_90",
+        LD_PRELOAD=f"{cuda} {nvrtc}",
+        LC_STAND_IN_LAUNCHES=str(noted),
+    )
+    assert lines == [
+        "sm_90 nvrtc 12.4 of CUDA 12040 sm_90",
+        "True",
+        "[90, 6, 7] 74 0",
+        r"b'A\x00\x00\x005678' 0",
+        "nvrtc 12.4 of CUDA 12040 does not compile the kernels for sm_90",
+    ]
+    assert noted.read_text().splitlines()[:2] == [
+        "write_indices 2,1,1 64 1 4096",
+        "write_indices 1,1,1 64 1 0",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 import sample
 from rendering import Rendered, Visit, render
+from several_environments import together
+
+from rocmprobe.judge.judgement import judge
+from rocmprobe.model.results import Environment
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +34,16 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
 @pytest.fixture(scope="session")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
     return render(sample.many_settings(), tmp_path_factory.mktemp("wide"))
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
+    """Of a card, of a name as long as names may be, of the CPU alone, and of nothing."""
+    found = together(**{"system": sample.rdna1(), "n" * 40: sample.rdna1(), "cpu-only": sample.healthy_cpu()})
+    why = "no Python that can be used (exit code 127: error while loading shared libraries: libpython3.13.so)"
+    gone = Environment("gone", f"/opt/{'environment-' * 9}/bin/python", {}, why)
+    results = judge(dataclasses.replace(found, environments=(*found.environments, gone)))
+    return render(results, tmp_path_factory.mktemp("environments"))
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,30 @@ def test_healthy_page_is_silent(healthy_cpu: Rendered, visit: Visits) -> None:
     assert seen.requests == seen.noise == []
 
 
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_environments_stand_side_by_side_below_the_verdict(
+    size: Any, environments: Rendered, visit: Visits
+) -> None:
+    seen = visit(environments, **size)
+    page = seen.page
+    section = page.get_by_role("region", name="Environments", exact=True)
+    rows = section.get_by_role("row").all()[1:]
+    found = [row.inner_text().split("\t") for row in rows]
+    assert [row[0] for row in found] == ["system (recommended)", "n" * 40, "cpu-only", "gone"]
+    assert [row[1] for row in found] == ["cuda:0", "cuda:0", "cpu", ""]
+    assert found[-1][2] == "Not tested"
+    assert "error while loading shared libraries" in section.inner_text()
+    answer, next_section = page.locator("h1").first.bounding_box(), section.bounding_box()
+    assert answer
+    assert next_section
+    assert next_section["y"] > answer["y"]
+    devices = page.locator("[aria-label^='Device ']")
+    named = [devices.nth(at).get_attribute("aria-label") for at in range(devices.count())]
+    assert named[:3] == ["Device system:cuda:0", f"Device {'n' * 40}:cuda:0", "Device cpu-only:cpu"]
+    assert no_overflow(seen)
+    assert seen.requests == seen.noise == []
+
+
 def test_without_scripts_the_answer_is_complete(rdna1: Rendered, visit: Visits) -> None:
     seen = visit(rdna1, java_script_enabled=False, **DESKTOP)
     page = seen.page
@@ -102,7 +126,7 @@ def test_without_scripts_the_answer_is_complete(rdna1: Rendered, visit: Visits) 
     assert not page.locator("#filter, #issues, #save-json").first.is_visible()
 
 
-@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile", "wide"])
+@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile", "wide", "environments"])
 def test_phone_width_has_no_overflow(name: str, visit: Visits, request: pytest.FixtureRequest) -> None:
     seen = visit(request.getfixturevalue(name), **PHONE)
     assert no_overflow(seen)
@@ -111,9 +135,12 @@ def test_phone_width_has_no_overflow(name: str, visit: Visits, request: pytest.F
     assert no_overflow(seen)
 
 
+@pytest.mark.parametrize("name", ["rdna1", "environments"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_contrast_meets_wcag_aa(scheme: str, rdna1: Rendered, visit: Visits) -> None:
-    seen = visit(rdna1, color_scheme=scheme, **DESKTOP)
+def test_contrast_meets_wcag_aa(
+    scheme: str, name: str, visit: Visits, request: pytest.FixtureRequest
+) -> None:
+    seen = visit(request.getfixturevalue(name), color_scheme=scheme, **DESKTOP)
     body = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(int(part) for part in body[4:-1].split(","))
     assert (brightness < 3 * 60) == (scheme == "dark")
@@ -246,7 +273,7 @@ def test_everything_folds_and_prints_open(rdna1: Rendered, visit: Visits) -> Non
     assert page.evaluate(folded) == before
 
 
-@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile"])
+@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile", "environments"])
 def test_axe_has_no_serious_finding(name: str, visit: Visits, request: pytest.FixtureRequest) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     page = visit(request.getfixturevalue(name), bypass_csp=True, **DESKTOP).page

@@ -159,8 +159,8 @@ def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path
 
 def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) -> None:
     table = three.ended.stdout.partition("environment")[2].partition("Cost:")[0]
-    assert re.search(r"right\s+[\d.]+\S*\s+Native\s+default\s+[\d.]+ [µm]?s", table)
-    assert re.search(r"broken\s+2\.4\.0\s+No safe", table)
+    assert re.search(r"right \(recommended\)\s+Native\s+default\s+[\d.]+ [µm]?s\s+[\d.]+", table)
+    assert re.search(r"broken\s+No safe configuration\s+2\.4\.0", table)
     assert re.search(r"gone\s+Not tested", table)
     assert "broken: import torch: OSError: libamdhip64.so.5: cannot open" in " ".join(table.split())
     page = (three.folder / "report.html").read_text("utf-8")
@@ -182,8 +182,13 @@ def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons:
     assert "warning" not in ended.stderr
     other = rocmprobe(*profile, sys.executable, "-c", "pass")
     assert f"warning: {sys.executable} runs this, not the environment right" in other.stderr
-    printed = cli("env", three.folder / "results.json")
-    assert f"for the Python environment right: {pythons / 'alone' / 'bin' / 'python'}" in printed.stderr
+
+
+def test_env_names_the_interpreter_by_its_path_here(three: Run, pythons: Path, tmp_path: Path) -> None:
+    redacted = tmp_path / "results.json"
+    redacted.write_text((three.folder / "results.json").read_text().replace(str(pythons), "<home>"))
+    printed = rocmprobe("env", redacted, env={"HOME": str(pythons)}).stderr
+    assert f"for the Python environment right: {pythons / 'alone' / 'bin' / 'python'}" in printed
 
 
 def test_verify_asks_the_recommended_environment_alone(three: Run, tmp_path: Path) -> None:

@@ -75,6 +75,12 @@ def test_without_nvrtc_the_reason_says_so(process):
         loaded.nvrtc(process(["x/libcudart.so.12"], "x/libnvrtc.so.11"))
 
 
+def test_a_link_without_a_version_is_what_it_leads_to(process, tmp_path):
+    maps = process(["lib/libamdhip64.so.5.7"], "lib/libhiprtc.so.6.4")
+    (tmp_path / "lib" / "libhiprtc.so").symlink_to("libhiprtc.so.6.4")
+    assert loaded.hiprtc(maps) == str(tmp_path / "lib" / "libamdhip64.so.5.7")
+
+
 def test_a_runtime_that_is_not_there_or_there_twice(process):
     with pytest.raises(loaded.NotLoaded, match="this process has not loaded libamdhip64"):
         loaded.hip(process(["x/libcuda.so.1"]))

@@ -36,7 +36,7 @@ int kept(int number) {
 
 const std::map<std::string, uint32_t> MACHINES = {
     {"gfx906", 0x2f}, {"gfx1010", 0x33}, {"gfx1011", 0x34}, {"gfx1012", 0x35},
-    {"gfx1030", 0x36}, {"gfx1100", 0x41}, {"gfx1013", 0x42},
+    {"gfx1030", 0x36}, {"gfx1100", 0x41}, {"gfx1013", 0x42}, {"sm_90", 0x90},
 };
 
 std::string variable(const char *name, const char *otherwise) {
@@ -195,7 +195,8 @@ API hiprtcCompileProgram(void *handle, int count, const char **options) {
     for (int i = 0; i < count; i++) {
         std::string option = options[i];
         if (option.compare(0, 19, "--gpu-architecture=") == 0) isa = option.substr(19);
-        else if (option.compare(0, 5, "-std=") && option.compare(0, 2, "-O") && option.compare(0, 2, "-m")) {
+        else if (option.compare(0, 5, "-std=") && option.compare(0, 2, "-O") && option.compare(0, 2, "-m") &&
+                 option != "--fmad=true") {
             program->log = "error: unsupported option '" + option + "'\n";
             return RTC_COMPILATION;
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ torch = pytest.importorskip("torch")
 from asking import context  # noqa: E402
 from runs import run  # noqa: E402
 
+from rocmprobe.bypass import own_kernels  # noqa: E402
+from rocmprobe.kernels.rates import Rates  # noqa: E402
+from rocmprobe.kernels.self_test import Trial  # noqa: E402
+from rocmprobe.kernels.unavailable import KernelsUnavailable  # noqa: E402
 from rocmprobe.worker.checks import CHECK_FUNCTIONS  # noqa: E402
 from rocmprobe.worker.compiler import Compiler  # noqa: E402
 from rocmprobe.worker.context import CheckContext, CheckResult  # noqa: E402
@@ -89,6 +94,50 @@ def test_a_torch_without_products_of_bytes_says_which_has_them(monkeypatch: pyte
     monkeypatch.delattr(torch, "_int_mm", raising=False)
     with pytest.raises(NotApplicable, match=r"2.1 is the first"):
         ask("int-matmul", "int8")
+
+
+def test_kernels_of_our_own_are_for_gpus() -> None:
+    with pytest.raises(NotApplicable, match="compiled for a GPU, and a CPU answers here"):
+        ask("kernel")
+
+
+class AsAGpu:
+    """The backend of this CPU, for a check that a CPU does not answer."""
+
+    device_type = "cuda"
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+@pytest.mark.parametrize("wrong", [(), ("kernel-gemm 64x64x8 fwd: 3 of 9 values differ",)])
+def test_kernels_of_our_own(wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial(1.5, 200, wrong, "gather_gemm_64x64x8: 126 VGPRs, 79 SGPRs, 8192 bytes of LDS")
+    monkeypatch.setattr(own_kernels, "tried", lambda device, dtype: trial)
+    monkeypatch.setattr(own_kernels, "rates", lambda device: Rates(1e-5, 5e12, 3e11))
+    asks = asked("float32")
+    answer = CHECK_FUNCTIONS["kernel"](replace(asks, backend=AsAGpu(asks.backend)))
+    assert answer.timings["compile"] == 1.5
+    assert answer.evidence == [trial.log]
+    if wrong:
+        assert (answer.state, answer.message) == ("wrong", wrong[0])
+        return
+    assert (answer.state, answer.timings["launch"]) == ("pass", 1e-5)
+    assert (answer.numerics["multiply_add_flops"], answer.numerics["copied_bytes"]) == (5e12, 3e11)
+    assert {"512x512x512", "64x576x3136"} <= set(answer.numerics["product_flops"])
+
+
+def test_kernels_that_cannot_be_used_are_not_applicable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tried(device: Any, dtype: str) -> Trial:
+        raise KernelsUnavailable("the ISA of the silicon is not known")
+
+    monkeypatch.setattr(own_kernels, "tried", tried)
+    asks = asked("float16")
+    with pytest.raises(NotApplicable, match="the ISA of the silicon is not known"):
+        CHECK_FUNCTIONS["kernel"](replace(asks, backend=AsAGpu(asks.backend)))
 
 
 class Made(Compiler):
@@ -192,7 +241,9 @@ def test_every_size_is_new_and_asked_once_for_its_first_call() -> None:
         answer = ask("changing-sizes")
     assert (answer.state, answer.timings["sizes"]) == ("pass", 24)
     assert len(set(seen)) == 24 + 1
-    assert answer.timings["new_size_max"] >= answer.timings["new_size"] > 0
+    deciles = [answer.timings[f"new_size_{each}"] for each in ("p10", "median", "p90", "max")]
+    assert 0 < deciles[0] <= deciles[1] <= deciles[2] <= deciles[3]
+    assert answer.timings["new_size"] > 0
 
 
 def test_slow_sizes_end_the_check_early() -> None:

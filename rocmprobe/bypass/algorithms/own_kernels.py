@@ -16,6 +16,10 @@ from rocmprobe.kernels.geometry import Geometry
 from rocmprobe.kernels.sources import FAMILIES, source_hash
 
 
+#: Small problems leave most of a GPU idle in every algorithm, and the cost model knows it of these alone.
+_LEAST_SHARE = 0.25
+
+
 class OwnKernel(Algorithm):
     own_kernel = True
 
@@ -32,7 +36,8 @@ class OwnKernel(Algorithm):
         return [
             Plan(
                 self.name, False, plain.batch, plain.feature, option.workspace_bytes, option.flops,
-                option.moved_bytes, option.launches, f"{option.variant} {source_hash()}", option.gemm_share,
+                option.moved_bytes, option.launches, f"{option.variant} {source_hash()}",
+                max(_LEAST_SHARE, option.gemm_share),
             )
             for option in FAMILIES[self.name].options(direction, plain, operands.dtype, cap)
         ]  # fmt: skip

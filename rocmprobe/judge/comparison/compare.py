@@ -16,7 +16,8 @@ from rocmprobe.model.results import BadInput, Outcome, Results
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two runs: the file as it was named, when it started, and what came of it."""
+    """One of the two runs: the file as it was named, when it started, and what came of it. ``environment``
+    names the Python environment that is recommended, "" where the run had none."""
 
     path: str
     started: str
@@ -25,6 +26,7 @@ class Side:
     partial: bool
     recommendation: Optional[str]
     setting: Optional[str]
+    environment: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def verdict(comparison: Comparison) -> str:
         found = _changed_as(comparison, word)
         parts += _measured_in([each for each in found if each.kind == "time"], time)
         parts += _measured_in([each for each in found if each.kind == "first call"], f"{time} to start")
+        parts += _measured_in([each for each in found if each.kind == "new size"], f"{time} for new sizes")
         parts += _measured_in([each for each in found if each.kind == "memory"], f"with {memory} memory")
     rest = ", ".join(parts) or "no change"
     alone = len({each.id for each in comparison.measurements.changed if _alone(each)})
@@ -143,6 +146,7 @@ def _side(results: Results, path: str) -> Side:
     return Side(
         path, results.started, results.rocmprobe, results.simulated, results.partial,
         found.verdict if found else None, found.configuration.setting if found else None,
+        found.configuration.environment if found else "",
     )  # fmt: skip
 
 

@@ -35,9 +35,11 @@ _LEAST_DEGREES = 3
 #: time may be off by a factor, and none is called changed. Nor where there is no yardstick.
 QUIET = 1.25
 #: By what factor something has to change at least. Runs of one CPU that also did other things differed by up
-#: to 2.9 in what first calls took; the memory of the bypass, which measures its algorithms, by up to 1.2.
-_WORTH = {"time": SAME_TIME, "first call": 3.0, "memory": 1.25}
+#: to 2.9 in what first calls took, which those of new sizes are, too; the memory of the bypass, which
+#: measures its algorithms, by up to 1.2.
+_WORTH = {"time": SAME_TIME, "first call": 3.0, "new size": 3.0, "memory": 1.25}
 _TIMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd", "step")
+_NEW_SIZE = "new_size"
 _FIRST_CALLS = ("cold_first_call", "warm_first_call")
 _MEMORY = ("peak_bytes", "saved_bytes")
 #: No call takes less. Results may come from elsewhere, and ratios of anything leave what floats can hold.
@@ -50,8 +52,8 @@ _MOST = 2**60
 class Measured:
     """How what was measured under one setting differs between two runs.
 
-    ``kind`` is "time", "first call" or "memory", ``what`` the key in ``timings`` or ``memory`` of the
-    outcomes, or "all" of a setting's times together. ``ratio`` is new over old, the geometric mean over
+    ``kind`` is "time", "first call", "new size" or "memory", ``what`` the key in ``timings`` or ``memory`` of
+    the outcomes, or "all" of a setting's times together. ``ratio`` is new over old, the geometric mean over
     ``problems`` of them, and noise leaves it between ``least`` and ``most``. ``told``: "more",
     "less", or "too noisy" where it is off by more than counts as equal while noise could explain it. ``id``
     is that of the outcome where a single problem is far off and the rest of its setting is not, else empty.
@@ -138,6 +140,9 @@ def _pairs(old: Outcome, new: Outcome) -> Iterator[_Pair]:
         before, after = (_of_starts(each, what) for each in (old, new))
         if before and after and min(before.p10, after.p10) >= _SHORTEST:
             yield _Pair(old, "first call", what, before, after)
+    sizes = [_of_new_sizes(each) for each in (old, new)]
+    if sizes[0] and sizes[1] and min(each.p10 for each in sizes if each) >= _SHORTEST:
+        yield _Pair(old, "new size", _NEW_SIZE, sizes[0], sizes[1])
 
 
 def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
@@ -146,6 +151,12 @@ def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
     if value is None or least is None or most is None or not least <= value <= most:
         return None
     return Seconds(value, least, most)
+
+
+def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
+    """What a new size cost, over the sizes of one run: each is asked once."""
+    timings = outcome.timings
+    return seconds({**timings, _NEW_SIZE: timings.get(f"{_NEW_SIZE}_median")}, _NEW_SIZE)
 
 
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
@@ -167,7 +178,7 @@ def quiet(drifted: Optional[float]) -> bool:
 
 def _by_setting(pairs: Sequence[_Pair], drifted: Optional[float]) -> Iterator[Measured]:
     doubt = drifted or 1.0
-    for kind in ("time", "first call"):
+    for kind in ("time", "first call", "new size"):
         mine = [pair for pair in pairs if pair.kind == kind]
         groups = _grouped(mine, lambda pair: pair.group)
         scatter, degrees = _scatter([[pair.log for pair in group] for group in groups.values()])

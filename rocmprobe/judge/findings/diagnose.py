@@ -59,7 +59,8 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
         models, several_gpus, _as_found, _bypass, _memory, _fallback, slow_first_calls, slow_new_sizes,
     )  # fmt: skip
     ours = of_driver(results)
-    judged = confirmed((finding for rule in of_one for finding in rule(ours)), results)
+    of_torch = tuple(_torch_unusable(ours))
+    judged = of_torch or confirmed((finding for rule in of_one for finding in rule(ours)), results)
     return by_severity([*(_with_cure(results, finding) for finding in judged), *found])
 
 
@@ -82,6 +83,19 @@ def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
     )
 
 
+def _torch_unusable(results: Results) -> Iterator[Finding]:
+    """Where torch cannot be imported, that explains all that fails, whatever was asked first."""
+    broken = failed(results.outcomes)
+    if not broken or any(outcome.cause != "torch-unusable" for outcome in broken):
+        return
+    cause, layer = blamed(results, broken, "torch-build")
+    advice = "Fix this first: nothing was tested. See what the message names, or install this torch again."
+    yield Finding(
+        "torch-unusable", "error", cause, layer, "torch cannot be imported",
+        (*quoted(broken), *excluded(results, broken)), advice,
+    )  # fmt: skip
+
+
 def _ladder(results: Results) -> Iterator[Finding]:
     """The rungs below convolution: the lowest that fails explains what depends on it. A rung that fails
     in another dtype alone is reported too, as long as float32 is sound."""
@@ -89,14 +103,12 @@ def _ladder(results: Results) -> Iterator[Finding]:
     if float32:
         rung, outcomes = float32
         cause, layer = blamed(results, outcomes, rung_layer(results, rung))
-        unusable = all(outcome.cause == "torch-unusable" for outcome in outcomes)
-        breaks = f"The ladder breaks at {rung}, below convolution and below {library(results)}"
         yield Finding(
             f"rung-{rung}",
             "error",
             cause,
             layer,
-            "torch cannot be imported" if unusable else breaks,
+            f"The ladder breaks at {rung}, below convolution and below {library(results)}",
             (*quoted(outcomes), *excluded(results, outcomes)),
             f"Fix this first: {_CARRIES[rung]}.",
         )
@@ -257,6 +269,12 @@ def _bypass(results: Results) -> Iterator[Finding]:
         return
     gemm = failed(_of_default(results, "gemm"))
     cause, layer = blamed(results, broken, rung_layer(results, "gemm") if gemm else "rocmprobe")
+    if gemm:
+        advice = "GEMM, on which it depends, fails too: fix that first."
+    elif layer == "rocmprobe":
+        advice = "GEMM, on which it depends, is not known to fail: this may be a bug in rocmprobe, report it."
+    else:
+        advice = "What the evidence names lies below the bypass: fix that first."
     yield Finding(
         "bypass",
         "error",
@@ -264,9 +282,7 @@ def _bypass(results: Results) -> Iterator[Finding]:
         layer,
         f"The bypass fails {len(broken)} of its own checks",
         quoted(broken),
-        "GEMM, on which it depends, fails too: fix that first."
-        if gemm
-        else "GEMM, on which it depends, is not known to fail: this may be a bug in rocmprobe, report it.",
+        advice,
     )
 
 

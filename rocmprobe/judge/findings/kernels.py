@@ -18,13 +18,14 @@ from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, S
 class _About:
     """What a check is about, in words; the rung whose layer it is in (``blame.rung_layer``); and what to do
     where no setting was found to cure it. ``general``: that of a cause which the evidence names is better.
-    ``wrong`` is the cause of wrong numbers where the evidence names none.
+    ``needed``: programs may need it. ``wrong`` is the cause of wrong numbers where the evidence names none.
     """
 
     words: str
     rung: str
     advice: str
     general: bool = True
+    needed: bool = True
     wrong: str = ""
 
 
@@ -32,6 +33,11 @@ _OTHER_BACKEND = (
     "Keep programs off this backend: `torch.backends.cuda.enable_{}_sdp(False)`; those that passed take over."
 )
 _ABOUT = {
+    "kernel": _About(
+        "A kernel of rocmprobe's own", "elementwise",
+        "Nothing else needs it: the bypass leaves these kernels out. Please report it.", general=False,
+        needed=False,
+    ),
     "matmul": _About(
         "A linear layer", "gemm", "Stay with the dtypes in which it is right, or with another build of torch."
     ),
@@ -117,7 +123,8 @@ def _finding(
 
 def needed_besides(results: Results) -> tuple[str, ...]:
     """What these checks found that a program needs besides a setting for convolution, a line each."""
-    return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in _ABOUT)
+    needed = [check for check, about in _ABOUT.items() if about.needed]
+    return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in needed)
 
 
 def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:

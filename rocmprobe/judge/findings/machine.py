@@ -91,11 +91,14 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
 
 
 def _hurt(results: Results, gpu: Gpu) -> bool:
-    """Whether anything failed on this GPU that may run code which came with torch or ROCm."""
+    """Whether anything failed on this GPU that may run code which came with torch or ROCm. A torch that
+    cannot be imported ran none."""
     settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
     isas = gpu.native_isa.value, gpu.effective_isa.value
     return any(
-        (outcome.native_isa, outcome.effective_isa) == isas and outcome.setting in settings
+        (outcome.native_isa, outcome.effective_isa) == isas
+        and outcome.setting in settings
+        and outcome.cause != "torch-unusable"
         for outcome in failed(results.outcomes)
     )
 

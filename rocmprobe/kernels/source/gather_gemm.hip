@@ -171,7 +171,9 @@ DEVICE void gather_gemm(const GatherArguments& a) {
             for (int p = 0; p < OWN; p++) {
                 const bool inside = is_inside<WIDE>(a, columns[p], wanted);
                 b_inside[i][p] = inside;
-                b_next[i][p] = *(const Storage*)(read + (inside ? columns[p].offset + offset : 0u));
+                unsigned place = inside ? columns[p].offset + offset : 0u;
+                if (WIDE) AS_ONE_REGISTER(place);
+                b_next[i][p] = *(const Storage*)(read + place);
             }
         }
         packed += DEPTH * a.rows_padded * 4;

@@ -100,8 +100,11 @@ DEVICE void grouped_stage(
             }
         }
         UNROLL(GROUPED_LOADS)
-        for (int load = 0; load < GROUPED_LOADS; load++)
-            if (first + load * GROUPED_THREADS < a.words) pool[first + load * GROUPED_THREADS] = values[load];
+        for (int load = 0; load < GROUPED_LOADS; load++) {
+            // Behind the last word is one that nobody reads: to write there is less than to branch.
+            const int word = first + load * GROUPED_THREADS;
+            pool[word < a.words ? word : a.words] = values[load];
+        }
     }
 }
 
@@ -120,20 +123,23 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
     const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
 
     float sums[OUTPUTS][REPEATS];
-    bool active[REPEATS];
+    // A bit for each repeat whose position is one of the result.
+    unsigned active = 0;
     int from[REPEATS];
     UNROLL(REPEATS)
     for (int r = 0; r < REPEATS; r++) {
         const int x = thread.x + r * a.repeat_x, y = thread.y + r * a.repeat_y;
-        active[r] = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
+        const bool inside = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
             (y_first + y < a.count[1]);
+        active |= (unsigned)inside << r;
         const int row = thread.slow * a.staged_height + y * a.read_step[1];
-        from[r] = active[r] && STAGED
+        from[r] = inside && STAGED
             ? ((row * a.staged_width + x * a.read_step[2]) << a.fast_bits) + thread.fast
             : 0;
         UNROLL(OUTPUTS)
         for (int o = 0; o < OUTPUTS; o++) sums[o][r] = 0.0f;
     }
+    OPAQUE_VECTOR(active);
 
     const int z_in = z * a.read_step[0] + a.read_first[0];
     const int y_in = y_first * a.read_step[1] + a.read_first[1];
@@ -205,7 +211,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                                 tap_y * a.tap_step[1];
                             const int x = (thread.x + r * a.repeat_x) * a.read_step[2] +
                                 tap_x * a.tap_step[2];
-                            if (active[r] & ((unsigned)(y_in + y) < (unsigned)a.size[1]) &
+                            if ((active >> r & 1) & ((unsigned)(y_in + y) < (unsigned)a.size[1]) &
                                 ((unsigned)(x_in + x) < (unsigned)a.size[2])) {
                                 const float value = grouped_read(
                                     a.source,
@@ -230,7 +236,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                 a.bias, ((group_first + thread.group) * a.outputs + output_first + o) * (unsigned)sizeof(Storage));
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++)
-            if (active[r] & wanted)
+            if ((active >> r & 1) & wanted)
                 *(Storage*)((char*)a.target + (target + o * a.target_output_step +
                     (y_first + thread.y + r * a.repeat_y) * a.target_step[1] +
                     (x_first + thread.x + r * a.repeat_x) * a.target_step[2])) = stored(sums[o][r] + bias);
@@ -278,6 +284,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int groups = a.groups - group_first;
     const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
     const int taps = a.taps[1] * a.taps[2];
+    const int outputs = a.outputs - output_first;
 
     float sums[OUTPUTS * TAPS];
     UNROLL(OUTPUTS * TAPS)
@@ -295,7 +302,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         tap_y[k] = row_of_tap * a.tap_step[1];
         tap_x[k] = column_of_tap * a.tap_step[2];
         at[k] = origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits);
-        if (STAGED && TAPS > 9) OPAQUE_VECTOR(at[k]);
+        if (STAGED) OPAQUE_VECTOR(at[k]);
         const int more = tap_first + k + 1 < taps;
         const int next = column_of_tap + more;
         row_of_tap += next == a.taps[2];
@@ -322,23 +329,25 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
             (group_first + thread.group) * a.feature_group_step + output_first * a.feature_output_step +
             z * a.feature_step[0];
 
-        bool active[REPEATS];
+        unsigned active = 0;
         float factors[OUTPUTS][REPEATS];
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
             const int x = thread.x + r * a.repeat_x, y = thread.y + r * a.repeat_y;
-            active[r] = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
+            const bool inside = here & (x < a.width) & (y < a.height) & (x_first + x < a.count[2]) &
                 (y_first + y < a.count[1]);
+            active |= (unsigned)inside << r;
             UNROLL(OUTPUTS)
-            for (int o = 0; o < OUTPUTS; o++) {
-                factors[o][r] = 0.0f;
-                if (active[r] & (output_first + o < a.outputs))
-                    factors[o][r] = grouped_read(
-                        a.feature,
-                        feature + o * a.feature_output_step + (y_first + y) * a.feature_step[1] +
-                            (x_first + x) * a.feature_step[2]);
+            for (int o = 0; o < OUTPUTS; o++) factors[o][r] = 0.0f;
+            if (inside) {
+                const unsigned at = feature + (y_first + y) * a.feature_step[1] + (x_first + x) * a.feature_step[2];
+                // Behind the last output that one is read again; its sums are not written.
+                UNROLL(OUTPUTS)
+                for (int o = 0; o < OUTPUTS; o++)
+                    factors[o][r] = grouped_read(a.feature, at + (o < outputs ? o : outputs - 1) * a.feature_output_step);
             }
         }
+        OPAQUE_VECTOR(active);
         if (STAGED) {
             BARRIER();
             grouped_stage(a, pool, a.source, plane, y_in, x_in, groups, cursor);
@@ -346,7 +355,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         }
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++) {
-            if (!active[r]) continue;
+            if (!(active >> r & 1)) continue;
             const int y = (thread.y + r * a.repeat_y) * a.read_step[1];
             const int x = (thread.x + r * a.repeat_x) * a.read_step[2];
             int shift = r * again;
@@ -391,7 +400,7 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     OPAQUE(left);
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
-        if (output_first + o >= a.outputs) continue;
+        if (o >= outputs) continue;
         const unsigned row = (group_first + thread.group) * a.outputs + output_first + o;
         const unsigned first = ((row * a.channels + channel) * a.taps[0] + tap_z) * taps + tap_first;
         UNROLL(TAPS)
@@ -410,7 +419,6 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
 GROUPED_WEIGHTS(grouped_weights_1x3, 1, 3, 4, true)
 GROUPED_WEIGHTS(grouped_weights_1x9, 1, 9, 4, true)
 GROUPED_WEIGHTS(grouped_weights_1x25, 1, 25, 4, true)
-GROUPED_WEIGHTS(grouped_weights_4x3, 4, 3, 4, true)
 GROUPED_WEIGHTS(grouped_weights_4x9, 4, 9, 4, true)
 GROUPED_WEIGHTS(grouped_weights_direct_1x9, 1, 9, 1, false)
 GROUPED_WEIGHTS(grouped_weights_direct_4x9, 4, 9, 1, false)

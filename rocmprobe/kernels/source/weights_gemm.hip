@@ -59,6 +59,7 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
     const Corner* corners = (const Corner*)a.corners;
     const int lane = THREAD % DEPTH, line = THREAD / DEPTH;
 
+    // Lines beyond the last are read as the first one is, and their sums are not written.
     unsigned a_offset[A_LOADS];
     UNROLL_WHOLLY
     for (int i = 0; i < A_LOADS; i++) {
@@ -68,7 +69,7 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
     unsigned b_offset[B_LOADS], b_wanted[B_LOADS];
     UNROLL_WHOLLY
     for (int i = 0; i < B_LOADS; i++) {
-        const unsigned column = column_0 + line + i * STEP;
+        const unsigned column = column_0 + line + i * STEP < a.columns ? column_0 + line + i * STEP : 0;
         const unsigned channel = divided(column, a.multipliers[0], a.shifts[0]);
         const unsigned tap = column - channel * a.divisors[0];
         const unsigned z = divided(tap, a.multipliers[1], a.shifts[1]);
@@ -79,8 +80,7 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
         if (WIDE)
             b_wanted[i] = z * a.dilation[0] << 22 | y * a.dilation[1] << 11 | x * a.dilation[2];
         else
-            b_wanted[i] = (int)column < a.columns ? 1u << z | 1u << (a.taps[0] + y) | 1u << (a.taps[0] + a.taps[1] + x)
-                                                  : a.never;
+            b_wanted[i] = 1u << z | 1u << (a.taps[0] + y) | 1u << (a.taps[0] + a.taps[1] + x);
     }
 
     const int first = split * a.split_depth;
@@ -101,19 +101,21 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
         a_inside = own < end;
         const unsigned feature_offset = a_inside ? feature_base + pixel.feature : 0u;
         const unsigned image_offset = image_base + pixel.image;
-        const unsigned inside = a_inside ? pixel.inside : 0u;
+        const unsigned inside = a_inside ? pixel.inside : 0u;  // which no column asks for
         UNROLL_WHOLLY
         for (int i = 0; i < A_LOADS; i++) a_next[i] = *(const Storage*)(feature + (feature_offset + a_offset[i]));
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++) {
             if (WIDE)
-                b_inside[i] = a_inside & (column_0 + line + i * STEP < a.columns) &
+                b_inside[i] = a_inside &
                               ((unsigned)(corner.z + (int)(b_wanted[i] >> 22)) < (unsigned)a.sizes[0]) &
                               ((unsigned)(corner.y + (int)(b_wanted[i] >> 11 & 2047)) < (unsigned)a.sizes[1]) &
                               ((unsigned)(corner.x + (int)(b_wanted[i] & 2047)) < (unsigned)a.sizes[2]);
             else
                 b_inside[i] = (inside & b_wanted[i]) == b_wanted[i];
-            b_next[i] = *(const Storage*)(image + (b_inside[i] ? image_offset + b_offset[i] : 0u));
+            unsigned offset = b_inside[i] ? image_offset + b_offset[i] : 0u;
+            if (WIDE) AS_ONE_REGISTER(offset);
+            b_next[i] = *(const Storage*)(image + offset);
         }
         own += DEPTH;
         index += DEPTH;
@@ -173,4 +175,4 @@ WEIGHTS_GEMM(weights_gemm_128x64x8, 128, 64, 8, 128, false)
 WEIGHTS_GEMM(weights_gemm_64x128x8, 64, 128, 8, 128, false)
 WEIGHTS_GEMM(weights_gemm_64x64x8, 64, 64, 8, 64, false)
 WEIGHTS_GEMM(weights_gemm_128x32x8, 128, 32, 8, 64, false)
-WEIGHTS_GEMM(weights_gemm_wide_64x64x8, 64, 64, 8, 64, true)
+WEIGHTS_GEMM(weights_gemm_wide_128x64x8, 128, 64, 8, 128, true)

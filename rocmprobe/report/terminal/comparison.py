@@ -24,7 +24,9 @@ _SHOWN = 40
 _LONGEST = 120
 _CHANGES = {
     ("time", MORE): "slower", ("time", LESS): "faster", ("first call", MORE): "slower to start",
-    ("first call", LESS): "faster to start", ("memory", MORE): "more memory", ("memory", LESS): "less memory",
+    ("first call", LESS): "faster to start",
+    ("new size", MORE): "slower for new sizes", ("new size", LESS): "faster for new sizes",
+    ("memory", MORE): "more memory", ("memory", LESS): "less memory",
 }  # fmt: skip
 
 
@@ -74,10 +76,9 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """What is said in words: a label of ours, and a sentence that may hold what the files hold."""
     yield "Old", _side(comparison.old)
     yield "New", _side(comparison.new)
-    if (comparison.old.recommendation, comparison.old.setting) != (
-        comparison.new.recommendation, comparison.new.setting,
-    ):  # fmt: skip
-        yield "Recommended", f"{_recommended(comparison.old)}, now {_recommended(comparison.new)}"
+    before, now = (_recommended(side) for side in (comparison.old, comparison.new))
+    if before != now:
+        yield "Recommended", f"{before}, now {now}"
     found = comparison.measurements
     asked = text.count(comparison.compared, "question")
     yield (
@@ -102,7 +103,11 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         )
     open_ = found.changed_as(OPEN)
     if open_:
-        names = ", ".join(f"{each.setting} {each.what} {each.ratio:.2f}" for each in open_[:6])
+        several = len({each.device for each in comparison.measurements.changed}) > 1
+        names = ", ".join(
+            " ".join(([each.device] if several else []) + [each.setting, each.what, f"{each.ratio:.2f}"])
+            for each in open_[:6]
+        )
         more = f" and {len(open_) - 6} more" if len(open_) > 6 else ""
         yield "Too noisy to tell (new / old)", f"{names}{more}"
     for note in comparison.notes:
@@ -117,7 +122,8 @@ def _side(side: Side) -> str:
 
 def _recommended(side: Side) -> str:
     word = VERDICT_WORDS.get(side.recommendation or "", "nothing")
-    return f"{word} ({side.setting})" if side.setting else word
+    where = f" in the environment {side.environment}" if side.environment else ""
+    return f"{word} ({side.setting}){where}" if side.setting else word
 
 
 def _sections(comparison: Comparison) -> Iterator[_Section]:

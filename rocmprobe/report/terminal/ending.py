@@ -14,7 +14,7 @@ from rich.text import Text
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model.results import Finding, Outcome, Results
 from rocmprobe.report import text
-from rocmprobe.report.environments import environment_rows
+from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.identity import changes_sentence, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
@@ -84,16 +84,15 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
 
 
 def _print_environments(results: Results, console: Console) -> None:
+    found, rows = side_by_side(results), environment_rows(results)
     grid = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("environment", "torch", "result", "setting", "time"):
+    for name in found.header:
         grid.add_column(Text(name, "dim"), overflow="fold")
-    found = environment_rows(results)
-    for row in found:
-        cells = (row.name, row.torch, row.verdict, row.setting, row.time)
+    for row, cells in zip(rows, found.rows):
         grid.add_row(*(styled((cell, "bold" if row.recommended else "")) for cell in cells))
     console.print()
     console.print(grid)
-    for row in found:
+    for row in rows:
         if row.note:
             console.print(styled((f"{row.name}: ", "dim"), (row.note, "")))
 

@@ -12,7 +12,7 @@ from rocmprobe.report import text
 from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, tried_on
-from rocmprobe.report.page import layout, matrix, networks, shapes_table, view
+from rocmprobe.report.page import layout, matrix, networks, shapes_table, sizes, view
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, Look, verdict_word
 
@@ -42,6 +42,7 @@ def _blocks(results: Results) -> Iterator[str]:
     yield counts(results)
     for name in view.device_names(results):
         yield from _device(view.device(results, name))
+    yield from _sizes(results)
     yield from _recommended(results)
     yield from _not_covered(results)
     yield from _environment(results)
@@ -142,6 +143,14 @@ def _device(device: view.Device) -> Iterator[str]:
     for name, tabled in tables.items():
         if tabled:
             yield folded(f"{name}: settings and what came of them", _matrix(tabled))
+
+
+def _sizes(results: Results) -> Iterator[str]:
+    found = sizes.changing_sizes(results)
+    if found:
+        yield "## Changing sizes"
+        yield words(found.caption, 1000)
+        yield _table(found.table)
 
 
 def _look(look: Optional[Look]) -> str:

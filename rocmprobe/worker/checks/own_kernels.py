@@ -6,8 +6,6 @@ from __future__ import annotations
 from rocmprobe.worker.context import CheckContext, CheckResult
 from rocmprobe.worker.failures import NotApplicable
 
-#: Bytes of the copy, and the share of a GPU's memory that it takes at most at each end.
-_COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 #: Products ``(rows, inner, columns)``: a small and a large square, and those that im2col makes of the 3x3
 #: layers of ResNet-50 for one image of 224 pixels a side (He et al., 2015, table 1).
 _PRODUCTS = (
@@ -26,14 +24,19 @@ def kernel(context: CheckContext) -> CheckResult:
     import torch
 
     from rocmprobe.bypass import own_kernels
+    from rocmprobe.kernels.self_test import Trial
     from rocmprobe.kernels.unavailable import KernelsUnavailable
 
     device = torch.device(context.device)
     context.placed(lambda: torch.zeros(1, device=device))
-    try:
-        trial, seconds = context.first_call(lambda: own_kernels.tried(device, context.dtype_name))
-    except KernelsUnavailable as unavailable:
-        raise NotApplicable(unavailable.reason) from unavailable
+
+    def tried() -> Trial:
+        try:
+            return own_kernels.tried(device, context.dtype_name)
+        except KernelsUnavailable as unavailable:
+            raise NotApplicable(unavailable.reason) from unavailable
+
+    trial, seconds = context.first_call(tried)
     answer = CheckResult(timings={"trial": seconds, "compile": trial.compile_seconds})
     answer.evidence += trial.log.splitlines()
     answer.numerics["exact"] = not trial.wrong
@@ -42,9 +45,7 @@ def kernel(context: CheckContext) -> CheckResult:
         return answer
     with context.alone():
         if context.dtype_name == "float32":
-            memory = torch.cuda.get_device_properties(device).total_memory
-            copied = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
-            rates, _ = context.steady_call(lambda: own_kernels.rates(device, copied))
+            rates, _ = context.steady_call(lambda: own_kernels.rates(device))
             answer.timings["launch"] = rates.launch
             answer.numerics["multiply_add_flops"] = rates.flops
             answer.numerics["copied_bytes"] = rates.bytes

@@ -59,7 +59,8 @@ def changing_sizes(context: CheckContext) -> CheckResult:
     answer = CheckResult(
         timings={
             "new_size": statistics.fmean(first), "new_size_median": statistics.median(first),
-            "new_size_max": max(first), "known_size": statistics.fmean(steady), "sizes": len(first),
+            **_deciles(first), "new_size_max": max(first), "known_size": statistics.fmean(steady),
+            "sizes": len(first),
         }
     )  # fmt: skip
     compared = [
@@ -67,3 +68,9 @@ def changing_sizes(context: CheckContext) -> CheckResult:
         for size, output in zip(SIZES, outputs)
     ]
     return held(compared, answer, LAYER_LIMITS[context.dtype_name], UNIT)
+
+
+def _deciles(first: list[float]) -> dict[str, float]:
+    """The 10th and the 90th percentile of what the sizes cost."""
+    low, *_, high = statistics.quantiles(first, n=10, method="inclusive")
+    return {"new_size_p10": low, "new_size_p90": high}

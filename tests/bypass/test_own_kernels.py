@@ -1,0 +1,254 @@
+"""Kernels of our own in the bypass, in processes whose HIP runtime is a stand-in: it compiles them with g++
+and runs them on the CPU, so tensors of the CPU stand for those of a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("torch")
+
+from runs import CHECKOUT
+from stand_in_libraries import gpu_environment, hip_with_modules, kfd_nodes
+
+_START = """
+import os
+import torch
+import torch.nn.functional as F
+import rocmprobe.bypass as bypass
+from rocmprobe.bypass import own_kernels
+
+own_kernels.KINDS["cpu"] = lambda: "hip"
+CPU = torch.device("cpu")
+
+def integers(*shape, dtype=torch.float32):
+    return torch.randint(-2, 3, shape).to(dtype)
+
+def directions(call, *operands):
+    # The output and the gradients of all operands.
+    leaves = [each.detach().requires_grad_() for each in operands]
+    output = call(*leaves)
+    torch.manual_seed(1)
+    return output, *torch.autograd.grad(output, leaves, integers(*output.shape, dtype=output.dtype))
+"""
+_PROBLEM = """
+problem = dict(
+    input_shape=(1, 2, 6, 6), weight_shape=(100, 2, 1, 1), stride=(1, 1), padding=(0, 0), dilation=(1, 1),
+    transposed=False, output_padding=(0, 0), groups=1, dtype="float32", channels_last=False,
+)
+x, w = integers(1, 2, 6, 6), integers(100, 2, 1, 1)
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return hip_with_modules(tmp_path_factory.mktemp("hip"))
+
+
+@pytest.fixture(scope="module")
+def passed(tmp_path_factory, library):
+    """A cache folder in which the self-test has passed; that of float32 was run."""
+    folder = tmp_path_factory.mktemp("cache")
+    code = 'print(own_kernels.refusal(CPU, "float32"))'
+    assert python(library, folder, code, ROCMPROBE_BYPASS_KERNELS="1") == [""]
+    (file,) = (folder / "kernels").glob("verdict-*float32.json")
+    for dtype in ("float16", "bfloat16"):
+        another = file.with_name(file.name.replace("float32", dtype))
+        another.write_text(file.read_text().replace("float32", dtype))
+    return folder
+
+
+def python(library, cache, code, path=CHECKOUT, isa="gfx1030", **variables):
+    """The lines that ``code`` prints with an RDNA1 card shown as ``isa``."""
+    nodes = cache / "nodes"
+    if not nodes.exists():
+        kfd_nodes(nodes, 100100)
+    environment = {
+        **os.environ,
+        **gpu_environment(library, nodes, isa),
+        "ROCMPROBE_BYPASS_KERNEL_CACHE": str(cache / "kernels"),
+        "ROCMPROBE_BYPASS_PLANS": str(cache / "plans"),
+        "PYTHONPATH": str(path),
+        **variables,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _START + textwrap.dedent(code)],
+        capture_output=True, text=True, env=environment, cwd=path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_without_a_verdict_they_are_not_used_and_status_and_explain_say_so(library, tmp_path):
+    lines = python(
+        library,
+        tmp_path,
+        _PROBLEM
+        + """
+with bypass.enabled("cpu", algorithm="kernel-gemm"):
+    F.conv2d(x, w)
+print(*[name for name in bypass.status()["calls"] if "kernel" in name])
+print(bypass.status()["own_kernels"])
+print(bypass.explain(problem, "cpu")["fwd"].own_kernels)
+print(own_kernels.refusal(CPU, "float64"))
+""",
+    )
+    reason = "not tried on this machine yet: rocmprobe run, or ROCMPROBE_BYPASS_KERNELS=1"
+    assert lines == ["", str({"cpu float32": reason}), reason, "there are none for float64"]
+    assert not list((tmp_path / "kernels").glob("*"))
+
+
+def test_every_direction_and_dtype_is_computed_exactly(library, passed):
+    lines = python(
+        library,
+        passed,
+        """
+        cases = {
+            "plain": (lambda x, w, b: F.conv2d(x, w, b, padding=1), (2, 6, 9, 7), (10, 6, 3, 3), 10),
+            "strided": (lambda x, w, b: F.conv2d(x, w, b, stride=2), (1, 4, 9, 9), (12, 4, 2, 3), 12),
+            "1-d": (lambda x, w, b: F.conv1d(x, w, b, dilation=2), (3, 5, 20), (9, 5, 3), 9),
+            "3-d": (lambda x, w, b: F.conv3d(x, w, b, padding=1), (1, 2, 4, 5, 6), (9, 2, 3, 3, 2), 9),
+            "depthwise": (
+                lambda x, w, b: F.conv2d(x, w, b, groups=6, padding=2), (2, 6, 9, 8), (12, 1, 5, 3), 12,
+            ),
+            "grouped": (lambda x, w, b: F.conv2d(x, w, b, groups=2), (2, 20, 6, 6), (22, 10, 3, 3), 22),
+            "transposed": (
+                lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, output_padding=1),
+                (1, 5, 4, 6), (5, 9, 3, 3), 9,
+            ),
+            "transposed depthwise": (
+                lambda x, w, b: F.conv_transpose2d(x, w, b, groups=4, padding=1),
+                (1, 4, 6, 6), (4, 1, 3, 3), 4,
+            ),
+        }
+        for name, (call, image, weight, bias) in cases.items():
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                for last in (False, True) if len(image) == 4 else (False,):
+                    operands = [integers(*shape) for shape in (image, weight, (bias,))]
+                    exact = directions(call, *(each.double() for each in operands))
+                    expected = [each.to(dtype) for each in exact]
+                    if last:
+                        operands[0] = operands[0].contiguous(memory_format=torch.channels_last)
+                    bypass.reset_status()
+                    algorithm = "kernel-grouped" if "depthwise" in name else "kernel-gemm"
+                    with bypass.enabled("cpu", algorithm=algorithm):
+                        found = directions(call, *(each.to(dtype) for each in operands))
+                    same = all(map(torch.equal, found, expected))
+                    print(name, dtype, last, same, bypass.status()["calls"] == {algorithm: 3})
+        """,
+    )
+    assert len(lines) == 42
+    assert [line for line in lines if not line.endswith("True True")] == []
+
+
+def test_what_was_measured_names_kernel_and_source_and_is_taken_again(library, passed):
+    code = (
+        _PROBLEM
+        + """
+with bypass.enabled("cpu", algorithm="kernel-gemm"):
+    F.conv2d(x, w)
+told = bypass.explain(problem, "cpu", algorithm="kernel-gemm")["fwd"]
+print(told.variant, "|", told.own_kernels, "|", bypass.status()["own_kernels"])
+"""
+    )
+    (first,) = python(library, passed, code)
+    (second,) = python(library, passed, code)
+    variant, *state = first.split(" | ")
+    assert state == ["used", "{'cpu float32': 'used'}"]
+    assert first == second
+    (file,) = (passed / "plans").iterdir()
+    records = [json.loads(line) for line in file.read_text().splitlines() if line]
+    (kept,) = {each["algorithm"] for each in records if "n1 c2 k100" in each["problem"]}
+    assert kept == f"kernel-gemm {variant}"
+    tile, source = variant.split()
+    assert "x" in tile
+    assert len(source) == 16
+
+
+def test_the_variable_switches_them_off_and_takes_no_other_word(library, passed):
+    code = 'print(own_kernels.refusal(CPU, "float32"))'
+    assert python(library, passed, code, ROCMPROBE_BYPASS_KERNELS="0") == ["ROCMPROBE_BYPASS_KERNELS=0"]
+    (line,) = python(library, passed, code, ROCMPROBE_BYPASS_KERNELS="on")
+    assert line == "ROCMPROBE_BYPASS_KERNELS=on: set 0 or 1, or leave it unset"
+
+
+def test_a_verdict_holds_for_the_isa_that_the_card_is_shown_as(library, passed):
+    code = 'print(own_kernels.refusal(CPU, "float32"))'
+    (line,) = python(library, passed, code, isa="gfx1010:xnack-")
+    assert line.startswith("not tried on this machine yet")
+    (line,) = python(library, passed, code, isa="gfx1100")
+    assert line == "this GPU is gfx1010, shown as gfx1100: only gfx101x as gfx1030 is known to load"
+
+
+def test_while_a_graph_is_captured_nothing_is_compiled_or_loaded(library, passed):
+    lines = python(
+        library,
+        passed,
+        """
+        captured = own_kernels.capturing
+        own_kernels.capturing = lambda device: True
+        print(own_kernels.refusal(CPU, "float32"), own_kernels._known.devices)
+        own_kernels.capturing = captured
+        print(own_kernels.refusal(CPU, "float32") == "")
+        own_kernels.capturing = lambda device: True
+        print(own_kernels.refusal(CPU, "float32") == "")
+        """,
+    )
+    assert lines == ["a graph is being captured, in which nothing is compiled or loaded {}", "True", "True"]
+
+
+def test_a_wrong_kernel_is_refused_and_convolution_goes_on_without_it(library, tmp_path):
+    shutil.copytree(
+        CHECKOUT / "rocmprobe", tmp_path / "rocmprobe", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    source = tmp_path / "rocmprobe" / "kernels" / "source" / "gather_gemm.hip"
+    text = source.read_text("utf-8")
+    right, wrong = "BARRIER();", ";"
+    assert right in text
+    source.write_text(text.replace(right, wrong), "utf-8")
+    lines = python(
+        library,
+        tmp_path,
+        """
+        print(own_kernels.refusal(CPU, "float32"))
+        x, w = integers(2, 8, 9, 9), integers(12, 8, 3, 3)
+        with bypass.enabled("cpu"):
+            print(torch.equal(F.conv2d(x, w), F.conv2d(x.double(), w.double()).float()))
+        """,
+        path=tmp_path,
+        ROCMPROBE_BYPASS_KERNELS="1",
+    )
+    assert "results of the self-test are wrong" in lines[0]
+    assert lines[1] == "True"
+    (file,) = (tmp_path / "kernels").glob("verdict-*.json")
+    verdict = json.loads(file.read_text())["verdict"]
+    assert verdict["state"] == "failed"
+    assert "values differ" in verdict["log"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("hipModuleLaunchKernel=segv", "their trial ended by itself (signal 11"),
+        (
+            "hipModuleLoadData=status:209",
+            "the kernels for gfx1010:xnack- do not load on gfx1010, shown as gfx1030",
+        ),
+        ("hiprtcCompileProgram=status:6", "does not compile the kernels for gfx1010:xnack-"),
+    ],
+)
+def test_a_trial_that_fails_is_an_outcome_and_not_repeated(library, passed, tmp_path, fault, reason):
+    if "Compile" not in fault:
+        codes = shutil.ignore_patterns("verdict-*")
+        shutil.copytree(passed / "kernels", tmp_path / "kernels", ignore=codes)
+    code = 'print(own_kernels.refusal(CPU, "float32"))'
+    tried = {"ROCMPROBE_BYPASS_KERNELS": "1", "LC_STAND_IN_FAULTS": fault}
+    assert reason in python(library, tmp_path, code, **tried)[0]
+    # The fault is gone, and the verdict stays.
+    assert reason in python(library, tmp_path, code, ROCMPROBE_BYPASS_KERNELS="1")[0]
