@@ -112,7 +112,6 @@ class Tile:
         rows, columns, depth: of the result, and of a step of the sum.
         threads: of a block.
         wide: for more taps than a column has bits for.
-        quads: channels-last: four neighbouring channels are read at once.
     """
 
     name: str
@@ -121,12 +120,10 @@ class Tile:
     depth: int
     threads: int
     wide: bool = False
-    quads: bool = False
 
-    @property
-    def kernel(self) -> str:
-        """The name in the module."""
-        return f"gather_gemm_{self.name}"
+    def kernel(self, quads: bool) -> str:
+        """The name in the module; with ``quads`` it reads four neighbouring channels at once."""
+        return f"gather_gemm_{self.name}_quads" if quads else f"gather_gemm_{self.name}"
 
 
 TILES = (
@@ -202,11 +199,11 @@ def fits(tile: Tile, product: Product) -> bool:
 
 
 def packed_bytes(tile: Tile, product: Product) -> tuple[int, int]:
-    """Bytes of the packed weights and of the table of the depth."""
+    """Bytes of the packed weights and of the table of the depth, which is read one step further."""
     depth = up(product.depth, tile.depth)
     return (
         up(product.groups * depth * up(product.rows, tile.rows) * 4, _ALIGNMENT),
-        up(depth * 8, _ALIGNMENT),
+        up((depth + tile.depth) * 8, _ALIGNMENT),
     )
 
 
@@ -286,7 +283,7 @@ def _pack(
         channels=product.channels,
         depth=product.depth,
         depth_padded=depth,
-        tap_major=tile.quads,
+        tap_major=reading.inner == 1,
         wide=tile.wide,
         never=NEVER,
         channel_bytes=reading.inner * item,
@@ -344,7 +341,8 @@ def _multiply(
         write_bytes=_ThreeUnsigned(*(axis.write_step * step * item for axis, step in zip(axes, write_axes))),
     )
     grid = (up(columns, tile.columns) // tile.columns, rows // tile.rows, product.groups)
-    return Launch(tile.kernel, grid, tile.threads, arguments, pointers)
+    quads = not tile.wide and reading.inner == 1 and product.channels % 4 == 0
+    return Launch(tile.kernel(quads), grid, tile.threads, arguments, pointers)
 
 
 def _start(product: Product, writing: Strides, sample: int) -> int:

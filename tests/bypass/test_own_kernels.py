@@ -157,8 +157,9 @@ told = bypass.explain(problem, "cpu", algorithm="kernel-gemm")["fwd"]
 print(told.variant, "|", told.own_kernels, "|", bypass.status()["own_kernels"])
 """
     )
-    (first,) = python(library, passed, code)
-    (second,) = python(library, passed, code)
+    measured = {"ROCMPROBE_BYPASS_MEASURE": "1"}
+    (first,) = python(library, passed, code, **measured)
+    (second,) = python(library, passed, code, **measured)
     variant, *state = first.split(" | ")
     assert state == ["used", "{'cpu float32': 'used'}"]
     assert first == second

@@ -18,9 +18,10 @@ from test_workspace import MEGABYTE, peak_above_results
 from tiers import examples
 
 from rocmprobe import bypass
-from rocmprobe.bypass import convolution, geometry
+from rocmprobe.bypass import convolution
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
+from rocmprobe.kernels import geometry
 
 EXAMPLES = 1000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else examples(100)
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -125,6 +126,10 @@ class Values:
 
     def _fill(self, shape):
         return torch.randint(-3, 4, shape, generator=self._generator).to(self._dtype)
+
+
+#: Kernels of our own have tests of theirs: test_own_kernels.py and tests/kernels.
+ON_A_CPU = [name for name, each in ALGORITHMS.items() if not each.own_kernel]
 
 
 class Watched:
@@ -273,7 +278,7 @@ def telling_strides(tensor):
     return [stride for stride, size in zip(tensor.stride(), tensor.shape) if size > 1]
 
 
-@pytest.mark.parametrize("algorithm", ["auto", *ALGORITHMS])
+@pytest.mark.parametrize("algorithm", ["auto", *ON_A_CPU])
 def test_random_problems(algorithm):
     seen = Counter()
 
@@ -294,7 +299,7 @@ def test_the_workspace_of_fft_with_small_planes():
 
 def test_operands_that_are_contiguous_and_channels_last_at_once():
     lists = ((1, 1), (0, 0), (1, 1))
-    for algorithm in ("auto", *ALGORITHMS):
+    for algorithm in ("auto", *ON_A_CPU):
         settings = (lists, (0, 0), 1, False, torch.float64)
         layouts = ("channels-last", "contiguous", "contiguous")
         check(Case(False, (1, 2, 1, 2), (1, 2, 1, 1), *settings, layouts, algorithm, 256, 0), Counter())

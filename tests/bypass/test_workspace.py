@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from rocmprobe import bypass
-from rocmprobe.bypass import calls, convolution, geometry
+from rocmprobe.bypass import calls, convolution
+from rocmprobe.kernels import geometry
 
 MEGABYTE = 1 << 20
 PROBLEMS = {

@@ -115,9 +115,7 @@ class Problem:
             self.bias = Placed((count,), item, "first", seed)
             self.bias.fill(exact.encoded(of_bias, dtype))
         for name, placed in self.tensors.items():
-            if name == self.result:
-                placed.clear()
-            else:
+            if name != self.result:
                 placed.fill(exact.encoded(values[name], dtype))
         expected = exact.convolved(
             direction, plain, values["image"], values["weight"], values["feature"], of_bias
@@ -137,6 +135,7 @@ class Problem:
         self, library: ctypes.CDLL, launches: Sequence[Launch], workspace_bytes: int, seed: int = 1
     ) -> bool:
         """Whether the launches compute the result, to the bit, and write nothing else."""
+        self.tensors[self.result].clear()
         addresses = {name: placed.address for name, placed in self.tensors.items()}
         addresses["bias"] = self.bias.address if self.bias else 0
         workspace = ctypes.create_string_buffer(workspace_bytes + 2 * _MARGIN)

@@ -60,6 +60,7 @@ def result(
     seed: int = 0,
     bias: bool = True,
     launches_at_least: int = 1,
+    with_kernel: str = "",
     last: Sequence[bool] = (False, False, False),
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What the kernels compute, and what is right."""
@@ -91,6 +92,7 @@ def result(
     )
     assert launches is not None
     assert len(launches) >= launches_at_least
+    assert not with_kernel or with_kernel in {each.kernel for each in launches}
     operands["workspace"] = Guarded(torch.full((workspace // 4,), float("nan")), torch.float32)
     addresses = {name: each.tensor.data_ptr() for name, each in operands.items()}
     on_cpu.run(library, list(launches), addresses, seed + 1)
@@ -148,14 +150,29 @@ def ways(direction: str, plain: Geometry) -> list[tuple[str, int]]:
     ]
 
 
-def check(dtype: str, direction: str, plain: Geometry, seed: int, data: st.DataObject, *options: str) -> None:
-    variant, workspace = data.draw(st.sampled_from(ways(direction, plain)))
+def check(
+    dtype: str,
+    direction: str,
+    plain: Geometry,
+    seed: int,
+    data: st.DataObject,
+    *options: str,
+    tile: str = "",
+) -> None:
+    tried = [way for way in ways(direction, plain) if way[0].startswith(tile)]
+    variant, workspace = data.draw(st.sampled_from(tried))
     last = data.draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
     library = built(dtype, *options)
     got, right = result(
         library, direction, plain, dtype, variant, workspace, seed=seed, last=last, bias=seed % 2 == 0
     )
     assert torch.equal(got, right)
+
+
+TILES = [
+    *((direction, tile.name) for direction in (FWD, BWD_DATA) for tile in gather_gemm.TILES),
+    *((BWD_WEIGHTS, tile.name) for tile in weights_gemm.WEIGHTS_TILES),
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -167,14 +184,13 @@ def test_sums_are_exact(dtype: str, direction: str, plain: Geometry, seed: int, 
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("direction", "tile"), TILES)
 @settings(max_examples=1000, deadline=None)
 @given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
-def test_many_sums_are_exact(
-    dtype: str, direction: str, plain: Geometry, seed: int, data: st.DataObject
+def test_many_sums_of_a_tile_are_exact(
+    direction: str, tile: str, plain: Geometry, seed: int, data: st.DataObject
 ) -> None:
-    check(dtype, direction, plain, seed, data)
+    check(data.draw(st.sampled_from(DTYPES)), direction, plain, seed, data, tile=tile)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -206,6 +222,19 @@ def test_every_tile_is_exact(direction: str, plain: Geometry) -> None:
     for variant, workspace in tried:
         got, right = result(built("float32"), direction, plain, "float32", variant, workspace)
         assert torch.equal(got, right), variant
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("direction", [FWD, BWD_DATA])
+def test_channels_that_are_neighbours_are_read_four_at_once(direction: str, dtype: str) -> None:
+    plain = geometry((2, 40, 9, 8), (72, 20, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1), groups=2)
+    for tile in gather_gemm.TILES[:5]:
+        workspace = dict(ways(direction, plain))[tile.name]
+        got, right = result(
+            built(dtype), direction, plain, dtype, tile.name, workspace,
+            last=(True, True, True), with_kernel=tile.kernel(True),
+        )  # fmt: skip
+        assert torch.equal(got, right), tile
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

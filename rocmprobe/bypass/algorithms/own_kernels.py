@@ -15,7 +15,6 @@ from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorit
 from rocmprobe.kernels.geometry import Geometry
 from rocmprobe.kernels.sources import FAMILIES, source_hash
 
-
 #: Small problems leave most of a GPU idle in every algorithm, and the cost model knows it of these alone.
 _LEAST_SHARE = 0.25
 

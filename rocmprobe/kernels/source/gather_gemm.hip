@@ -3,7 +3,8 @@
 // bytes, a column has an origin, and their sum is the address.
 //
 // A value is read only where its tap lies inside. Each column has a bit for every tap of each dimension, each k asks
-// for three of them. Where the taps of the three dimensions are more than 31, k has displacements instead (WIDE).
+// for three of them. Where four neighbouring channels lie next to each other, one load reads them for a column (QUADS).
+// Where the taps of the three dimensions are more than 31, k has displacements instead (WIDE).
 
 struct Tap { unsigned offset, wanted; };
 
@@ -115,7 +116,7 @@ DEVICE void put(Float4& target, const float (&values)[4]) {
 }
 
 // Eight rows by eight columns of one thread, over one block of k in LDS.
-template <int ROWS, int COLUMNS, int DEPTH, int A_STRIDE = ROWS / 4, int B_STRIDE = COLUMNS / 4>
+template <int ROWS, int COLUMNS, int DEPTH, int A_STRIDE, int B_STRIDE>
 DEVICE void multiply(const Float4* a_tile, const Float4* b_tile, float (&sums)[8][8]) {
     UNROLL(4)
     for (int k = 0; k < DEPTH; k++) {
@@ -131,15 +132,18 @@ DEVICE void multiply(const Float4* a_tile, const Float4* b_tile, float (&sums)[8
     }
 }
 
-template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE>
+template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE, bool QUADS>
 DEVICE void gather_gemm(const GatherArguments& a) {
     constexpr int A_LOADS = ROWS * DEPTH / 4 / THREADS;          // of four rows
     constexpr int A_STEP = THREADS / (ROWS / 4);                 // k between the loads of a thread
-    constexpr int OWN = COLUMNS > THREADS ? COLUMNS / THREADS : 1;  // columns that a thread reads
-    constexpr int B_STEP = COLUMNS > THREADS ? 1 : THREADS / COLUMNS;
-    constexpr int B_LOADS = DEPTH / B_STEP;
+    // Columns whose k a thread reads: neighbouring threads have neighbouring columns, or quads of the same one.
+    constexpr int LINE = QUADS ? THREADS / (DEPTH / 4) : COLUMNS > THREADS ? THREADS : COLUMNS;
+    constexpr int OWN = COLUMNS / LINE;
+    constexpr int B_STEP = THREADS / LINE;
+    constexpr int B_LOADS = QUADS ? 4 : DEPTH / B_STEP;
+    constexpr int B_STRIDE = QUADS ? COLUMNS + 4 : COLUMNS;  // so that what a wave writes lies in different banks
     SHARED Float4 a_tile[2][DEPTH][ROWS / 4];
-    SHARED Float4 b_tile[2][DEPTH][COLUMNS / 4];
+    SHARED Float4 b_tile[2][DEPTH][B_STRIDE / 4];
 
     const int group = BLOCK_Z;
     const int row_0 = BLOCK_Y * ROWS, column_0 = BLOCK_X * COLUMNS;
@@ -148,21 +152,38 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     CONSTANT(Tap) table = (CONSTANT(Tap))a.table;
 
     const unsigned a_offset = (THREAD / (ROWS / 4) * a.rows_padded + row_0 + THREAD % (ROWS / 4) * 4) * 4;
-    const int b_first = UNIFORM(THREAD / COLUMNS);
+    const int b_first = QUADS ? THREAD % (DEPTH / 4) * 4 : UNIFORM(THREAD / LINE);
+    const int b_column = QUADS ? THREAD / (DEPTH / 4) : THREAD % LINE;
     Column columns[OWN];
     UNROLL_WHOLLY
     for (int p = 0; p < OWN; p++)
-        columns[p] = column_of<WIDE>(a, column_0 + THREAD % (OWN > 1 ? THREADS : COLUMNS) + p * THREADS);
+        columns[p] = column_of<WIDE>(a, column_0 + b_column + p * LINE);
 
     float a_next[A_LOADS][4];
     Storage b_next[B_LOADS][OWN];
-    bool b_inside[B_LOADS][OWN];
+    bool b_inside[QUADS ? 1 : B_LOADS][OWN];
+    Tap own_tap = {};
+    if (QUADS && a.depth_padded > 0) own_tap = ((const Tap*)a.table)[b_first];
 
     const unsigned a_step = A_STEP * a.rows_padded * 4;
     auto load = [&](int k_0) __attribute__((always_inline)) {
         UNROLL_WHOLLY
         for (int i = 0; i < A_LOADS; i++)
             take(a_next[i], packed + (a_offset + i * a_step));
+        if constexpr (QUADS) {
+            UNROLL_WHOLLY
+            for (int p = 0; p < OWN; p++) {
+                const bool inside = is_inside<WIDE>(a, columns[p], own_tap.wanted);
+                b_inside[0][p] = inside;
+                const unsigned place = inside ? columns[p].offset + own_tap.offset : 0u;
+                UNROLL_WHOLLY
+                for (int i = 0; i < 4; i++) b_next[i][p] = ((const Storage*)(read + place))[i];
+            }
+            // That of the step after the next, which is there after the last, too.
+            own_tap = ((const Tap*)a.table)[k_0 + DEPTH + b_first];
+            packed += DEPTH * a.rows_padded * 4;
+            return;
+        }
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++) {
             const unsigned offset = table[k_0 + b_first + i * B_STEP].offset;
@@ -185,15 +206,16 @@ DEVICE void gather_gemm(const GatherArguments& a) {
             put(a_tile[buffer][THREAD / (ROWS / 4) + i * A_STEP][THREAD % (ROWS / 4)], a_next[i]);
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++) {
-            float* line = (float*)b_tile[buffer][b_first + i * B_STEP];
+            float* line = (float*)b_tile[buffer][b_first + (QUADS ? i : i * B_STEP)];
             UNROLL_WHOLLY
             for (int p = 0; p < OWN; p++)
-                line[THREAD % (OWN > 1 ? THREADS : COLUMNS) + p * THREADS] =
-                    b_inside[i][p] ? widened(b_next[i][p]) : 0.0f;
+                line[b_column + p * LINE] = b_inside[QUADS ? 0 : i][p] ? widened(b_next[i][p]) : 0.0f;
         }
     };
 
-    const int a_quad = THREAD / (COLUMNS / 8), b_quad = THREAD % (COLUMNS / 8);
+    // Neighbouring threads write neighbours: positions, or channels where these lie next to each other.
+    const int a_quad = QUADS ? THREAD % (ROWS / 8) : THREAD / (COLUMNS / 8);
+    const int b_quad = QUADS ? THREAD / (ROWS / 8) : THREAD % (COLUMNS / 8);
     float sums[8][8] = {};
     if (a.depth_padded > 0) {
         int buffer = 0;
@@ -202,12 +224,14 @@ DEVICE void gather_gemm(const GatherArguments& a) {
         BARRIER();
         for (int k_0 = DEPTH; k_0 < a.depth_padded; k_0 += DEPTH) {
             load(k_0);
-            multiply<ROWS, COLUMNS, DEPTH>(&a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
+            multiply<ROWS, COLUMNS, DEPTH, ROWS / 4, B_STRIDE / 4>(
+                &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
             buffer ^= 1;
             keep(buffer);
             BARRIER();
         }
-        multiply<ROWS, COLUMNS, DEPTH>(&a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
+        multiply<ROWS, COLUMNS, DEPTH, ROWS / 4, B_STRIDE / 4>(
+                &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
     }
 
     const int row = row_0 + a_quad * 4, column = column_0 + b_quad * 4;
@@ -243,12 +267,17 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     }
 }
 
-#define GATHER_GEMM(name, rows, columns, depth, threads, wide) \
-    KERNEL(name, threads, GatherArguments) { gather_gemm<rows, columns, depth, threads, wide>(arguments); }
+#define GATHER_GEMM(name, rows, columns, depth, threads, wide, quads) \
+    KERNEL(name, threads, GatherArguments) { gather_gemm<rows, columns, depth, threads, wide, quads>(arguments); }
 
-GATHER_GEMM(gather_gemm_128x128x8, 128, 128, 8, 256, false)
-GATHER_GEMM(gather_gemm_128x64x16, 128, 64, 16, 128, false)
-GATHER_GEMM(gather_gemm_64x128x8, 64, 128, 8, 128, false)
-GATHER_GEMM(gather_gemm_64x64x8, 64, 64, 8, 64, false)
-GATHER_GEMM(gather_gemm_32x128x8, 32, 128, 8, 64, false)
-GATHER_GEMM(gather_gemm_wide_64x64x8, 64, 64, 8, 64, true)
+GATHER_GEMM(gather_gemm_128x128x8, 128, 128, 8, 256, false, false)
+GATHER_GEMM(gather_gemm_128x64x16, 128, 64, 16, 128, false, false)
+GATHER_GEMM(gather_gemm_64x128x8, 64, 128, 8, 128, false, false)
+GATHER_GEMM(gather_gemm_64x64x8, 64, 64, 8, 64, false, false)
+GATHER_GEMM(gather_gemm_32x128x8, 32, 128, 8, 64, false, false)
+GATHER_GEMM(gather_gemm_wide_64x64x8, 64, 64, 8, 64, true, false)
+GATHER_GEMM(gather_gemm_128x128x8_quads, 128, 128, 8, 256, false, true)
+GATHER_GEMM(gather_gemm_128x64x16_quads, 128, 64, 16, 128, false, true)
+GATHER_GEMM(gather_gemm_64x128x8_quads, 64, 128, 8, 128, false, true)
+GATHER_GEMM(gather_gemm_64x64x8_quads, 64, 64, 8, 64, false, true)
+GATHER_GEMM(gather_gemm_32x128x8_quads, 32, 128, 8, 64, false, true)

@@ -2,9 +2,9 @@
 //
 // A block computes a tile: some neighbouring groups, and of each a rectangle of positions of the result. It stages
 // what the tile reads of one input channel and one depth in LDS, then every thread adds up its results from there.
-// A tile has up to 256 threads times REPEATS positions; all its sizes are powers of two, given as data. Where the
-// channels are neighbours in memory, the lowest bits of the thread's number are the group ("fast"), else the
-// highest.
+// A tile has up to 256 threads times REPEATS positions; its sizes are powers of two, given as data, cut to what the
+// result has. Where the channels are neighbours in memory, the lowest bits of the thread's number are the group
+// ("fast"), else the highest. Where a tile does not fit into LDS, a direct kernel reads memory for every tap.
 //
 // All steps are in bytes, all offsets unsigned and of 32 bits: the host keeps what one launch reaches below 2^31.
 // Offsets of positions outside of a tensor wrap around; nothing is read there.
@@ -27,6 +27,15 @@
 
 DEVICE float grouped_read(const void* base, unsigned offset) {
     return widened(*(const Storage*)((const char*)base + offset));
+}
+
+// Takes the remainder from a number that is the same in all threads, and leaves the quotient in it. The compiler
+// divides in vector registers; what follows is to be in scalar ones again.
+DEVICE int grouped_remainder(unsigned& number, int divisor) {
+    const unsigned quotient = UNIFORM(number / (unsigned)divisor);
+    const unsigned remainder = number - quotient * divisor;
+    number = quotient;
+    return remainder;
 }
 
 // What a thread is in its tile. The positions it computes are x + r * repeat_x and y + r * repeat_y.
@@ -108,17 +117,40 @@ DEVICE void grouped_stage(
     }
 }
 
+// Add what some taps meet that are next to each other in LDS.
+template <int OUTPUTS, int REPEATS, int TAPS>
+DEVICE void grouped_add(
+    float (&sums)[OUTPUTS][REPEATS], const float* at, const int (&from)[REPEATS], const float* weight,
+    int weight_step) {
+    float weights[TAPS][OUTPUTS];
+    UNROLL(TAPS)
+    for (int tap = 0; tap < TAPS; tap++) {
+        UNROLL(OUTPUTS)
+        for (int o = 0; o < OUTPUTS; o++) weights[tap][o] = weight[tap * weight_step + o];
+    }
+    UNROLL(REPEATS)
+    for (int r = 0; r < REPEATS; r++) {
+        const float* values = at + from[r];
+        UNROLL(TAPS)
+        for (int tap = 0; tap < TAPS; tap++) {
+            UNROLL(OUTPUTS)
+            for (int o = 0; o < OUTPUTS; o++)
+                sums[o][r] = MULTIPLY_ADD(weights[tap][o], values[tap], sums[o][r]);
+        }
+    }
+}
+
 // Forward and bwd-data. The grid: tiles of one depth, groups by outputs, samples.
 template <int OUTPUTS, int REPEATS, bool STAGED>
 DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
     const GroupedThread thread = grouped_thread(a);
     unsigned rest = BLOCK_X;
-    const int x_first = rest % (unsigned)a.tiles[2] * a.width;
-    rest /= (unsigned)a.tiles[2];
-    const int y_first = rest % (unsigned)a.tiles[1] * a.height;
-    const int z = rest / (unsigned)a.tiles[1];
-    const int group_first = (BLOCK_Y % (unsigned)a.group_tiles) << a.group_bits;
-    const int output_first = BLOCK_Y / (unsigned)a.group_tiles * OUTPUTS;
+    const int x_first = grouped_remainder(rest, a.tiles[2]) * a.width;
+    const int y_first = grouped_remainder(rest, a.tiles[1]) * a.height;
+    const int z = rest;
+    rest = BLOCK_Y;
+    const int group_first = grouped_remainder(rest, a.group_tiles) << a.group_bits;
+    const int output_first = rest * OUTPUTS;
     const int groups = a.groups - group_first;
     const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
 
@@ -182,15 +214,12 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                 const float* row = pool;
                 for (int tap_y = 0; tap_y < a.taps[1]; tap_y++, row += a.tap_row) {
                     const float* at = row;
-                    for (int tap_x = 0; tap_x < a.taps[2]; tap_x++, at += a.tap_column, weight += weight_step) {
-                        UNROLL(REPEATS)
-                        for (int r = 0; r < REPEATS; r++) {
-                            const float value = at[from[r]];
-                            UNROLL(OUTPUTS)
-                            for (int o = 0; o < OUTPUTS; o++)
-                                sums[o][r] = MULTIPLY_ADD(weight[o], value, sums[o][r]);
-                        }
-                    }
+                    int left = a.taps[2];
+                    if (a.tap_column == 1)
+                        for (; left >= 3; left -= 3, at += 3, weight += 3 * weight_step)
+                            grouped_add<OUTPUTS, REPEATS, 3>(sums, at, from, weight, weight_step);
+                    for (; left > 0; left--, at += a.tap_column, weight += weight_step)
+                        grouped_add<OUTPUTS, REPEATS, 1>(sums, at, from, weight, weight_step);
                 }
             } else if (here) {
                 for (int tap_y = 0; tap_y < a.taps[1]; tap_y++)
@@ -274,34 +303,34 @@ template <int OUTPUTS, int TAPS, int REPEATS, bool STAGED>
 DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const GroupedThread thread = grouped_thread(a);
     unsigned part = BLOCK_Z;
-    const int tap_first = part % (unsigned)a.chunks * TAPS;
-    part /= (unsigned)a.chunks;
-    const int tap_z = part % (unsigned)a.taps[0];
-    part /= (unsigned)a.taps[0];
-    const int channel = part % (unsigned)a.channels;
-    const int output_first = part / (unsigned)a.channels * OUTPUTS;
+    const int tap_first = grouped_remainder(part, a.chunks) * TAPS;
+    const int tap_z = grouped_remainder(part, a.taps[0]);
+    const int channel = grouped_remainder(part, a.channels);
+    const int output_first = part * OUTPUTS;
     const int group_first = BLOCK_X << a.group_bits;
     const int groups = a.groups - group_first;
     const bool here = thread.group < groups && thread.group < 1 << a.group_bits;
     const int taps = a.taps[1] * a.taps[2];
     const int outputs = a.outputs - output_first;
 
-    float sums[OUTPUTS * TAPS];
-    UNROLL(OUTPUTS * TAPS)
-    for (int k = 0; k < OUTPUTS * TAPS; k++) sums[k] = 0.0f;
+    const int SUMS = OUTPUTS * TAPS;
+    float sums[SUMS];
+    UNROLL(SUMS)
+    for (int k = 0; k < SUMS; k++) sums[k] = 0.0f;
     // Where the taps of the chunk are read: the place in LDS for the first repeat, or distances in positions. Behind
     // the last tap that one is read again.
     int at[TAPS], tap_y[TAPS], tap_x[TAPS];
     const int row = thread.slow * a.staged_height + thread.y * a.read_step[1];
     const int origin = ((row * a.staged_width + thread.x * a.read_step[2]) << a.fast_bits) + thread.fast;
     const int again = (a.repeat_y * a.read_step[1] * a.staged_width + a.repeat_x * a.read_step[2]) << a.fast_bits;
-    int row_of_tap = (unsigned)tap_first / (unsigned)a.taps[2];
-    int column_of_tap = tap_first - row_of_tap * a.taps[2];
+    unsigned tap = tap_first;
+    int column_of_tap = grouped_remainder(tap, a.taps[2]);
+    int row_of_tap = tap;
     UNROLL(TAPS)
     for (int k = 0; k < TAPS; k++) {
         tap_y[k] = row_of_tap * a.tap_step[1];
         tap_x[k] = column_of_tap * a.tap_step[2];
-        at[k] = origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits);
+        at[k] = STAGED ? origin + ((tap_y[k] * a.staged_width + tap_x[k]) << a.fast_bits) : 0;
         if (STAGED) OPAQUE_VECTOR(at[k]);
         const int more = tap_first + k + 1 < taps;
         const int next = column_of_tap + more;
@@ -313,12 +342,10 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
 
     for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
         unsigned rest = unit;
-        const int x_first = rest % (unsigned)a.tiles[2] * a.width;
-        rest /= (unsigned)a.tiles[2];
-        const int y_first = rest % (unsigned)a.tiles[1] * a.height;
-        rest /= (unsigned)a.tiles[1];
-        const int z = rest % (unsigned)a.count[0];
-        const unsigned sample = rest / (unsigned)a.count[0];
+        const int x_first = grouped_remainder(rest, a.tiles[2]) * a.width;
+        const int y_first = grouped_remainder(rest, a.tiles[1]) * a.height;
+        const int z = grouped_remainder(rest, a.count[0]);
+        const unsigned sample = rest;
         const int depth = z * a.read_step[0] + a.read_first[0] + tap_z * a.tap_step[0];
         if ((unsigned)depth >= (unsigned)a.size[0]) continue;
         const int y_in = y_first * a.read_step[1] + a.read_first[1];
@@ -382,16 +409,16 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const int AT_ONCE = GROUPED_WORDS / GROUPED_THREADS;
     const int last_bit = a.fast_bits + a.x_bits + a.y_bits;
     for (int bit = a.fast_bits; bit < last_bit; bit++) {
-        UNROLL(OUTPUTS * TAPS)
-        for (int first = 0; first < OUTPUTS * TAPS; first += AT_ONCE) {
+        UNROLL(SUMS)
+        for (int first = 0; first < SUMS; first += AT_ONCE) {
             BARRIER();
-            UNROLL(OUTPUTS * TAPS)
+            UNROLL(SUMS)
             for (int k = 0; k < AT_ONCE; k++)
-                if (first + k < OUTPUTS * TAPS) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
+                if (first + k < SUMS) pool[k * GROUPED_THREADS + THREAD] = sums[first + k];
             BARRIER();
-            UNROLL(OUTPUTS * TAPS)
+            UNROLL(SUMS)
             for (int k = 0; k < AT_ONCE; k++)
-                if (first + k < OUTPUTS * TAPS)
+                if (first + k < SUMS)
                     sums[first + k] += pool[k * GROUPED_THREADS + (THREAD ^ 1 << bit)];
         }
     }

@@ -1,0 +1,75 @@
+"""What compilers make of the kernels: registers, LDS and the inner loops, for each chip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel_code import CLANG, HIPRTC, TARGETS, TILE_KERNELS, Code, NoCode, compiled, step
+
+from rocmprobe.kernels.sources import DTYPES
+
+#: At most so many registers leave room for five waves on each SIMD of RDNA, which has 1024 for a lane.
+_REGISTERS = 200
+#: Bytes, of 64 KiB: two blocks of the largest tile fit on a compute unit.
+_LDS = 26 * 1024
+
+
+def _modules() -> list[object]:
+    """One compilation each. The chip of the kernels by both compilers, the rest thoroughly."""
+    quick = {(HIPRTC, TARGETS[0], "float32"), (CLANG, TARGETS[0], "float16")}
+    return [
+        pytest.param(
+            (compiler, target, dtype),
+            id=f"{compiler}-{target}-{dtype}".replace(" ", "-"),
+            marks=() if (compiler, target, dtype) in quick else pytest.mark.thorough,
+        )
+        for compiler in (HIPRTC, CLANG)
+        for target in TARGETS
+        for dtype in DTYPES
+    ]
+
+
+@pytest.fixture(scope="module", params=_modules())
+def module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Code]:
+    """The target and its code."""
+    compiler, target, dtype = request.param
+    folder = Path(tmp_path_factory.mktemp("code"))
+    try:
+        return target, compiled(compiler, target, dtype, folder)
+    except NoCode as why:
+        pytest.skip(str(why))
+
+
+def test_no_kernel_needs_memory_of_its_own(module: tuple[str, Code]) -> None:
+    _, code = module
+    assert not [each.refusal for each in code.kernels.values() if each.refusal]
+
+
+def test_tiles_keep_within_their_registers_and_lds(module: tuple[str, Code]) -> None:
+    _, code = module
+    for name, _ in TILE_KERNELS:
+        kernel = code.kernels[name]
+        assert kernel.vgprs <= _REGISTERS, kernel
+        assert kernel.lds <= _LDS, kernel
+
+
+def test_inner_loops_are_mostly_products_and_read_four_floats_at_once(module: tuple[str, Code]) -> None:
+    _, code = module
+    for name, depth in TILE_KERNELS:
+        loop = step(code.lines[name], 64 * depth)
+        assert loop.share >= 0.8, (name, loop)
+        reads = [name for name in loop.instructions if name.startswith(("ds_read", "ds_load"))]
+        assert set(reads) <= {"ds_read_b128", "ds_load_b128"}, (name, reads)
+        assert reads, name
+
+
+def test_nothing_is_used_that_the_chip_lacks_or_fails_at(module: tuple[str, Code]) -> None:
+    target, code = module
+    used = {text.split()[0] for lines in code.lines.values() for _, text in lines}
+    if target.startswith("gfx101"):
+        # It hangs the shader there: llvm-project, AMDGPU.td, FeatureInstFwdPrefetchBug.
+        assert not [name for name in used if name.startswith("s_inst_prefetch")]
+    if target.startswith("gfx1010"):
+        assert not [name for name in used if name.startswith("v_dot")]
+    assert not [name for name in used if "atomic" in name or name.startswith(("scratch_", "buffer_"))]
