@@ -13,6 +13,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, Optional
 
 from rocmprobe.model.problems import Problem, parse_problem
@@ -67,7 +68,7 @@ def text(figures: Mapping[str, Any]) -> str:
         "stores ask for / different bytes, each launch beginning with empty caches. bypass: by im2col, "
         "col2im or a plain product with rocBLAS, and by its own algorithms where depthwise; PyTorch: its "
         "own kernels, MIOpen off; MIOpen: what it takes by itself. Ours: the "
-        "variant that is offered first; all of them are at the end.",
+        "variant that is offered first; all of them are at the end. After a mean the number of problems.",
     ]
     for direction in DIRECTIONS:
         table = list(_table(rows, direction))
@@ -78,6 +79,10 @@ def text(figures: Mapping[str, Any]) -> str:
                 "/ bypass | / PyTorch | / MIOpen |",
                 "|---|---|---:|---:|---:|---:|---:|---:|---:|", *table,
             ]  # fmt: skip
+    lines += [
+        "", "## Geometric means", "", "| problems | direction | / bypass | / PyTorch | / MIOpen |",
+        "|---|---|---:|---:|---:|", *_means(rows),
+    ]  # fmt: skip
     lines += ["", "## The aims", "", "| problem | direction | aim | ours over the bypass | |"]
     lines += ["|---|---|---|---:|---|", *_aims(rows)]
     lines += ["", "## All ways", "", *_ways(rows)]
@@ -102,12 +107,37 @@ def _table(rows: Rows, direction: str) -> Iterator[str]:
 
 
 def _ratio(ours: Row, theirs: Optional[Row]) -> str:
-    if theirs is None:
-        return "not counted"
+    return "not counted" if theirs is None else " / ".join(f"{each:.2f}" for each in _ratios(ours, theirs))
+
+
+def _ratios(ours: Row, theirs: Row) -> tuple[float, float, float]:
+    """Of vector instructions, of bytes that are asked for, and of different bytes."""
     return (
-        f"{ours['valu'] / theirs['valu']:.2f} / {requested(ours) / requested(theirs):.2f} / "
-        f"{ours['distinct_bytes'] / theirs['distinct_bytes']:.2f}"
+        ours["valu"] / theirs["valu"],
+        requested(ours) / requested(theirs),
+        ours["distinct_bytes"] / theirs["distinct_bytes"],
     )
+
+
+def _means(rows: Rows) -> Iterator[str]:
+    groups = {
+        "depthwise": _depthwise,
+        f"3x3, {GEMM_FILTERS[0]} to {GEMM_FILTERS[1]} filters": lambda text: _aimed_at(parse_problem(text)),
+        "the others": lambda text: not _depthwise(text) and not _aimed_at(parse_problem(text)),
+    }
+    for name, belongs in groups.items():
+        problems = [problem for problem in _problems(rows) if belongs(problem)]
+        for direction in DIRECTIONS:
+            cells = []
+            for path in OTHERS:
+                both = (
+                    (chosen(rows, problem, direction, OURS), chosen(rows, problem, direction, path))
+                    for problem in problems
+                )
+                found = [_ratios(ours, theirs) for ours, theirs in both if ours and theirs]
+                means = " / ".join(f"{geometric_mean(each):.2f}" for each in zip(*found))
+                cells.append(f"{means} ({len(found)})" if found else "not counted")
+            yield f"| {name} | {direction} | {' | '.join(cells)} |"
 
 
 def _aimed_at(problem: Problem) -> bool:
