@@ -14,8 +14,6 @@ from zlib import crc32
 
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 
-ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-
 
 def shapes(plain: Geometry) -> dict[str, tuple[int, ...]]:
     """The shapes of image, weight and feature."""

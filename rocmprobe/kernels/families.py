@@ -34,8 +34,11 @@ class Option:
 class Family(Protocol):
     """A module: ``grouped`` or ``gemm``."""
 
-    def options(self, direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
-        """The ways under ``cap`` bytes of workspace, the most promising first; none where none applies."""
+    def options(
+        self, direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False
+    ) -> list[Option]:
+        """The ways under ``cap`` bytes of workspace, the most promising first; none where none applies. With
+        ``every`` also those that are not worth a try, for tests."""
         ...
 
     def prepare(

@@ -9,7 +9,7 @@ nothing is scattered, and the sum of each value has one fixed order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd
 
@@ -29,6 +29,19 @@ class Axis:
     taps: int
     tap_first: int
     tap_step: int
+
+    def ascending(self) -> Axis:
+        """The same axis with its taps in the order of what they read, from low to high."""
+        if self.read_tap_step >= 0 or not self.taps:
+            return self
+        last = self.taps - 1
+        return replace(
+            self,
+            read_first=self.read_first + last * self.read_tap_step,
+            read_tap_step=-self.read_tap_step,
+            tap_first=self.tap_first + last * self.tap_step,
+            tap_step=-self.tap_step,
+        )
 
 
 def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:

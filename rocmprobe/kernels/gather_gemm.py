@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
@@ -111,6 +111,7 @@ class Tile:
         name: as a variant.
         rows, columns, depth: of the result, and of a step of the sum.
         threads: of a block.
+        share: products among the vector instructions of a step, about (benchmarks/results/kernel_tiles.md).
         wide: for more taps than a column has bits for.
     """
 
@@ -119,6 +120,7 @@ class Tile:
     columns: int
     depth: int
     threads: int
+    share: float
     wide: bool = False
 
     def kernel(self, quads: bool) -> str:
@@ -127,12 +129,12 @@ class Tile:
 
 
 TILES = (
-    Tile("128x128x8", 128, 128, 8, 256),
-    Tile("128x64x16", 128, 64, 16, 128),
-    Tile("64x128x8", 64, 128, 8, 128),
-    Tile("64x64x8", 64, 64, 8, 64),
-    Tile("32x128x8", 32, 128, 8, 64),
-    Tile("wide_64x64x8", 64, 64, 8, 64, wide=True),
+    Tile("128x128x8", 128, 128, 8, 256, 0.94),
+    Tile("128x64x16", 128, 64, 16, 128, 0.94),
+    Tile("64x128x8", 64, 128, 8, 128, 0.91),
+    Tile("64x64x8", 64, 64, 8, 64, 0.90),
+    Tile("32x128x8", 32, 128, 8, 64, 0.84),
+    Tile("wide_64x64x8", 64, 64, 8, 64, 0.85, wide=True),
 )
 
 
@@ -160,7 +162,7 @@ def products(direction: str, plain: Geometry) -> list[Product]:
     rows, channels = (end // solid.groups for end in ends)
     return [
         Product(
-            tuple(map(_ascending, axes)),
+            tuple(axis.ascending() for axis in axes),
             solid.groups,
             rows,
             channels,
@@ -169,20 +171,6 @@ def products(direction: str, plain: Geometry) -> list[Product]:
         )
         for axes in gathers(direction, solid)
     ]
-
-
-def _ascending(axis: Axis) -> Axis:
-    """The same axis with taps that read further and further on."""
-    if axis.read_tap_step >= 0:
-        return axis
-    last = axis.taps - 1
-    return replace(
-        axis,
-        read_first=axis.read_first + last * axis.read_tap_step,
-        read_tap_step=-axis.read_tap_step,
-        tap_first=axis.tap_first + last * axis.tap_step,
-        tap_step=-axis.tap_step,
-    )
 
 
 def fits(tile: Tile, product: Product) -> bool:

@@ -26,17 +26,21 @@ _OFFERED = 4
 COMPUTE_UNITS = 36
 #: Threads of a kernel here that keep a compute unit busy.
 _BUSY_THREADS = 256
-#: Of the vector instructions of the inner loop, the share that are products.
-_INNER_SHARE = 0.85
+#: What a block does besides the steps of its sums, in k.
+_BEGINNING = 16
 
 
-def options(direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
-    """At most four ways under ``cap`` bytes of workspace, the one expected to be fastest first."""
+def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
+    """At most four ways under ``cap`` bytes of workspace, the one expected to be fastest first; with
+    ``every`` one for each tile that can compute it."""
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
-    weights = direction == BWD_WEIGHTS
-    found = _weights_options(plain, dtype, cap) if weights else _gather_options(direction, plain, dtype, cap)
-    return sorted(found, key=lambda each: -each.gemm_share)[:_OFFERED]
+    if direction == BWD_WEIGHTS:
+        found = _weights_options(plain, cap, every)
+    else:
+        found = _gather_options(direction, plain, dtype, cap, every)
+    found.sort(key=lambda each: -each.gemm_share)
+    return found if every else found[:_OFFERED]
 
 
 def prepare(
@@ -61,12 +65,12 @@ def prepare(
     return weights_gemm.prepare(plain, dtype, tile, splits, **strides, cap=cap)
 
 
-def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
+def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool) -> list[Option]:
     products = gather_gemm.products(direction, plain)
     narrow = all(gather_gemm.fits(tile, each) for tile in TILES if not tile.wide for each in products)
     item, found = ITEM_BYTES[dtype], []
     for tile in TILES:
-        if (tile.wide and narrow) or not all(gather_gemm.fits(tile, each) for each in products):
+        if (tile.wide and narrow and not every) or not all(gather_gemm.fits(tile, each) for each in products):
             continue
         workspace = sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products)
         if workspace > cap:
@@ -75,7 +79,7 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int) -> li
         for each in products:
             columns = plain.batch * each.positions
             blocks = -(-columns // tile.columns) * -(-each.rows // tile.rows) * each.groups
-            turns += _turns(blocks, tile.threads) * (each.depth + tile.depth)
+            turns += _turns(blocks, tile.threads) * (each.depth + _BEGINNING)
             useful += columns * each.rows * each.groups * each.depth
         found.append(
             Option(
@@ -84,17 +88,17 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int) -> li
                 flops=2 * useful,
                 moved_bytes=plain.filters * plain.depth * item + workspace,
                 launches=sum(2 if each.depth else 1 for each in products),
-                gemm_share=_share(useful, turns),
+                gemm_share=tile.share * _share(useful, turns),
             )
         )
     return found
 
 
-def _weights_options(plain: Geometry, dtype: str, cap: int) -> list[Option]:
+def _weights_options(plain: Geometry, cap: int, every: bool) -> list[Option]:
     narrow = all(weights_gemm.fits(tile, plain) for tile in WEIGHTS_TILES if not tile.wide)
     found = []
     for tile in WEIGHTS_TILES:
-        if (tile.wide and narrow) or not weights_gemm.fits(tile, plain):
+        if (tile.wide and narrow and not every) or not weights_gemm.fits(tile, plain):
             continue
         busy = COMPUTE_UNITS * _BUSY_THREADS // tile.threads
         splits = weights_gemm.splits_for(plain, tile, busy, cap)
@@ -104,7 +108,7 @@ def _weights_options(plain: Geometry, dtype: str, cap: int) -> list[Option]:
         sizes = weights_gemm.Sizes.of(plain, tile)
         pixels, partial = plain.batch * sizes.windows, plain.filters * sizes.columns * 4 * splits
         blocks = sizes.blocks(tile) * plain.groups * splits
-        turns = _turns(blocks, tile.threads) * (-(-pixels // splits) + tile.depth)
+        turns = _turns(blocks, tile.threads) * (-(-pixels // splits) + _BEGINNING)
         useful = plain.filters * sizes.columns * pixels
         found.append(
             Option(
@@ -113,7 +117,7 @@ def _weights_options(plain: Geometry, dtype: str, cap: int) -> list[Option]:
                 flops=2 * useful,
                 moved_bytes=2 * partial,
                 launches=3,
-                gemm_share=_share(useful, turns),
+                gemm_share=tile.share * _share(useful, turns),
             )
         )
     return found
@@ -127,7 +131,7 @@ def _turns(blocks: int, threads: int) -> int:
 def _share(useful: int, turns: float) -> float:
     """Of the products that a device has time for in ``turns``, of one k each, those that are needed. A thread
     has 64 sums."""
-    return _INNER_SHARE * min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _BUSY_THREADS * 64))
+    return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _BUSY_THREADS * 64))
 
 
 def _tile(variant: str) -> Tile:

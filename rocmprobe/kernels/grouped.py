@@ -126,9 +126,10 @@ class _Counted:
     staged: bool
 
 
-def options(direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
+def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
     """As in ``families``: "staged" reads every value once for each tile, "direct" once for each tap. The
-    figures are those of dense tensors, the workspace is enough for channels first and last."""
+    figures are those of dense tensors, the workspace is enough for channels first and last. There are no
+    more ways for ``every``."""
     item = ITEM_BYTES[dtype]
     found = []
     for variant in VARIANTS:
@@ -236,20 +237,6 @@ def _launches(
             if all(axis.count for axis in axes):
                 found.append(_gather(direction, part, axes, given, moves, item, staged))
     return None if any(max(each.launch.grid[1:]) > _BLOCKS for each in found) else found
-
-
-def _ascending(axis: Axis) -> Axis:
-    """The same taps, so that they are met from low to high positions."""
-    if axis.read_tap_step >= 0 or not axis.taps:
-        return axis
-    last = axis.taps - 1
-    return replace(
-        axis,
-        read_first=axis.read_first + last * axis.read_tap_step,
-        read_tap_step=-axis.read_tap_step,
-        tap_first=axis.tap_first + last * axis.tap_step,
-        tap_step=-axis.tap_step,
-    )
 
 
 def _staged(axis: Axis, positions: int) -> int:
@@ -408,7 +395,7 @@ def _gather(
     staged: bool,
 ) -> _Counted:
     """One launch of forward or bwd-data."""
-    axes = tuple(map(_ascending, axes))
+    axes = tuple(axis.ascending() for axis in axes)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     weight_output, weight_input = sides.weight[:2]
     weight_group = outputs * sides.weight[0]

@@ -140,7 +140,6 @@ class Module:
                     code = code_object.shown_as(code, target.effective)
             except ValueError as error:
                 raise KernelsUnavailable(f"{device.compiler()} made no code object: {error}") from None
-        self._functions: dict[str, int] = {}
         with device.current():
             try:
                 self._module = device.modules.load(code)
@@ -150,6 +149,12 @@ class Module:
                     f"{target.effective}"
                 )
                 raise device.failed(failure, refusal) from None
+            # Now, since a launch may come while a graph is captured.
+            self._functions = {
+                name: device.modules.function(self._module, name)
+                for name, kernel in self.kernels.items()
+                if not kernel.refusal
+            }
 
     def refusal(self, launches: Iterable[Launch]) -> str:
         """Why launches are not to be made: a kernel spills registers. "" where they may be."""

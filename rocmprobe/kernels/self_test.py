@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.kernels import exact, gate
-from rocmprobe.kernels.extents import Strides
+from rocmprobe.kernels.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.families import Family, Option
 from rocmprobe.kernels.gate import Verdict
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
@@ -88,7 +88,7 @@ def trial(device: Device, dtype: str) -> Trial:
         for plain in PROBLEMS:
             for name, family in FAMILIES.items():
                 for direction in RESULTS:
-                    for option in family.options(direction, plain, dtype, _WORKSPACE):
+                    for option in family.options(direction, plain, dtype, _WORKSPACE, every=True):
                         for last in (False, True):
                             cases += 1
                             fault = _fault(module, family, direction, plain, option, last)
@@ -138,7 +138,7 @@ def _fault(
     )  # fmt: skip
     if launches is None:
         return "it is offered and has no launches"
-    item = exact.ITEM_BYTES[module.dtype]
+    item = ITEM_BYTES[module.dtype]
     runtime = module.device.runtime
     buffers = {}
     try:

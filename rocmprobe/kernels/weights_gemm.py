@@ -100,14 +100,15 @@ STRUCTURES = (WeightsTableArguments, WeightsArguments)
 
 @dataclass(frozen=True)
 class WeightsTile:
-    """What a block computes: rows and columns of the result, pixels in a step, threads; ``wide``: for more
-    taps than a pixel has bits for."""
+    """What a block computes: rows and columns of the result, pixels in a step, threads; ``share``: products
+    among the vector instructions of a step, about; ``wide``: for more taps than a pixel has bits for."""
 
     name: str
     rows: int
     columns: int
     depth: int
     threads: int
+    share: float
     wide: bool = False
 
     @property
@@ -117,12 +118,12 @@ class WeightsTile:
 
 
 WEIGHTS_TILES = (
-    WeightsTile("128x128x8", 128, 128, 8, 256),
-    WeightsTile("128x64x8", 128, 64, 8, 128),
-    WeightsTile("64x128x8", 64, 128, 8, 128),
-    WeightsTile("64x64x8", 64, 64, 8, 64),
-    WeightsTile("128x32x8", 128, 32, 8, 64),
-    WeightsTile("wide_128x64x8", 128, 64, 8, 128, wide=True),
+    WeightsTile("128x128x8", 128, 128, 8, 256, 0.90),
+    WeightsTile("128x64x8", 128, 64, 8, 128, 0.88),
+    WeightsTile("64x128x8", 64, 128, 8, 128, 0.87),
+    WeightsTile("64x64x8", 64, 64, 8, 64, 0.86),
+    WeightsTile("128x32x8", 128, 32, 8, 64, 0.86),
+    WeightsTile("wide_128x64x8", 128, 64, 8, 128, 0.86, wide=True),
 )
 
 

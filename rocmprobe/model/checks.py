@@ -51,12 +51,13 @@ class Check:
     """A kind of question.
 
     ``function``: module and function in ``rocmprobe.worker.checks`` that answer it by torch.
-    ``exclusive``: it measures time or memory, and has the device for itself; ``own_process``: each problem
-    has a process of its own. ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of
-    the problem, None where that driver does not answer at all. ``verified``: the recommendation rests on it,
-    so ``--verify`` repeats it. ``seconds``: expected, besides what is measured, from a run of level quick
-    on a two-core desktop. ``script``: its repro text where that is the same for every outcome. ``layer``:
-    what it tests in the vendor library.
+    ``exclusive``: it measures time or memory, and has the device for itself; ``own_process``: each problem,
+    or dtype, has a process of its own. ``last``: asked at the end of a run, since it may stop the machine and
+    nothing depends on it. ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of the
+    problem, None where that driver does not answer at all. ``verified``: the recommendation rests on it, so
+    ``--verify`` repeats it. ``seconds``: expected, besides what is measured, from a run of level quick on a
+    two-core desktop. ``script``: its repro text where that is the same for every outcome. ``layer``: what it
+    tests in the vendor library.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Check:
     requires: Requires = Requires()
     exclusive: bool = False
     own_process: bool = False
+    last: bool = False
     capi_dtypes: Optional[tuple[str, ...]] = None
     verified: bool = True
     seconds: float = 0.1
@@ -127,7 +129,8 @@ _ROWS = (
     ),
     Check(
         "kernel", "gemm", "Do kernels that are compiled on this machine load, and give exact results?",
-        "own_kernels.kernel", _KERNELS, exclusive=True, verified=False, seconds=0.01,
+        "own_kernels.kernel", _KERNELS, exclusive=True, own_process=True, last=True, verified=False,
+        seconds=0.01,
     ),
     Check(
         "im2col", "im2col", "Do unfold and fold move every element to its place?", "ladder.im2col", _KERNELS,

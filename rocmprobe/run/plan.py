@@ -63,17 +63,18 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 
     ``default``, which all else depends on, then the solvers alone, which a setting is made from, then the
     other settings, and at last the one that is made from these. Of each, what is measured is last: it depends
-    on what is right.
+    on what is right. What may stop the machine, and nothing depends on, ends a run.
     """
     checks = list(CHECKS)
     trials: dict[str, int] = {}
     for case in asked:
         trials.setdefault(case.trial_key, len(trials))
 
-    def place(case: Case) -> tuple[int, bool, int, int]:
+    def place(case: Case) -> tuple[bool, int, bool, int, int]:
         rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
         rank += case.setting == BY_LAYER
-        return rank, CHECKS[case.check].exclusive, trials[case.trial_key], checks.index(case.check)
+        check = CHECKS[case.check]
+        return check.last, rank, check.exclusive, trials[case.trial_key], checks.index(case.check)
 
     return sorted(asked, key=place)
 

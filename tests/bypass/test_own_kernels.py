@@ -173,18 +173,24 @@ print(told.variant, "|", told.own_kernels, "|", bypass.status()["own_kernels"])
 
 
 def test_the_variable_switches_them_off_and_takes_no_other_word(library, passed):
-    code = 'print(own_kernels.refusal(CPU, "float32"))'
-    assert python(library, passed, code, ROCMPROBE_BYPASS_KERNELS="0") == ["ROCMPROBE_BYPASS_KERNELS=0"]
-    (line,) = python(library, passed, code, ROCMPROBE_BYPASS_KERNELS="on")
-    assert line == "ROCMPROBE_BYPASS_KERNELS=on: set 0 or 1, or leave it unset"
+    lines = python(
+        library,
+        passed,
+        """
+        for value in ("0", "on", ""):
+            os.environ["ROCMPROBE_BYPASS_KERNELS"] = value
+            own_kernels.forget()
+            print(own_kernels.refusal(CPU, "float32"))
+        """,
+    )
+    word = "ROCMPROBE_BYPASS_KERNELS=on: set 0 or 1, or leave it unset"
+    assert lines == ["ROCMPROBE_BYPASS_KERNELS=0", word, ""]
 
 
 def test_a_verdict_holds_for_the_isa_that_the_card_is_shown_as(library, passed):
     code = 'print(own_kernels.refusal(CPU, "float32"))'
     (line,) = python(library, passed, code, isa="gfx1010:xnack-")
     assert line.startswith("not tried on this machine yet")
-    (line,) = python(library, passed, code, isa="gfx1100")
-    assert line == "this GPU is gfx1010, shown as gfx1100: only gfx101x as gfx1030 is known to load"
 
 
 def test_while_a_graph_is_captured_nothing_is_compiled_or_loaded(library, passed):
@@ -237,10 +243,6 @@ def test_a_wrong_kernel_is_refused_and_convolution_goes_on_without_it(library, t
     ("fault", "reason"),
     [
         ("hipModuleLaunchKernel=segv", "their trial ended by itself (signal 11"),
-        (
-            "hipModuleLoadData=status:209",
-            "the kernels for gfx1010:xnack- do not load on gfx1010, shown as gfx1030",
-        ),
         ("hiprtcCompileProgram=status:6", "does not compile the kernels for gfx1010:xnack-"),
     ],
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from itertools import product
 
 import on_cpu
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from rocmprobe.kernels import extents, gather_gemm, gemm, weights_gemm
+from rocmprobe.kernels import exact, extents, gather_gemm, gemm, self_test, weights_gemm
 from rocmprobe.kernels.extents import Strides
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels.sources import DTYPES, source_text
@@ -39,7 +40,8 @@ class Guarded:
     def __init__(self, values: torch.Tensor, dtype: torch.dtype, *, last: bool = False) -> None:
         order = (0, *range(2, values.dim()), 1) if last else tuple(range(values.dim()))
         shape = [values.shape[each] for each in order]
-        self.bytes = torch.full((2 * _GUARD + values.numel() * dtype.itemsize,), 0x5A, dtype=torch.uint8)
+        size = values.numel() * torch.empty(0, dtype=dtype).element_size()
+        self.bytes = torch.full((2 * _GUARD + size,), 0x5A, dtype=torch.uint8)
         inner = self.bytes[_GUARD:-_GUARD].view(dtype).view(shape)
         self.tensor = inner.permute([order.index(each) for each in range(values.dim())])
         self.tensor.copy_(values)
@@ -71,11 +73,11 @@ def result(
         "weight": (plain.filters, plain.channels // plain.groups, *plain.kernel),
         "feature": (plain.batch, plain.filters, *plain.feature),
     }
-    exact = {
+    values = {
         name: torch.randint(-2, 3, shape, generator=generator, dtype=torch.float64)
         for name, shape in shapes.items()
     }
-    operands = {name: Guarded(exact[name], kind, last=each) for name, each in zip(shapes, last)}
+    operands = {name: Guarded(values[name], kind, last=each) for name, each in zip(shapes, last)}
     target = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}[direction]
     offsets = torch.randint(-2, 3, (shapes[target][1],), generator=generator, dtype=torch.float64)
     bias = bias and direction != BWD_WEIGHTS
@@ -98,12 +100,12 @@ def result(
     on_cpu.run(library, list(launches), addresses, seed + 1)
     assert all(each.intact for each in operands.values())
     convolution = _CONVOLUTIONS[len(plain.kernel)]
-    image, weight = exact["image"].requires_grad_(), exact["weight"].requires_grad_()
+    image, weight = values["image"].requires_grad_(), values["weight"].requires_grad_()
     outcome = convolution(image, weight, None, plain.stride, plain.padding, plain.dilation, plain.groups)
     if direction == FWD:
         right = outcome.detach()
     else:
-        (right,) = torch.autograd.grad(outcome, image if direction == BWD_DATA else weight, exact["feature"])
+        (right,) = torch.autograd.grad(outcome, image if direction == BWD_DATA else weight, values["feature"])
     if bias:
         right = right + offsets.view(1, -1, *(1 for _ in plain.kernel))
     return operands[target].tensor, right.to(torch.float32).to(kind)
@@ -261,10 +263,11 @@ def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
 
 def test_a_barrier_too_few_is_seen() -> None:
     # Those of the loops over the steps of a sum: a wave would overwrite what another still reads.
-    before, of_gather, between, of_weights, after = source_text("float32", (gemm,)).split("BARRIER();")
-    assert "load(k_0)" in of_gather
-    assert "load()" in of_weights
-    library = on_cpu.built("BARRIER();".join((before, of_gather + between, of_weights + after)), "-O1")
+    parts = source_text("float32", (gemm,)).split("BARRIER();")
+    missing = [place for place, part in enumerate(parts) if part.rstrip().endswith("keep(buffer);")]
+    assert len(missing) == 2
+    text = "".join(part + ("" if place in missing else "BARRIER();") for place, part in enumerate(parts[:-1]))
+    library = on_cpu.built(text + parts[-1], "-O1")
     for direction in DIRECTIONS:
         variant, workspace = ways(direction, LARGE)[0]
         got, right = result(library, direction, LARGE, "float32", variant, workspace)
@@ -299,3 +302,19 @@ def test_options_are_few_and_keep_within_the_workspace(direction: str) -> None:
             assert len(launches) == option.launches
             assert all(each.threads in (64, 128, 256) for each in launches)
     assert gemm.options(direction, plain, "float64", 1 << 28) == []
+
+
+def test_the_self_test_meets_every_kernel() -> None:
+    met = set()
+    for plain, direction, last in product(self_test.PROBLEMS, DIRECTIONS, (False, True)):
+        order = exact.channels_last if last else exact.contiguous
+        strides = {name: Strides.of(order(shape)) for name, shape in exact.shapes(plain).items()}
+        for option in gemm.options(direction, plain, "float32", _CAP, every=True):
+            launches = gemm.prepare(
+                direction, plain, "float32", option.variant, **strides, has_bias=False, cap=_CAP
+            )
+            assert launches is not None
+            met |= {each.kernel for each in launches}
+    assert met >= {tile.kernel(False) for tile in gather_gemm.TILES}
+    assert met >= {tile.kernel(True) for tile in gather_gemm.TILES if not tile.wide}
+    assert met >= {tile.kernel for tile in weights_gemm.WEIGHTS_TILES}

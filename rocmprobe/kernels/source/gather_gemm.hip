@@ -13,39 +13,41 @@ DEVICE unsigned divided(unsigned n, unsigned multiplier, int shift) {
     return (unsigned)((unsigned long long)n * multiplier >> 31 >> shift);
 }
 
-// The weights as [group][k][row], zero where padded, and the table of k. Thread: a row; block: some k.
+// The weights as [group][k][row], zero where padded, and the table of k. A block has 64 rows and 32 k; which channel
+// and tap a k is, is found once for the block.
 KERNEL(gather_pack, 64, GatherPackArguments) {
     const GatherPackArguments& a = arguments;
-    const int row = BLOCK_X * 64 + THREAD;
-    const int group = BLOCK_Z;
-    const int taps = a.taps[0] * a.taps[1] * a.taps[2];
-    const Storage* weight = (const Storage*)a.weight + group * a.group_step + row * a.row_step;
-    float* packed = (float*)a.packed + (long long)group * a.depth_padded * a.rows_padded + row;
-    for (int i = 0; i < 32; i++) {
-        const int k = BLOCK_Y * 32 + i;
-        if (k >= a.depth_padded) break;
-        const int channel = a.tap_major ? k % a.channels : k / taps;
-        const int tap = a.tap_major ? k / a.channels : k % taps;
-        const int x = tap % a.taps[2], y = tap / a.taps[2] % a.taps[1], z = tap / a.taps[2] / a.taps[1];
-        const bool inside = k < a.depth;
-        float value = 0;
-        if (inside && row < a.rows)
-            value = widened(
-                weight[channel * a.channel_step + z * a.tap_steps[0] + y * a.tap_steps[1] + x * a.tap_steps[2]]);
-        if (row < a.rows_padded) packed[(long long)k * a.rows_padded] = value;
-        if (row == 0 && group == 0) {
-            Tap entry;
-            entry.offset = 0;
-            entry.wanted = a.never;
-            if (inside) {
-                entry.offset = channel * a.channel_bytes + z * a.tap_bytes[0] + y * a.tap_bytes[1] + x * a.tap_bytes[2];
-                if (a.wide)
-                    entry.wanted = z * a.tap_reads[0] << 22 | y * a.tap_reads[1] << 11 | x * a.tap_reads[2];
-                else
-                    entry.wanted = 1u << z | 1u << (a.taps[0] + y) | 1u << (a.taps[0] + a.taps[1] + x);
-            }
-            ((Tap*)a.table)[k] = entry;
+    SHARED long long steps[32];
+    const int first = BLOCK_Y * 32, own = first + THREAD;
+    if (THREAD < 32 && own < a.depth_padded) {
+        Tap entry;
+        entry.offset = 0;
+        entry.wanted = a.never;
+        if (own < a.depth) {
+            const unsigned taps = a.taps[0] * a.taps[1] * a.taps[2], inner = a.tap_major ? a.channels : taps;
+            const unsigned outer = (unsigned)own / inner, rest = own - outer * inner;
+            const unsigned channel = a.tap_major ? rest : outer, tap = a.tap_major ? outer : rest;
+            const unsigned plane = tap / a.taps[2], x = tap - plane * a.taps[2];
+            const unsigned z = plane / a.taps[1], y = plane - z * a.taps[1];
+            steps[THREAD] = channel * a.channel_step + z * a.tap_steps[0] + y * a.tap_steps[1] + x * a.tap_steps[2];
+            entry.offset = channel * a.channel_bytes + z * a.tap_bytes[0] + y * a.tap_bytes[1] + x * a.tap_bytes[2];
+            if (a.wide)
+                entry.wanted = z * a.tap_reads[0] << 22 | y * a.tap_reads[1] << 11 | x * a.tap_reads[2];
+            else
+                entry.wanted = 1u << z | 1u << (a.taps[0] + y) | 1u << (a.taps[0] + a.taps[1] + x);
         }
+        if (BLOCK_X == 0 && BLOCK_Z == 0) ((Tap*)a.table)[own] = entry;
+    }
+    BARRIER();
+    const int row = BLOCK_X * 64 + THREAD;
+    if (row >= a.rows_padded) return;
+    const Storage* weight = (const Storage*)a.weight + BLOCK_Z * a.group_step + row * a.row_step;
+    float* packed = (float*)a.packed + ((long long)BLOCK_Z * a.depth_padded + first) * a.rows_padded + row;
+    const int count = a.depth_padded - first < 32 ? a.depth_padded - first : 32;
+    const int inside = row < a.rows ? a.depth - first : 0;
+    UNROLL(4)
+    for (int i = 0; i < count; i++) {
+        packed[(unsigned)(i * a.rows_padded)] = i < inside ? widened(weight[steps[i]]) : 0.0f;
     }
 }
 
@@ -181,20 +183,19 @@ DEVICE void gather_gemm(const GatherArguments& a) {
             }
             // That of the step after the next, which is there after the last, too.
             own_tap = ((const Tap*)a.table)[k_0 + DEPTH + b_first];
-            packed += DEPTH * a.rows_padded * 4;
-            return;
-        }
-        UNROLL_WHOLLY
-        for (int i = 0; i < B_LOADS; i++) {
-            const unsigned offset = table[k_0 + b_first + i * B_STEP].offset;
-            const unsigned wanted = table[k_0 + b_first + i * B_STEP].wanted;
+        } else {
             UNROLL_WHOLLY
-            for (int p = 0; p < OWN; p++) {
-                const bool inside = is_inside<WIDE>(a, columns[p], wanted);
-                b_inside[i][p] = inside;
-                unsigned place = inside ? columns[p].offset + offset : 0u;
-                if (WIDE) AS_ONE_REGISTER(place);
-                b_next[i][p] = *(const Storage*)(read + place);
+            for (int i = 0; i < B_LOADS; i++) {
+                const unsigned offset = table[k_0 + b_first + i * B_STEP].offset;
+                const unsigned wanted = table[k_0 + b_first + i * B_STEP].wanted;
+                UNROLL_WHOLLY
+                for (int p = 0; p < OWN; p++) {
+                    const bool inside = is_inside<WIDE>(a, columns[p], wanted);
+                    b_inside[i][p] = inside;
+                    unsigned place = inside ? columns[p].offset + offset : 0u;
+                    if (WIDE) AS_ONE_REGISTER(place);
+                    b_next[i][p] = *(const Storage*)(read + place);
+                }
             }
         }
         packed += DEPTH * a.rows_padded * 4;

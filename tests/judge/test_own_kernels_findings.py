@@ -1,0 +1,67 @@
+"""The check of kernels of our own: what the report shows of it, and that nothing else depends on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import synthetic
+
+from rocmprobe.judge.findings.diagnose import diagnose
+from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.model.results import Outcome, Results
+from rocmprobe.report.page import html
+from rocmprobe.report.page.own_kernels import own_kernels
+
+
+def asked(dtype: str = "float32", device: str = "cuda:0", **fields: Any) -> Outcome:
+    outcome = Outcome(
+        f"{device}/torch/default/kernel/{dtype}", device, "torch", "default", "kernel", "gemm", "pass",
+        dtype=dtype, timings={"trial": 9.0, "compile": 3.5},
+    )  # fmt: skip
+    return replace(outcome, **fields)
+
+
+def run(*outcomes: Outcome) -> Results:
+    results = synthetic.run({})
+    return replace(results, outcomes=(*results.outcomes, *outcomes))
+
+
+def test_the_report_shows_what_the_device_reached() -> None:
+    first = asked(
+        timings={"trial": 9.0, "compile": 3.5, "launch": 8e-6},
+        numerics={
+            "multiply_add_flops": 7.5e12, "copied_bytes": 3.6e11, "product_flops": {"512x512x512": 4e12}
+        },
+    )  # fmt: skip
+    second = asked("float16", numerics={"product_flops": {"512x512x512": 6e12}})
+    results = run(first, second)
+    found = own_kernels(results)
+    assert found is not None
+    assert found.table.header == ("", "float32", "float16")
+    assert found.table.rows == (
+        ("compile", "3.5 s", "3.5 s"),
+        ("launch", "8 µs", ""),
+        ("multiply-adds, TFLOPS", "7.5", ""),
+        ("copy, GB/s", "360", ""),
+        ("torch.mm 512 x 512 x 512, TFLOPS", "4", "6"),
+    )
+    assert "Kernels of our own" in html.page(results)
+    assert "Kernels of our own" not in html.page(run())
+
+
+def test_two_devices_have_a_column_each() -> None:
+    found = own_kernels(run(asked(), asked(device="cuda:1")))
+    assert found is not None
+    assert found.table.header == ("", "float32 (cuda:0)", "float32 (cuda:1)")
+
+
+def test_a_wrong_kernel_is_reported_and_changes_no_recommendation() -> None:
+    wrong = run(asked(state="wrong", evidence=("kernel-gemm 64x64x8 fwd: 3 of 9 values differ",)))
+    (finding,) = [each for each in diagnose(wrong) if each.id == "kernel"]
+    assert finding.title == "A kernel of rocmprobe's own computes wrong numbers"
+    assert finding.severity == "warning"
+    before, after = recommend(run()), recommend(wrong)
+    assert before
+    assert after
+    assert (before.verdict, before.configuration) == (after.verdict, after.configuration)
