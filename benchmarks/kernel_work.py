@@ -1,0 +1,215 @@
+"""What a convolution makes a GPU do, by the bypass's own kernels and by the other ways: tables of ratios.
+
+The counts of ``results/kernel_work.json`` were taken on AMD's emulator of a gfx1010 with counters added. They
+say how many instructions were executed and how many bytes were asked for, and nothing about time. This makes
+the tables from them::
+
+    python benchmarks/kernel_work.py benchmarks/results/kernel_work.json -o benchmarks/results/kernel_work.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, Optional
+
+from rocmprobe.model.problems import Problem, parse_problem
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+OURS = "kernels"
+OTHERS = ("bypass", "PyTorch", "MIOpen")
+DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
+#: The aims: ours as a share of the bypass without kernels.
+DEPTHWISE_BYTES = 1 / 5
+GEMM_BYTES, GEMM_VECTOR = 0.7, 1.1
+GEMM_FILTERS = (64, 256)
+#: The bypass by im2col and rocBLAS, by direction; the others are what its cost model would take.
+IM2COL = ("im2col", "col2im", "pointwise")
+
+
+def requested(row: Row) -> int:
+    """Bytes of vector loads, stores and atomics, active lanes times their size."""
+    return int(row["load_bytes"] + row["store_bytes"] + row["atomic_bytes"])
+
+
+def chosen(rows: Rows, problem: str, direction: str, path: str) -> Optional[Row]:
+    """The row of one way: of our variants the one that is offered first, of the bypass im2col and rocBLAS
+    unless the problem is depthwise, then the algorithm with the fewest vector instructions."""
+    found = _rows_of(rows, problem, direction, path)
+    if path == OURS:
+        return next((row for row in found if row["option"] == 0), None)
+    if path == "bypass" and not _depthwise(problem):
+        found = [row for row in found if row["algorithm"] in IM2COL] or found
+    return min(found, key=lambda row: int(row["valu"]), default=None)
+
+
+def _rows_of(rows: Rows, problem: str, direction: str, path: str) -> list[Row]:
+    sought = (problem, direction, path)
+    return [row for row in rows if (row["problem"], row["direction"], row["path"]) == sought]
+
+
+def _depthwise(text: str) -> bool:
+    problem = parse_problem(text)
+    return problem.groups == problem.in_channels > 1
+
+
+def text(figures: Mapping[str, Any]) -> str:
+    rows = figures["rows"]
+    lines = [
+        f"{figures['what']} torch {figures['torch']}, HIP {figures['HIP']}, rocBLAS {figures['rocBLAS']}, "
+        f"MIOpen {figures['MIOpen']}; {figures['dtype']}, batch {figures['batch']}. Every result was held "
+        "against PyTorch's on a CPU. Made by `benchmarks/kernel_work.py`.",
+        "",
+        "Ratios are ours over theirs, below 1 is less work: vector instructions / bytes that loads and "
+        "stores ask for / different bytes, each launch beginning with empty caches. bypass: by im2col, "
+        "col2im or a plain product with rocBLAS, and by its own algorithms where depthwise; PyTorch: its "
+        "own kernels, MIOpen off; MIOpen: what it takes by itself. Ours: the "
+        "variant that is offered first; all of them are at the end. After a mean the number of problems.",
+    ]
+    for direction in DIRECTIONS:
+        table = list(_table(rows, direction))
+        if table:
+            lines += [
+                "", f"## {direction}", "",
+                "| problem | ours | vector instructions, M | of them FMA | MB asked for | different MB | "
+                "/ bypass | / PyTorch | / MIOpen |",
+                "|---|---|---:|---:|---:|---:|---:|---:|---:|", *table,
+            ]  # fmt: skip
+    lines += [
+        "", "## Geometric means", "", "| problems | direction | / bypass | / PyTorch | / MIOpen |",
+        "|---|---|---:|---:|---:|", *_means(rows),
+    ]  # fmt: skip
+    lines += ["", "## The aims", "", "| problem | direction | aim | ours over the bypass | |"]
+    lines += ["|---|---|---|---:|---|", *_aims(rows)]
+    lines += ["", "## All ways", "", *_ways(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _problems(rows: Rows) -> dict[str, str]:
+    return {row["problem"]: row["network"] for row in rows}
+
+
+def _table(rows: Rows, direction: str) -> Iterator[str]:
+    for problem, network in _problems(rows).items():
+        ours = chosen(rows, problem, direction, OURS)
+        if ours is None:
+            continue
+        others = [_ratio(ours, chosen(rows, problem, direction, path)) for path in OTHERS]
+        yield (
+            f"| {network} `{problem}` | {ours['algorithm']} | {ours['valu'] / 1e6:.2f} | "
+            f"{ours['fma'] / ours['valu']:.0%} | {requested(ours) / 1e6:.2f} | "
+            f"{ours['distinct_bytes'] / 1e6:.2f} | {' | '.join(others)} |"
+        )
+
+
+def _ratio(ours: Row, theirs: Optional[Row]) -> str:
+    return "not counted" if theirs is None else " / ".join(f"{each:.2f}" for each in _ratios(ours, theirs))
+
+
+def _ratios(ours: Row, theirs: Row) -> tuple[float, float, float]:
+    """Of vector instructions, of bytes that are asked for, and of different bytes."""
+    return (
+        ours["valu"] / theirs["valu"],
+        requested(ours) / requested(theirs),
+        ours["distinct_bytes"] / theirs["distinct_bytes"],
+    )
+
+
+def _means(rows: Rows) -> Iterator[str]:
+    groups = {
+        "depthwise": _depthwise,
+        f"3x3, {GEMM_FILTERS[0]} to {GEMM_FILTERS[1]} filters": lambda text: _aimed_at(parse_problem(text)),
+        "the others": lambda text: not _depthwise(text) and not _aimed_at(parse_problem(text)),
+    }
+    for name, belongs in groups.items():
+        problems = [problem for problem in _problems(rows) if belongs(problem)]
+        for direction in DIRECTIONS:
+            cells = []
+            for path in OTHERS:
+                both = (
+                    (chosen(rows, problem, direction, OURS), chosen(rows, problem, direction, path))
+                    for problem in problems
+                )
+                found = [_ratios(ours, theirs) for ours, theirs in both if ours and theirs]
+                means = " / ".join(f"{geometric_mean(each):.2f}" for each in zip(*found))
+                cells.append(f"{means} ({len(found)})" if found else "not counted")
+            yield f"| {name} | {direction} | {' | '.join(cells)} |"
+
+
+def _aimed_at(problem: Problem) -> bool:
+    """Whether it is a 3x3 of as many filters as the aim names."""
+    least, most = GEMM_FILTERS
+    return problem.kernel == (3, 3) and problem.groups == 1 and least <= problem.out_channels <= most
+
+
+def _aims(rows: Rows) -> Iterator[str]:
+    for text in _problems(rows):
+        for direction in DIRECTIONS:
+            ours, theirs = (chosen(rows, text, direction, path) for path in (OURS, "bypass"))
+            aims = _aims_of(text)
+            if ours is None or theirs is None or not aims:
+                continue
+            others = [
+                row["algorithm"]
+                for row in _rows_of(rows, text, direction, OURS)
+                if all(share <= aim for _, share, aim in _shares(row, theirs, aims))
+            ]
+            for what, share, aim in _shares(ours, theirs, aims):
+                verdict = "reached" if share <= aim else f"**missed**: {share / aim:.2f} times the aim"
+                if share > aim and others:
+                    verdict += f"; {others[0]} reaches every aim"
+                yield f"| `{text}` | {direction} | {what}: at most {aim:g} | {share:.2f} | {verdict} |"
+
+
+def _aims_of(text: str) -> Mapping[str, float]:
+    """By "bytes" and "vector instructions"; none for problems that no aim is about."""
+    if _depthwise(text):
+        return {"bytes": DEPTHWISE_BYTES}
+    if _aimed_at(parse_problem(text)):
+        return {"bytes": GEMM_BYTES, "vector instructions": GEMM_VECTOR}
+    return {}
+
+
+def _shares(ours: Row, theirs: Row, aims: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
+    """What, our share of the other's, and the aim."""
+    for what, aim in aims.items():
+        count = requested if what == "bytes" else _vector
+        yield what, count(ours) / count(theirs), aim
+
+
+def _vector(row: Row) -> int:
+    return int(row["valu"])
+
+
+def _ways(rows: Rows) -> Iterator[str]:
+    yield (
+        "| problem | direction | way | launches | vector, M | FMA, M | scalar, M | LDS, M | loads, M "
+        "| stores, M | MB loaded | MB stored | different MB | kernels |"
+    )
+    yield "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+    for row in rows:
+        way = row["path"] + (f": {row['algorithm']}" if "algorithm" in row else "")
+        counts = (row[name] / 1e6 for name in ("valu", "fma", "salu", "lds", "loads", "stores"))
+        moved = (row[name] / 1e6 for name in ("load_bytes", "store_bytes", "distinct_bytes"))
+        kernels = ", ".join(dict.fromkeys(kernel["kernel"] for kernel in row["kernels"]))
+        cells = (row["launches"], *(f"{value:.2f}" for value in (*counts, *moved)), kernels)
+        yield f"| `{row['problem']}` | {row['direction']} | {way} | {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("counts", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    shown = text(json.loads(arguments.counts.read_text("utf-8")))
+    print(shown)
+    if arguments.output:
+        arguments.output.write_text(shown, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
