@@ -37,11 +37,12 @@ def requested(row: Row) -> int:
 
 
 def chosen(rows: Rows, problem: str, direction: str, path: str) -> Optional[Row]:
-    """The row of one way: of our variants the one that is offered first, of the bypass im2col and rocBLAS
-    unless the problem is depthwise, then the algorithm with the fewest vector instructions."""
+    """The row of one way: of our variants that were counted the one that is offered first, of the bypass
+    im2col and rocBLAS unless the problem is depthwise, then the algorithm with the fewest vector
+    instructions."""
     found = _rows_of(rows, problem, direction, path)
     if path == OURS:
-        return next((row for row in found if row["option"] == 0), None)
+        return min(found, key=lambda row: int(row["option"]), default=None)
     if path == "bypass" and not _depthwise(problem):
         found = [row for row in found if row["algorithm"] in IM2COL] or found
     return min(found, key=lambda row: int(row["valu"]), default=None)

@@ -7,6 +7,7 @@ parts that the sums are split into, such as ``64x64x8/16``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.kernels import gather_gemm, reduction, weights_gemm
@@ -24,10 +25,21 @@ STRUCTURES = (*gather_gemm.STRUCTURES, *weights_gemm.STRUCTURES, *reduction.STRU
 _OFFERED = 4
 #: Compute units of an RX 5700. The order of the options depends on it, what they compute does not.
 COMPUTE_UNITS = 36
-#: Threads of a kernel here that keep a compute unit busy.
+#: Threads for each compute unit that the sums of bwd-weights are split for.
 _BUSY_THREADS = 256
+#: Threads that use all of a compute unit's arithmetic: two waves for each of its two SIMD units, since the 64
+#: sums of a thread do not wait for each other. More threads only hide what memory takes.
+_FULL_THREADS = 128
 #: What a block does besides the steps of its sums, in k.
 _BEGINNING = 16
+
+
+@dataclass(frozen=True)
+class _Weighed:
+    """An option, and the values that its blocks load for a step of their sums."""
+
+    option: Option
+    loads: int
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
@@ -39,8 +51,10 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
         found = _weights_options(plain, cap, every)
     else:
         found = _gather_options(direction, plain, dtype, cap, every)
-    found.sort(key=lambda each: -each.gemm_share)
-    return found if every else found[:_OFFERED]
+    # Of those that are about equal, the one that loads the least.
+    found.sort(key=lambda each: (-round(each.option.gemm_share, 1), each.loads, -each.option.gemm_share))
+    options = [each.option for each in found]
+    return options if every else options[:_OFFERED]
 
 
 def prepare(
@@ -65,7 +79,7 @@ def prepare(
     return weights_gemm.prepare(plain, dtype, tile, splits, **strides, cap=cap)
 
 
-def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool) -> list[Option]:
+def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool) -> list[_Weighed]:
     products = gather_gemm.products(direction, plain)
     narrow = all(gather_gemm.fits(tile, each) for tile in TILES if not tile.wide for each in products)
     item, found = ITEM_BYTES[dtype], []
@@ -75,26 +89,26 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every
         workspace = sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products)
         if workspace > cap:
             continue
-        turns, useful = 0.0, 0
+        turns, useful, loads = 0.0, 0, 0
         for each in products:
             columns = plain.batch * each.positions
             blocks = -(-columns // tile.columns) * -(-each.rows // tile.rows) * each.groups
             turns += _turns(blocks, tile.threads) * (each.depth + _BEGINNING)
             useful += columns * each.rows * each.groups * each.depth
-        found.append(
-            Option(
-                variant=tile.name,
-                workspace_bytes=workspace,
-                flops=2 * useful,
-                moved_bytes=plain.filters * plain.depth * item + workspace,
-                launches=sum(2 if each.depth else 1 for each in products),
-                gemm_share=tile.share * _share(useful, turns),
-            )
+            loads += blocks * (tile.rows + tile.columns) * each.depth
+        option = Option(
+            variant=tile.name,
+            workspace_bytes=workspace,
+            flops=2 * useful,
+            moved_bytes=plain.filters * plain.depth * item + workspace,
+            launches=sum(2 if each.depth else 1 for each in products),
+            gemm_share=tile.share * _share(useful, turns),
         )
+        found.append(_Weighed(option, loads))
     return found
 
 
-def _weights_options(plain: Geometry, cap: int, every: bool) -> list[Option]:
+def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
     narrow = all(weights_gemm.fits(tile, plain) for tile in WEIGHTS_TILES if not tile.wide)
     found = []
     for tile in WEIGHTS_TILES:
@@ -110,28 +124,29 @@ def _weights_options(plain: Geometry, cap: int, every: bool) -> list[Option]:
         blocks = sizes.blocks(tile) * plain.groups * splits
         turns = _turns(blocks, tile.threads) * (-(-pixels // splits) + _BEGINNING)
         useful = plain.filters * sizes.columns * pixels
-        found.append(
-            Option(
-                variant=f"{tile.name}/{splits}",
-                workspace_bytes=workspace,
-                flops=2 * useful,
-                moved_bytes=2 * partial,
-                launches=3,
-                gemm_share=tile.share * _share(useful, turns),
-            )
+        option = Option(
+            variant=f"{tile.name}/{splits}",
+            workspace_bytes=workspace,
+            flops=2 * useful,
+            moved_bytes=2 * partial,
+            launches=3,
+            gemm_share=tile.share * _share(useful, turns),
         )
+        loads = sizes.blocks(tile) * plain.groups * (tile.rows + tile.columns) * pixels
+        found.append(_Weighed(option, loads))
     return found
 
 
-def _turns(blocks: int, threads: int) -> int:
-    """How often a device is filled until all blocks are done."""
-    return -(-blocks * threads // (COMPUTE_UNITS * _BUSY_THREADS))
+def _turns(blocks: int, threads: int) -> float:
+    """How long the compute unit with the most blocks is at work, in the time of a thread on one that is
+    full."""
+    return max(1.0, -(-blocks // COMPUTE_UNITS) * threads / _FULL_THREADS)
 
 
 def _share(useful: int, turns: float) -> float:
     """Of the products that a device has time for in ``turns``, of one k each, those that are needed. A thread
     has 64 sums."""
-    return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _BUSY_THREADS * 64))
+    return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _FULL_THREADS * 64))
 
 
 def _tile(variant: str) -> Tile:

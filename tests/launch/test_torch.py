@@ -92,7 +92,7 @@ def test_every_process_tells_its_own_counts_at_its_end(tmp_path: Path) -> None:
     assert [sum(line["calls"].values()) for line in lines] == [3, 3, 3, 2, 0, 3]
     assert len({line["pid"] for line in lines}) == 6
     for line in lines:
-        assert set(line) == {"pid", "command", "device", "calls", "native", "pytorch"}
+        assert set(line) == {"pid", "command", "device", "calls", "native", "pytorch", "own_kernels"}
         assert (line["device"], line["native"]) == ("cpu", {})
         assert line["command"] == [str(tmp_path / "program.py")]
 
@@ -248,7 +248,8 @@ print(sorted(name for name in sys.modules if name.startswith("rocmprobe.") and n
         env=environment({"PYTHONPATH": str(place), "ROCMPROBE_BYPASS_STATUS": str(tmp_path / "status")}),
         cwd=tmp_path, check=False,
     )  # fmt: skip
-    assert done.stdout == "[]\nSourceFileLoader\n['rocmprobe.bypass', 'rocmprobe.inject']\n", done.stderr
+    packages = "['rocmprobe.bypass', 'rocmprobe.inject', 'rocmprobe.kernels', 'rocmprobe.runtimes']"
+    assert done.stdout == f"[]\nSourceFileLoader\n{packages}\n", done.stderr
     assert sum(told(tmp_path / "status")[0]["calls"].values()) == 3
 
 
