@@ -55,23 +55,30 @@ def refusal(device: torch.device, dtype: str) -> str:
     The first question compiles and loads what the self-test has passed on this machine, and with the variable
     ``ROCMPROBE_BYPASS_KERNELS=1`` runs the self-test, in a child, where it has not been run.
     """
+    return _kernels(device, dtype).refusal
+
+
+def _kernels(device: torch.device, dtype: str) -> _Kernels:
     if device.type not in KINDS:
-        return "no GPU computes here"
+        return _Kernels("no GPU computes here")
     if dtype not in DTYPES:
-        return f"there are none for {dtype}"
+        return _Kernels(f"there are none for {dtype}")
     known = _known.kernels.get((device, dtype))
     if known is None:
         if capturing(device):
-            return "a graph is being captured, in which nothing is compiled or loaded"
+            return _Kernels("a graph is being captured, in which nothing is compiled or loaded")
         with _lock:
             known = _known.kernels.get((device, dtype)) or _found_out(device, dtype)
             _known.kernels[device, dtype] = known
-    return known.refusal
+    return known
 
 
 def state() -> dict[str, str]:
     """Of each device and dtype that was asked about, such as "cuda:0 float32": "used", or why not."""
-    return {f"{device} {dtype}": known.refusal or "used" for (device, dtype), known in _known.kernels.items()}
+    return {
+        f"{device} {dtype}": known.refusal or "used"
+        for (device, dtype), known in list(_known.kernels.items())
+    }
 
 
 def forget() -> None:
@@ -122,11 +129,14 @@ def compute(
     """Launch a direction of a problem by a variant of a family, with the workspace of its plan.
 
     Raises:
-        RuntimeError: where a launch fails.
+        RuntimeError: where a launch fails, and where the kernels may not be used.
     """
     dtype = str(image.dtype).rpartition(".")[2]
-    module = _known.kernels[image.device, dtype].module
-    assert module is not None, "asked for without asking whether it may be used"
+    known = _kernels(image.device, dtype)
+    if known.module is None:
+        raise RuntimeError(f"no kernels of rocmprobe for {dtype} on {image.device}: {known.refusal}")
+    # A kernel takes neighbours.
+    bias = None if bias is None else bias.contiguous()
     strides = image.stride(), weight.stride(), feature.stride()
     prepared = _prepared(family, direction, plain, dtype, variant, strides, bias is not None, workspace_bytes)
     if prepared is None:
@@ -137,7 +147,7 @@ def compute(
         "bias": 0 if bias is None else bias.data_ptr(), "workspace": workspace.data_ptr(),
     }  # fmt: skip
     try:
-        module.launch(prepared, addresses, _stream(image.device))
+        known.module.launch(prepared, addresses, _stream(image.device))
     except KernelsUnavailable as unavailable:
         raise RuntimeError(unavailable.reason) from unavailable
 

@@ -172,6 +172,23 @@ print(told.variant, "|", told.own_kernels, "|", bypass.status()["own_kernels"])
     assert len(source) == 16
 
 
+def test_a_problem_that_is_settled_is_computed_after_what_is_known_was_forgotten(library, passed):
+    lines = python(
+        library,
+        passed,
+        _PROBLEM
+        + """
+bias = torch.ones(1).expand(100)
+expected = F.conv2d(x, w, bias)
+with bypass.enabled("cpu", algorithm="kernel-gemm"):
+    print(torch.equal(F.conv2d(x, w, bias), expected))
+    own_kernels.forget()
+    print(torch.equal(F.conv2d(x, w, bias), expected), bypass.status()["calls"])
+""",
+    )
+    assert lines == ["True", "True {'kernel-gemm': 2}"]
+
+
 def test_the_variable_switches_them_off_and_takes_no_other_word(library, passed):
     lines = python(
         library,

@@ -10,7 +10,7 @@ from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table
 
 _CAPTION = (
-    "Kernels that were compiled on this machine: what it takes to compile those of a dtype (nothing where "
+    "Its own kernels, compiled on this machine: what it takes to compile those of a dtype (nothing where "
     "the code was kept) and to launch one, and what they reach in multiply-adds and copies; beside them "
     "torch.mm, by rows, inner size and columns."
 )
