@@ -16,7 +16,7 @@ from rocmprobe.bypass.operators import lock_across_forks
 from rocmprobe.kernels import gate, self_test
 from rocmprobe.kernels import rates as kernel_rates
 from rocmprobe.kernels.compilation import cache_folder
-from rocmprobe.kernels.extents import Strides
+from rocmprobe.kernels.convolution.extents import Strides
 from rocmprobe.kernels.geometry import Geometry
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.module import CUDA, HIP, Device, Module

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.kernels import exact, gate
-from rocmprobe.kernels.extents import ITEM_BYTES, Strides
-from rocmprobe.kernels.families import Family, Option
+from rocmprobe.kernels.convolution.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.convolution.family import Family, Option
 from rocmprobe.kernels.gate import Verdict
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels.module import Device, Module

@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from rocmprobe.kernels import gemm, grouped, probe, rates, reduction
-from rocmprobe.kernels.families import Family
+from rocmprobe.kernels import probe, rates
+from rocmprobe.kernels.convolution import gemm, grouped, reduction
+from rocmprobe.kernels.convolution.family import Family
 from rocmprobe.kernels.launches import declaration
 
 #: Each has ``STRUCTURES`` (what its kernels take) and ``SOURCES`` (files in ``source/``, in order).

@@ -13,8 +13,8 @@ import on_cpu
 from hypothesis import strategies as st
 
 from rocmprobe.kernels import exact
-from rocmprobe.kernels.extents import ITEM_BYTES, Strides
-from rocmprobe.kernels.families import Family, Option
+from rocmprobe.kernels.convolution.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.convolution.family import Family, Option
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.launches import Launch
 

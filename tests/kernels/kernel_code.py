@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 
 from rocmprobe.kernels.code_object import Kernel, kernels
-from rocmprobe.kernels.gather_gemm import TILES
+from rocmprobe.kernels.convolution.gather_gemm import TILES
+from rocmprobe.kernels.convolution.weights_gemm import WEIGHTS_TILES
 from rocmprobe.kernels.sources import PARTS, source_text
-from rocmprobe.kernels.weights_gemm import WEIGHTS_TILES
 
 TARGETS = ("gfx1010:xnack-", "gfx1012:xnack-", "gfx1030", "gfx1100", "gfx906")
 #: The kernels of products of matrices, with the depth of a step.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.kernels.gather import Axis, gathers
+from rocmprobe.kernels.convolution.gather import Axis, gathers
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 
 _SIZES = st.tuples(

@@ -9,7 +9,8 @@ from pathlib import Path
 import on_cpu
 import pytest
 
-from rocmprobe.kernels import exact, extents, reduction
+from rocmprobe.kernels import exact
+from rocmprobe.kernels.convolution import extents, reduction
 from rocmprobe.kernels.launches import declaration
 
 _SOURCE = Path(reduction.__file__).with_name("source")

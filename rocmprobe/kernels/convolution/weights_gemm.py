@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
-from rocmprobe.kernels import reduction
-from rocmprobe.kernels.extents import (
+from rocmprobe.kernels.convolution import reduction
+from rocmprobe.kernels.convolution.extents import (
     DISPLACEMENTS,
     GRID,
     ITEM_BYTES,

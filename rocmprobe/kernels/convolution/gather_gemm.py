@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
-from rocmprobe.kernels.extents import (
+from rocmprobe.kernels.convolution.extents import (
     DISPLACEMENTS,
     GRID,
     ITEM_BYTES,
@@ -28,7 +28,7 @@ from rocmprobe.kernels.extents import (
     sample_limit,
     up,
 )
-from rocmprobe.kernels.gather import Axis, gathers
+from rocmprobe.kernels.convolution.gather import Axis, gathers
 from rocmprobe.kernels.geometry import FWD, Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 

@@ -1,5 +1,5 @@
 """Convolution as a product of matrices by kernels of our own: the variants of a problem, what each takes, and
-its launches. A family of ``kernels.families``.
+its launches. A family, see ``family.py``.
 
 A variant of fwd and bwd-data is a tile, such as ``128x64x16``; one of bwd-weights is a tile and the number of
 parts that the sums are split into, such as ``64x64x8/16``.
@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.kernels import gather_gemm, reduction, weights_gemm
-from rocmprobe.kernels.extents import ITEM_BYTES, Strides
-from rocmprobe.kernels.families import Option
-from rocmprobe.kernels.gather_gemm import TILES, Tile
+from rocmprobe.kernels.convolution import gather_gemm, reduction, weights_gemm
+from rocmprobe.kernels.convolution.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.convolution.family import Option
+from rocmprobe.kernels.convolution.gather_gemm import TILES, Tile
+from rocmprobe.kernels.convolution.weights_gemm import WEIGHTS_TILES, WeightsTile
 from rocmprobe.kernels.geometry import BWD_WEIGHTS, Geometry
 from rocmprobe.kernels.launches import Launch
-from rocmprobe.kernels.weights_gemm import WEIGHTS_TILES, WeightsTile
 
 SOURCES = (gather_gemm.SOURCE, weights_gemm.SOURCE, *reduction.SOURCES)
 STRUCTURES = (*gather_gemm.STRUCTURES, *weights_gemm.STRUCTURES, *reduction.STRUCTURES)

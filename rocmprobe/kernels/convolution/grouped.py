@@ -16,11 +16,11 @@ from itertools import product
 from math import ceil, prod
 from typing import Any, Optional
 
-from rocmprobe.kernels import reduction
+from rocmprobe.kernels.convolution import reduction
+from rocmprobe.kernels.convolution.extents import ITEM_BYTES, REACH, Strides, padded, sample_limit, span
+from rocmprobe.kernels.convolution.family import Option
+from rocmprobe.kernels.convolution.gather import Axis, gathers
 from rocmprobe.kernels.exact import channels_last, contiguous, shapes
-from rocmprobe.kernels.extents import ITEM_BYTES, REACH, Strides, padded, sample_limit, span
-from rocmprobe.kernels.families import Option
-from rocmprobe.kernels.gather import Axis, gathers
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 
@@ -127,7 +127,7 @@ class _Counted:
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """As in ``families``: "staged" reads every value once for each tile, "direct" once for each tap. The
+    """As in ``family.py``: "staged" reads every value once for each tile, "direct" once for each tap. The
     figures are those of dense tensors, the workspace is enough for channels first and last. There are no
     more ways for ``every``."""
     item = ITEM_BYTES[dtype]
@@ -164,7 +164,7 @@ def prepare(
     has_bias: bool,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """As in ``families``; None, too, where the groups are too large. The bias is dense."""
+    """As in ``family.py``; None, too, where the groups are too large. The bias is dense."""
     counted = _launches(direction, plain, dtype, variant, image, weight, feature, cap)
     if counted is None:
         return None
