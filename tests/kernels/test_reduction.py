@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from math import prod
-from pathlib import Path
 
 import on_cpu
 import pytest
 
 from rocmprobe.kernels import exact
 from rocmprobe.kernels.convolution import extents, reduction
-from rocmprobe.kernels.launches import declaration
-
-_SOURCE = Path(reduction.__file__).with_name("source")
+from rocmprobe.kernels.sources import source_text
 
 
 @pytest.mark.parametrize("dtype", sorted(extents.ITEM_BYTES))
 @pytest.mark.parametrize("shape", [(5, 3), (4, 3, 3, 3), (2, 3, 2, 3, 5), (300,)])
 @pytest.mark.parametrize("splits", [1, 2, 19])
 def test_splits_are_summed_into_any_strides(dtype: str, shape: tuple[int, ...], splits: int) -> None:
-    parts = [f"#define STORAGE_{dtype.upper()}\n", (_SOURCE / "common.hip").read_text("utf-8")]
-    parts += map(declaration, reduction.STRUCTURES)
-    parts += [(_SOURCE / name).read_text("utf-8") for name in reduction.SOURCES]
-    library = on_cpu.built("\n".join(parts))
+    library = on_cpu.built(source_text(dtype, (reduction,)))
     item, values = extents.ITEM_BYTES[dtype], prod(shape)
     strides = tuple(reversed(exact.contiguous(tuple(reversed(shape)))))
     partial = exact.integers(values, splits * values)
