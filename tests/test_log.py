@@ -97,6 +97,20 @@ def test_lines_that_a_mail_wrapped_between_words_are_there_whole() -> None:
     assert texts(of_text(mail))[0] == LINES[6]
 
 
+def test_a_line_that_begins_with_control_characters_is_a_new_one() -> None:
+    # Two lines of a log are equally long by chance, as if a window had wrapped them.
+    base = [
+        "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=159760, emitted "
+        "seq=159762",
+        "RuntimeError: HIP error: invalid device function",
+        "rocBLAS error: Cannot read /opt/rocm-5.4.0/lib/rocblas/library/TensileLibrary.dat: Illegal seek",
+    ]
+    around = ("quoted, of a container, dated", "control characters", "journal")
+    rows = [AROUND[name](line, 3) for name, line in zip(around, base)]
+    assert len(rows[0]) == len(rows[2])
+    assert texts(of_text("\n".join(rows))) == base
+
+
 def test_the_longest_line_of_a_log_does_not_go_on_in_the_next() -> None:
     log = (
         "start\n"

@@ -381,7 +381,8 @@ def _without_prefixes(text: str) -> str:
 
 
 def _starts(part: str) -> bool:
-    return bool(_STARTS.match(part) or _PREFIX.match(part))
+    seen = part if part.isprintable() else _CONTROLS.sub("", part)
+    return bool(_STARTS.match(seen) or _PREFIX.match(seen))
 
 
 def _joined(raw: str, following: Sequence[str], width: int) -> str:
