@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from rocmprobe.kernels import user_cache
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes.calls import CallFailed, NotAvailable
 from rocmprobe.runtimes.rtc import HIPRTC, CompileFailed, Rtc
@@ -41,20 +42,11 @@ class Compiled:
 
 def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
     """Where code is kept; None where none is: by the variable, or for a user without a home."""
-    folder = environ.get(VARIABLE)
-    if folder == "0":
-        return None
-    if folder:
-        return Path(folder).absolute()
-    cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if not os.path.isabs(cache):
-        # A user without a home, as containers have them.
-        return None
-    return Path(cache, "rocmprobe", "kernels")
+    return user_cache.folder(environ, VARIABLE, "kernels")
 
 
 def options(kind: str, target: str) -> tuple[str, ...]:
-    """What the compiler is told, HIPRTC or NVRTC. Nothing that changes results, such as fast math."""
+    """The options for HIPRTC or NVRTC. Nothing that changes results, such as fast math."""
     common = (f"--gpu-architecture={target}", "-std=c++17")
     if kind != HIPRTC:
         return (*common, "--fmad=true")

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from rocmprobe.bypass.operators import lock_across_forks
+from rocmprobe.kernels import user_cache
 
 VARIABLE = "ROCMPROBE_BYPASS_PLANS"
 VERSION = 1
@@ -64,23 +65,11 @@ def forget() -> None:
 
 
 def _path(device: torch.device) -> Path | None:
-    folder = os.environ.get(VARIABLE)
-    if folder == "0":
+    folder = user_cache.folder(os.environ, VARIABLE, "bypass")
+    if folder is None:
         return None
-    if not folder:
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        if not os.path.isabs(cache):
-            # A user without a home, as containers have them.
-            return None
-        folder = os.path.join(cache, "rocmprobe", "bypass")
     name = "-".join(str(each) for each in _heading(device).values())
-    return _absolute(folder) / (re.sub(r"[^A-Za-z0-9.+]+", "-", name) + ".jsonl")
-
-
-@cache
-def _absolute(folder: str) -> Path:
-    # Once: a program may change its working directory.
-    return Path(folder).absolute()
+    return folder / (re.sub(r"[^A-Za-z0-9.+]+", "-", name) + ".jsonl")
 
 
 def _heading(device: torch.device) -> dict[str, object]:
