@@ -1,5 +1,5 @@
 """Kernels written in Python for PyTorch's operators: how they are registered, and what they have to guard
-against, torch.compile and forks."""
+against: torch.compile, graphs and forks."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*arguments)
 
     return call
+
+
+def capturing(device: torch.device) -> bool:
+    """Whether the current stream of ``device`` is recorded as a graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def lock_across_forks() -> Any:

@@ -12,7 +12,7 @@ from typing import Optional
 
 import torch
 
-from rocmprobe.bypass.operators import lock_across_forks
+from rocmprobe.bypass.operators import capturing, lock_across_forks
 from rocmprobe.kernels import gate, self_test
 from rocmprobe.kernels import rates as kernel_rates
 from rocmprobe.kernels.compilation import cache_folder
@@ -180,7 +180,7 @@ def _found_out(device: torch.device, dtype: str) -> _Kernels:
     try:
         place = _device(device)
         folder = cache_folder(os.environ)
-        identity = {**place.identity(), "dtype": dtype}
+        identity = self_test.identity(place, dtype)
         verdict = gate.read(folder, identity)
         if verdict.state == "untried" and wish == "try":
             verdict = _tried_in_child(place, dtype, folder)
@@ -210,8 +210,3 @@ KINDS = {"cuda": lambda: HIP if torch.version.hip else CUDA}
 
 def _stream(device: torch.device) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
-
-
-def capturing(device: torch.device) -> bool:
-    """Whether the current stream is recorded as a graph."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

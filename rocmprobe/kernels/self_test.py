@@ -103,16 +103,21 @@ def trial(device: Device, dtype: str) -> Trial:
     return Trial(module.compiled.seconds, cases, tuple(wrong), log)
 
 
+def identity(device: Device, dtype: str) -> dict[str, str]:
+    """What a verdict is for."""
+    return {**device.identity(), "dtype": dtype}
+
+
 def tried(device: Device, dtype: str, folder: Optional[Path]) -> Trial:
     """The self-test in this process, with its verdict kept in ``folder``. Raises KernelsUnavailable."""
-    identity = {**device.identity(), "dtype": dtype}
-    gate.write(folder, identity, Verdict("began", process=os.getpid()))
+    about = identity(device, dtype)
+    gate.write(folder, about, Verdict("began", process=os.getpid()))
     try:
         found = trial(device, dtype)
     except KernelsUnavailable as unavailable:
-        gate.write(folder, identity, Verdict("failed", unavailable.reason, unavailable.log))
+        gate.write(folder, about, Verdict("failed", unavailable.reason, unavailable.log))
         raise
-    gate.write(folder, identity, verdict_of(found))
+    gate.write(folder, about, verdict_of(found))
     return found
 
 

@@ -22,7 +22,7 @@ from rocmprobe.bypass.algorithms import Operands, Plan
 from rocmprobe.bypass.choice import plan_file
 from rocmprobe.bypass.choice.plan import MEGABYTE, check, eligible, plain_direction, plain_form, problem_key
 from rocmprobe.bypass.choice.rates import USUAL, measured, seconds
-from rocmprobe.bypass.operators import lock_across_forks
+from rocmprobe.bypass.operators import capturing, lock_across_forks
 from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
@@ -69,7 +69,7 @@ class Choice:
         by_rule = not measures()
         kept = None if by_rule or len(plans) == 1 else plan_file.kept(device, problem)
         self.settled = next((plan for plan in plans if plan.name == kept), None)
-        asked = self.settled is not None or len(plans) == 1 or by_rule or _capturing(device)
+        asked = self.settled is not None or len(plans) == 1 or by_rule or capturing(device)
         rates = USUAL[device.type] if asked else measured(device)
         self.plans = sorted(plans, key=rates.seconds)
         if by_rule or len(plans) == 1:
@@ -85,7 +85,7 @@ class Choice:
         return self.settled
 
     def _found_out(self, run: Callable[[Plan], None]) -> Plan:
-        if _capturing(self._device) or _measurements.seconds > _ALLOWANCE:
+        if capturing(self._device) or _measurements.seconds > _ALLOWANCE:
             return self.plans[0]
         started = time.perf_counter()
         try:
@@ -124,10 +124,6 @@ class Choice:
 def measures() -> bool:
     """Whether measurements decide here, and not the cost model with usual rates alone."""
     return os.environ.get(VARIABLE, "1") != "0" and not torch.are_deterministic_algorithms_enabled()
-
-
-def _capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 @dataclass(frozen=True)
