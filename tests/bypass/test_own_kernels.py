@@ -1,5 +1,5 @@
 """Kernels of our own in the bypass, in processes whose HIP runtime is a stand-in: it compiles them with g++
-and runs them on the CPU, so tensors of the CPU stand for those of a GPU."""
+and runs them on the CPU, so tensors of the CPU take the place of those of a GPU."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ def test_what_was_measured_names_kernel_and_source_and_is_taken_again(library, p
         + """
 with bypass.enabled("cpu", algorithm="kernel-gemm"):
     F.conv2d(x, w)
-told = bypass.explain(problem, "cpu", algorithm="kernel-gemm")["fwd"]
-print(told.variant, "|", told.own_kernels, "|", bypass.status()["own_kernels"])
+explained = bypass.explain(problem, "cpu", algorithm="kernel-gemm")["fwd"]
+print(explained.variant, "|", explained.own_kernels, "|", bypass.status()["own_kernels"])
 """
     )
     measured = {"ROCMPROBE_BYPASS_MEASURE": "1"}

@@ -10,7 +10,7 @@ from rocmprobe.kernels.geometry import Geometry
 #: Bytes that an offset inside a launch stays below.
 REACH = 2**31
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-#: Blocks that a grid may have in y and z.
+#: Blocks that a grid may have in y and z (CUDA's limit; HIP allows more).
 GRID = 65535
 #: Taps of all dimensions together that a word has bits for, next to NEVER.
 TAP_BITS = 31
@@ -71,6 +71,15 @@ def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_byt
     if one > REACH:
         return 0
     return 1 + (REACH - one) // max(1, strides.outer * item_bytes)
+
+
+def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strides) -> int:
+    """How many samples of image and feature one launch can address, at most those of the problem."""
+    return min(
+        plain.batch,
+        sample_limit(image, plain.channels, plain.image, item_bytes),
+        sample_limit(feature, plain.filters, plain.feature, item_bytes),
+    )
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:

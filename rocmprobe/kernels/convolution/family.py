@@ -38,7 +38,7 @@ class Family(Protocol):
         self, direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False
     ) -> list[Option]:
         """The ways under ``cap`` bytes of workspace, the most promising first; none where none applies. With
-        ``every`` also those that are not worth a try, for tests."""
+        ``every`` also those that are not worth a try, for the self-test."""
         ...
 
     def prepare(

@@ -16,19 +16,18 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.kernels.convolution.extents import (
-    DISPLACEMENTS,
     GRID,
     ITEM_BYTES,
     NEVER,
     REACH,
-    TAP_BITS,
     Strides,
+    addressable,
     padded,
     reciprocal,
-    sample_limit,
     up,
 )
 from rocmprobe.kernels.convolution.gather import Axis, gathers
+from rocmprobe.kernels.convolution.tiles import Tile
 from rocmprobe.kernels.geometry import FWD, Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 
@@ -103,25 +102,8 @@ class GatherArguments(ctypes.Structure):
 STRUCTURES = (GatherPackArguments, GatherArguments)
 
 
-@dataclass(frozen=True)
-class Tile:
-    """What a block computes.
-
-    Attributes:
-        name: as a variant.
-        rows, columns, depth: of the result, and of a step of the sum.
-        threads: of a block.
-        share: products among the vector instructions of a step, about (benchmarks/results/kernel_tiles.md).
-        wide: for more taps than a column has bits for.
-    """
-
-    name: str
-    rows: int
-    columns: int
-    depth: int
-    threads: int
-    share: float
-    wide: bool = False
+class GatherTile(Tile):
+    """A tile of these kernels."""
 
     def kernel(self, quads: bool) -> str:
         """The name in the module; with ``quads`` it reads four neighbouring channels at once."""
@@ -129,12 +111,12 @@ class Tile:
 
 
 TILES = (
-    Tile("128x128x8", 128, 128, 8, 256, 0.94),
-    Tile("128x64x16", 128, 64, 16, 128, 0.94),
-    Tile("64x128x8", 64, 128, 8, 128, 0.91),
-    Tile("64x64x8", 64, 64, 8, 64, 0.90),
-    Tile("32x128x8", 32, 128, 8, 64, 0.84),
-    Tile("wide_64x64x8", 64, 64, 8, 64, 0.85, wide=True),
+    GatherTile("128x128x8", 128, 128, 8, 256, 0.94),
+    GatherTile("128x64x16", 128, 64, 16, 128, 0.94),
+    GatherTile("64x128x8", 64, 128, 8, 128, 0.91),
+    GatherTile("64x64x8", 64, 64, 8, 64, 0.90),
+    GatherTile("32x128x8", 32, 128, 8, 64, 0.84),
+    GatherTile("wide_64x64x8", 64, 64, 8, 64, 0.85, wide=True),
 )
 
 
@@ -173,20 +155,19 @@ def products(direction: str, plain: Geometry) -> list[Product]:
     ]
 
 
-def fits(tile: Tile, product: Product) -> bool:
+def fits(tile: GatherTile, product: Product) -> bool:
     """Whether a kernel of this tile can compute the product."""
     rows, depth = up(product.rows, tile.rows), up(product.depth, tile.depth)
     if max(product.groups, rows // tile.rows, up(depth, _PACK_DEPTH) // _PACK_DEPTH) > GRID:
         return False
     if rows * depth * 4 >= REACH or product.positions >= REACH:
         return False
-    if not tile.wide:
-        return not product.depth or sum(axis.taps for axis in product.axes) <= TAP_BITS
-    reaches = ((axis.taps - 1) * axis.read_tap_step for axis in product.axes)
-    return all(reach < limit for reach, limit in zip(reaches, DISPLACEMENTS))
+    if not tile.wide and not product.depth:
+        return True
+    return tile.holds([axis.taps for axis in product.axes], [axis.read_tap_step for axis in product.axes])
 
 
-def packed_bytes(tile: Tile, product: Product) -> tuple[int, int]:
+def packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
     """Bytes of the packed weights and of the table of the depth, which is read one step further."""
     depth = up(product.depth, tile.depth)
     return (
@@ -197,21 +178,15 @@ def packed_bytes(tile: Tile, product: Product) -> tuple[int, int]:
 
 def chunk(direction: str, plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
     """Samples that one launch can address; 0 where not even one."""
-    item = ITEM_BYTES[dtype]
     result = plain.feature if direction == FWD else plain.image
-    return min(
-        plain.batch,
-        sample_limit(image, plain.channels, plain.image, item),
-        sample_limit(feature, plain.filters, plain.feature, item),
-        (REACH - 1) // prod(result),
-    )
+    return min(addressable(plain, ITEM_BYTES[dtype], image, feature), (REACH - 1) // prod(result))
 
 
 def prepare(
     direction: str,
     plain: Geometry,
     dtype: str,
-    tile: Tile,
+    tile: GatherTile,
     *,
     image: Strides,
     weight: Strides,
@@ -250,7 +225,7 @@ def prepare(
 def _pack(
     direction: str,
     product: Product,
-    tile: Tile,
+    tile: GatherTile,
     dtype: str,
     reading: Strides,
     weight: Strides,
@@ -292,7 +267,7 @@ def _pack(
 
 def _multiply(
     product: Product,
-    tile: Tile,
+    tile: GatherTile,
     dtype: str,
     reading: Strides,
     writing: Strides,

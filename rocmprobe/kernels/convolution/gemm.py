@@ -13,7 +13,7 @@ from typing import Optional
 from rocmprobe.kernels.convolution import gather_gemm, reduction, weights_gemm
 from rocmprobe.kernels.convolution.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.convolution.family import Option
-from rocmprobe.kernels.convolution.gather_gemm import TILES, Tile
+from rocmprobe.kernels.convolution.gather_gemm import TILES, GatherTile
 from rocmprobe.kernels.convolution.weights_gemm import WEIGHTS_TILES, WeightsTile
 from rocmprobe.kernels.geometry import BWD_WEIGHTS, Geometry
 from rocmprobe.kernels.launches import Launch
@@ -149,7 +149,7 @@ def _share(useful: int, turns: float) -> float:
     return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _FULL_THREADS * 64))
 
 
-def _tile(variant: str) -> Tile:
+def _tile(variant: str) -> GatherTile:
     return next(tile for tile in TILES if tile.name == variant)
 
 

@@ -17,7 +17,16 @@ from math import ceil, prod
 from typing import Any, Optional
 
 from rocmprobe.kernels.convolution import reduction
-from rocmprobe.kernels.convolution.extents import ITEM_BYTES, REACH, Strides, padded, sample_limit, span
+from rocmprobe.kernels.convolution.extents import (
+    GRID,
+    ITEM_BYTES,
+    REACH,
+    Strides,
+    addressable,
+    padded,
+    sample_limit,
+    span,
+)
 from rocmprobe.kernels.convolution.family import Option
 from rocmprobe.kernels.convolution.gather import Axis, gathers
 from rocmprobe.kernels.exact import channels_last, contiguous, shapes
@@ -35,8 +44,6 @@ _THREADS = 256
 _WORDS = 5120
 #: Channels and filters of a group.
 _LARGEST_GROUP = 8
-#: Blocks in y and z (CUDA's limit; HIP allows more).
-_BLOCKS = 65535
 #: bwd-weights: blocks that keep the largest of the cards busy, and units that are worth one.
 _BUSY = 1024
 _SHARE = 4
@@ -171,16 +178,16 @@ def prepare(
     launches = tuple(each.launch for each in counted)
     if direction == BWD_WEIGHTS:
         splits = sum(each.arguments.splits for each in launches)
-        shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
-        return (*launches, reduction.launch(shape, (weight.outer, weight.inner, *weight.axes), splits))
+        strides = (weight.outer, weight.inner, *weight.axes)
+        return (*launches, reduction.launch(shapes(plain)["weight"], strides, splits))
     if has_bias:
         return tuple(replace(each, pointers=(*each.pointers, Pointer("bias", "bias"))) for each in launches)
     return launches
 
 
 def _workspace(plain: Geometry, launches: Sequence[_Counted]) -> int:
-    shape = (plain.filters, plain.depth)
-    return reduction.workspace_bytes(shape, sum(each.launch.arguments.splits for each in launches))
+    splits = sum(each.launch.arguments.splits for each in launches)
+    return reduction.workspace_bytes(shapes(plain)["weight"], splits)
 
 
 def _dense(plain: Geometry, last: bool) -> tuple[Strides, Strides, Strides]:
@@ -206,11 +213,7 @@ def _launches(
     item = ITEM_BYTES[dtype]
     plain = padded(plain)
     sides = [each.padded() for each in (image_strides, weight_strides, feature_strides)]
-    samples = min(
-        sample_limit(sides[0], plain.channels, plain.image, item),
-        sample_limit(sides[2], plain.filters, plain.feature, item),
-        _BLOCKS,
-    )
+    samples = min(addressable(plain, item, sides[0], sides[2]), GRID)
     if not samples or not sample_limit(sides[1], inputs, plain.kernel, item):
         return None
     if span(sides[1], plain.filters, inputs, plain.kernel) * item > REACH:
@@ -236,7 +239,7 @@ def _launches(
         for axes in gathers(direction, part):
             if all(axis.count for axis in axes):
                 found.append(_gather(direction, part, axes, given, moves, item, staged))
-    return None if any(max(each.launch.grid[1:]) > _BLOCKS for each in found) else found
+    return None if any(max(each.launch.grid[1:]) > GRID for each in found) else found
 
 
 def _staged(axis: Axis, positions: int) -> int:
@@ -473,7 +476,7 @@ def _weights(
     output_tiles = ceil(outputs / at_once)
     depth = chunks * plain.kernel[0] * inputs * output_tiles
     wanted = ceil(_BUSY / (fields["group_tiles"] * depth))
-    splits = max(1, min(wanted, units // _SHARE, most, _BLOCKS))
+    splits = max(1, min(wanted, units // _SHARE, most, GRID))
     values = plain.filters * inputs * plain.taps
     arguments = GroupedWeightsArguments(
         **fields,

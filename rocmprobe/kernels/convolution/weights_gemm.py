@@ -14,17 +14,17 @@ from typing import Optional
 
 from rocmprobe.kernels.convolution import reduction
 from rocmprobe.kernels.convolution.extents import (
-    DISPLACEMENTS,
     GRID,
     ITEM_BYTES,
     REACH,
-    TAP_BITS,
     Strides,
+    addressable,
     padded,
     reciprocal,
-    sample_limit,
     up,
 )
+from rocmprobe.kernels.convolution.tiles import Tile
+from rocmprobe.kernels.exact import shapes
 from rocmprobe.kernels.geometry import Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 
@@ -98,18 +98,8 @@ class WeightsArguments(ctypes.Structure):
 STRUCTURES = (WeightsTableArguments, WeightsArguments)
 
 
-@dataclass(frozen=True)
-class WeightsTile:
-    """What a block computes: rows and columns of the result, pixels in a step, threads; ``share``: products
-    among the vector instructions of a step, about; ``wide``: for more taps than a pixel has bits for."""
-
-    name: str
-    rows: int
-    columns: int
-    depth: int
-    threads: int
-    share: float
-    wide: bool = False
+class WeightsTile(Tile):
+    """A tile of these kernels, whose steps are of pixels."""
 
     @property
     def kernel(self) -> str:
@@ -157,11 +147,8 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
         return False
     if plain.filters * sizes.columns * 4 >= REACH or sizes.period * 16 >= REACH:
         return False
-    if not tile.wide:
-        return sum(padded(plain).kernel) <= TAP_BITS
     solid = padded(plain)
-    reaches = ((k - 1) * d for k, d in zip(solid.kernel, solid.dilation))
-    return all(reach < limit for reach, limit in zip(reaches, DISPLACEMENTS))
+    return tile.holds(solid.kernel, solid.dilation)
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
@@ -189,13 +176,8 @@ def workspace_bytes(plain: Geometry, tile: WeightsTile, parts: int) -> int:
 
 def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
     """Samples that one launch can address; 0 where not even one."""
-    item = ITEM_BYTES[dtype]
-    return min(
-        plain.batch,
-        sample_limit(image, plain.channels, plain.image, item),
-        sample_limit(feature, plain.filters, plain.feature, item),
-        (REACH // 2) // prod(plain.feature),
-    )
+    limit = addressable(plain, ITEM_BYTES[dtype], image, feature)
+    return min(limit, (REACH // 2) // prod(plain.feature))
 
 
 def prepare(
@@ -236,15 +218,13 @@ def prepare(
         launches.append(
             _multiply(solid, sizes, tile, splits, item, image.padded(), feature.padded(), count, pointers)
         )
-    shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
     strides = (weight.outer, weight.inner, *weight.axes)
-    launches.append(reduction.launch(shape, strides, splits * chunks))
+    launches.append(reduction.launch(shapes(plain)["weight"], strides, splits * chunks))
     return tuple(launches)
 
 
 def _partial_bytes(plain: Geometry, parts: int) -> int:
-    shape = (plain.filters, plain.channels // plain.groups, *plain.kernel)
-    return up(reduction.workspace_bytes(shape, parts), _ALIGNMENT)
+    return up(reduction.workspace_bytes(shapes(plain)["weight"], parts), _ALIGNMENT)
 
 
 def _table(
