@@ -16,7 +16,8 @@ KINDS = ("fatal", "ending", "remark", "context")
 
 @dataclass(frozen=True)
 class Signature:
-    """A text that libraries print, and by how much it speaks for a cause (``points``)."""
+    """A text that libraries print, and by how much it speaks for a cause (``points``); ``shows`` is the
+    symptom that it is one of, where it is one of them."""
 
     name: str
     pattern: str
@@ -25,6 +26,7 @@ class Signature:
     source: str
     points: Mapping[str, float] = field(default_factory=dict)
     layer: Optional[str] = None
+    shows: Optional[str] = None
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -37,16 +39,6 @@ class Rule:
 
     when: tuple[str, ...]
     points: Mapping[str, float]
-    says: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Excluded:
-    """A cause that cannot be where every word of ``when`` holds, whatever speaks for it."""
-
-    cause: str
-    when: tuple[str, ...]
     says: str
     source: str
 
@@ -77,12 +69,6 @@ def signatures() -> tuple[Signature, ...]:
 def rules() -> tuple[Rule, ...]:
     """Every rule, in the order of the table."""
     return tuple(Rule(**{**row, "when": tuple(row["when"])}) for row in table("signatures")["rule"])
-
-
-@lru_cache(maxsize=1)
-def excluded() -> tuple[Excluded, ...]:
-    """What facts rule out, in the order of the table."""
-    return tuple(Excluded(**{**row, "when": tuple(row["when"])}) for row in table("signatures")["excluded"])
 
 
 @lru_cache(maxsize=1)

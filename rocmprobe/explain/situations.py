@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Optional
 
 from rocmprobe.explain.log_facts import Facts
+from rocmprobe.explain.primitives import WORDS as PRIMITIVES
+from rocmprobe.explain.primitives import primitive_in
 from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.compatibility import Answer, Combination, answers
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.override import holding, serves
+from rocmprobe.knowledge.override import holding
+from rocmprobe.knowledge.settings import version_numbers
+from rocmprobe.knowledge.stacks import system_of
 from rocmprobe.model.results import Fact
 from rocmprobe.text.log import Log
 
-#: (silicon, what it pretends to be, first ROCm): pairs of which the tables of instructions say nothing, and
-#: which fail all the same. https://github.com/ROCm/ROCm/issues/3054, https://github.com/ROCm/ROCm/issues/4051
-_KNOWN_TO_FAIL = (("gfx1102", "gfx1100", 6), ("gfx1103", "gfx1100", 6), ("gfx115?", "gfx1100", 6))
 _FAMILIES = {
     "RDNA1": "rdna1", "RDNA2": "rdna2", "RDNA3": "rdna3", "RDNA3.5": "rdna3.5", "RDNA4": "rdna4",
     "Vega": "vega", "GCN": "gcn", "CDNA": "cdna", "CDNA2": "cdna", "CDNA3": "cdna", "CDNA4": "cdna",
 }  # fmt: skip
 _VERSION = re.compile(r"(?<![0-9.])([0-9]{1,2})\.([0-9]{1,2}|x)(?![0-9])")
 _ROCM = re.compile(r"rocm[ _-]?v?([0-9]{1,2}(?:\.(?:[0-9]{1,2}|x))*)", re.IGNORECASE)
+_KERNEL = re.compile(r"(?i)(?:linux|kernel|\()[ -]*(\d\.\d{1,2})(?=[.-])")
+#: What a version says of a torch that is not for ROCm, and the suffix of such a build.
 _OTHER_BUILDS = (
-    ("torch-cuda", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
-    ("torch-cpu", re.compile(r"\+cpu|\bcpu\b", re.IGNORECASE)),
+    ("+cu", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
+    ("+cpu", re.compile(r"\+cpu|\bcpu\b", re.IGNORECASE)),
 )
+#: The words for an answer that is "yes" and for one that is "no", by relation.
+_BY_ANSWER = {
+    "override-is-accepted": ("", "override-invalid"),
+    "silicon-fits-override": ("override-covers", "override-lacks"),
+    "torch-has-code": ("torch-holds", "torch-lacks"),
+    "wheel-has-code": ("wheel-holds", "wheel-lacks"),
+    "amd-wheel-has-code": ("", "wheel-lacks"),
+    "runtime-knows-chip": ("", "rocm-before-gpu"),
+}
 #: What shows in a log and in facts alike.
 _ABOUT = {
     "tensorflow": r"tensorflow|stream_executor",
@@ -71,32 +84,72 @@ _SWITCHES = re.compile(
 #: Every word that ``situations`` may give.
 KNOWN_WORDS = frozenset(
     {
-        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *(word for word, _ in _OTHER_BUILDS), "foreign", "apu",
-        "no-override", "override", "override-invalid", "override-lacks", "override-covers",
-        "override-ignored",
-        "override-needless", "torch-holds", "torch-lacks", "torch-1", "torch-2",
-        "rocm-4", "rocm-5", "rocm-6", "wheel-holds", "wheel-lacks",
-        "rocm-lists", "rocm-before-gpu", "find-restricted", "segv", "abort", "hang",
+        *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *filter(None, sum(_BY_ANSWER.values(), ())),
+        "torch-cpu", "torch-cuda", "foreign", "apu", "no-override", "override", "override-ignored",
+        "override-needless", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-lists",
+        "find-restricted", "segv", "abort", "hang", *PRIMITIVES,
     }
 )  # fmt: skip
 
 
 def situations(facts: Facts, log: Log) -> frozenset[str]:
     """Every word of data/signatures.toml and data/causes.toml that holds, apart from signatures and kinds."""
+    return words_and_answers(facts, log)[0]
+
+
+def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Answer, ...]]:
+    """The situations, and what chip and stack answer to the relations of data/compatibility.toml."""
     text = "\n".join(line.text for line in log.lines)
     about = _about(facts, text)
-    return frozenset(
-        {
-            *_chip(facts),
-            *_override(facts, text),
-            *_installed(facts),
-            *about,
-            *_versions(facts, "torch" in about),
-            *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
-            *(["find-restricted"] if _find_restricted(facts) else []),
-            *([facts.exit] if facts.exit in ("segv", "abort", "hang") else []),
-        }
+    primitive = primitive_in(log)
+    combination = _combination(facts, about, primitive)
+    answered = answers(combination)
+    words = {
+        *_chip(facts),
+        *_override(facts, text),
+        *about,
+        *filter(None, [primitive]),
+        *_versions(combination, "torch" in about),
+        *(
+            _BY_ANSWER[each.relation.name][each.holds is False]
+            for each in answered
+            if each.relation.name in _BY_ANSWER
+        ),
+        *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
+        *(["find-restricted"] if _find_restricted(facts) else []),
+        *([facts.exit] if facts.exit in ("segv", "abort", "hang") else []),
+    }
+    return frozenset(words - {""}), answered
+
+
+def _combination(facts: Facts, about: Collection[str], primitive: Optional[str]) -> Combination:
+    """Chip and stack in the form that relations are asked in."""
+    of_torch = "torch" in about
+    torch, wheel = (_torch_version(facts) if of_torch else None), _version_of_wheel(facts)
+    other = next((suffix for suffix, pattern in _OTHER_BUILDS if pattern.search(facts.torch or "")), "")
+    suffix = f"+rocm{_dotted(wheel)}" if wheel else other
+    kernel = _KERNEL.search(facts.os or "")
+    return Combination(
+        amd="amd" in about,
+        primitive=primitive,
+        gfx=facts.true_gfx,
+        effective=facts.effective_gfx,
+        override=facts.env.get(OVERRIDE),
+        torch=f"{_dotted(torch) or ''}{suffix}" or None if of_torch or suffix else None,
+        rocm=_dotted(wheel or _version(facts.rocm)),
+        kernel=kernel[1] if kernel else None,
+        system="windows" if "windows" in about else "wsl" if "wsl" in about else _linux(facts),
+        torch_targets=_targets(facts.torch_targets),
+        rocblas_targets=_targets(facts.rocblas_targets),
     )
+
+
+def _linux(facts: Facts) -> Optional[str]:
+    return system_of(facts.os) if facts.os else None
+
+
+def _targets(text: Optional[str]) -> Optional[tuple[str, ...]]:
+    return tuple(text.replace(",", " ").split()) if text else None
 
 
 def _about(facts: Facts, text: str) -> set[str]:
@@ -140,11 +193,6 @@ def _family_of_pattern(gfx: Optional[str]) -> Optional[str]:
     return families.pop() if len(families) == 1 else None
 
 
-def _effective(facts: Facts) -> Optional[str]:
-    """What the runtime believes: after an override, else the silicon."""
-    return facts.effective_gfx or facts.true_gfx
-
-
 def _overridden(facts: Facts) -> bool:
     """Whether an override of the ISA is known."""
     if any(name.startswith(OVERRIDE) for name in facts.env):
@@ -152,44 +200,18 @@ def _overridden(facts: Facts) -> bool:
     return bool(facts.true_gfx and facts.effective_gfx and facts.true_gfx != facts.effective_gfx)
 
 
-def _lacking(facts: Facts) -> bool:
-    """Whether the silicon cannot be expected to run what was built for the effective ISA."""
-    native, pretended = facts.true_gfx, facts.effective_gfx
-    if not native or not pretended or native == pretended:
-        return False
-    rocm = _version(facts.rocm) or _version_of_wheel(facts)
-    return bool(gpus.missing_features(native, pretended)) or any(
-        fnmatchcase(native, chip) and pretended == other and (rocm is None or rocm[0] >= first)
-        for chip, other, first in _KNOWN_TO_FAIL
-    )
-
-
 def _override(facts: Facts, text: str) -> Iterable[str]:
-    known = gpus.target(facts.true_gfx) and gpus.target(facts.effective_gfx)
     if not _overridden(facts):
         if facts.true_gfx:
             yield "no-override"
         return
     yield "override"
-    value = facts.env.get(OVERRIDE)
-    if value and gpus.isa_of_override(value) is None:
-        yield "override-invalid"
-    if _lacking(facts):
-        yield "override-lacks"
-    elif known and facts.true_gfx != facts.effective_gfx:
-        yield "override-covers"
     named = set(_NAMED.findall(text))
     if named and facts.effective_gfx not in named and facts.true_gfx in named:
         yield "override-ignored"
-
-
-def _installed(facts: Facts) -> Iterable[str]:
-    """What the code objects of the installed libraries say of the chip, whatever official builds hold."""
-    named = {"torch": facts.torch_targets, "rocblas": facts.rocblas_targets}
-    targets = {name: Fact(text.replace(",", " ").split()) for name, text in named.items() if text}
-    if "torch" in targets and (isa := _effective(facts)):
-        yield "torch-holds" if serves(targets["torch"], isa) else "torch-lacks"
-    if _overridden(facts) and facts.true_gfx != facts.effective_gfx and holding(targets, facts.true_gfx):
+    held = {"torch": _targets(facts.torch_targets), "rocblas": _targets(facts.rocblas_targets)}
+    targets = {name: Fact(list(found)) for name, found in held.items() if found}
+    if targets and facts.true_gfx != facts.effective_gfx and holding(targets, facts.true_gfx):
         yield "override-needless"
 
 
@@ -209,23 +231,13 @@ def _torch_version(facts: Facts) -> Optional[tuple[int, int]]:
     return _version(_ROCM.sub("", facts.torch or ""))
 
 
-def _versions(facts: Facts, of_torch: bool) -> Iterable[str]:
-    torch = _torch_version(facts) if of_torch else None
-    rocm = _version_of_wheel(facts) or _version(facts.rocm)
-    if torch:
-        yield "torch-2" if torch >= (2, 0) else "torch-1"
-    if rocm:
-        yield f"rocm-{min(max(rocm[0], 4), 6)}"
-    for word, pattern in _OTHER_BUILDS:
-        if pattern.search(facts.torch or ""):
-            yield word
-    held = gpus.in_wheel(_effective(facts), _dotted(torch), _dotted(rocm)) if of_torch else None
-    if held is not None:
-        yield "wheel-holds" if held else "wheel-lacks"
-    row = gpus.target(facts.true_gfx)
-    listed = _version(row.rocm) if row and row.rocm.endswith("newer") else None
-    if rocm and listed and rocm < listed:
-        yield "rocm-before-gpu"
+def _versions(combination: Combination, of_torch: bool) -> Iterable[str]:
+    if of_torch and combination.torch_number:
+        yield "torch-2" if version_numbers(combination.torch_number) >= (2, 0) else "torch-1"
+    if combination.rocm:
+        yield f"rocm-{min(max(version_numbers(combination.rocm)[0], 4), 6)}"
+    if combination.build:
+        yield f"torch-{combination.build}"
 
 
 def _dotted(number: Optional[tuple[int, int]]) -> Optional[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional
@@ -19,6 +19,7 @@ SITUATIONS = frozenset(
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "torch-cpu", "torch-cuda",
         "tensorflow", "llama", "windows", "wsl", "container", "cluster", "find-restricted",
         "segv", "abort", "hang", "miopen", "jit", "training", "system-include",
+        "convolution", "transposed-convolution", "batch-norm", "rnn", "ctc-loss",
     }
 )  # fmt: skip
 #: What follows from the silicon alone, and may be named there, too: its target, and that no wheel of
@@ -34,14 +35,6 @@ OF_THE_BUILD = frozenset(
 _NOT = "not-"
 _GFX = "{gfx}"
 _ANY_GFX = "gfxNNNN"
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A place where something can break; lower ones first in the table."""
-
-    name: str
-    title: str
 
 
 @dataclass(frozen=True)
@@ -63,6 +56,30 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """A place where something can break; lower ones first in the table. One that is ``within`` another is a
+    part of it. ``fails`` is a clause for a failure there of which no more is known, ``advice`` what to do
+    then, ``confirm`` what would tell more."""
+
+    name: str
+    title: str
+    within: str = ""
+    fails: str = ""
+    confirm: str = ""
+    advice: tuple[Advice, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Causes that are told apart last: they look alike, and much of the cure is the same. ``title`` is a
+    clause."""
+
+    name: str
+    title: str
+    advice: tuple[Advice, ...]
+
+
+@dataclass(frozen=True)
 class Cause:
     """A reason, the layer in which it usually sits, and what a user needs to know of it.
 
@@ -72,6 +89,7 @@ class Cause:
 
     name: str
     layer: str
+    group: str
     title: str
     sentence: str
     source: str
@@ -85,7 +103,37 @@ class Cause:
 @lru_cache(maxsize=1)
 def layers() -> tuple[Layer, ...]:
     """Every layer that a finding may name."""
-    return tuple(Layer(**row) for row in table("causes")["layer"])
+    return tuple(
+        Layer(
+            **{
+                **row,
+                "confirm": _paragraph(row.get("confirm", "")),
+                "advice": _advice(row.get("advice", ())),
+            }
+        )
+        for row in table("causes")["layer"]
+    )
+
+
+@lru_cache(maxsize=1)
+def groups() -> tuple[Group, ...]:
+    """Every group of causes, in the order of the table."""
+    return tuple(Group(**{**row, "advice": _advice(row["advice"])}) for row in table("causes")["group"])
+
+
+def layer(name: str) -> Layer:
+    """The layer of that name. Raises StopIteration where the vocabulary has none."""
+    return next(row for row in layers() if row.name == name)
+
+
+def group(name: str) -> Group:
+    """The group of that name. Raises StopIteration where the vocabulary has none."""
+    return next(row for row in groups() if row.name == name)
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The layers within another."""
+    return tuple(row.name for row in layers() if row.within == name)
 
 
 @lru_cache(maxsize=1)
@@ -119,12 +167,18 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
     Raises KeyError where the vocabulary has no such cause.
     """
     row = gpus.target(silicon)
-    words = situations | _words_of(row) if row else situations
-    advice = next(each for each in cause(name).advice if all_hold(each.when, words))
-    given = advice.given_to(row.gfx if row else None)
+    given = chosen(cause(name).advice, situations, silicon)
     if name in (*OF_THE_BUILD, "wrong-torch-build") and row:
         return f"{given} `rocmprobe install` ranks what there is for {row.gfx}."
     return given
+
+
+def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
+    """The first advice of which all words hold, for the target ``silicon``, where known."""
+    row = gpus.target(silicon)
+    words = situations | _words_of(row) if row else situations
+    first = next(each for each in advice if all_hold(each.when, words))
+    return first.given_to(row.gfx if row else None)
 
 
 def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
@@ -148,8 +202,11 @@ def question(first: str, second: str) -> str:
 
 def _cause(row: Mapping[str, Any]) -> Cause:
     texts = {key: _paragraph(value) for key, value in row.items() if isinstance(value, str)}
-    advice = tuple(Advice(_paragraph(each["text"]), tuple(each.get("when", ()))) for each in row["advice"])
-    return Cause(**texts, links=tuple(row["links"]), advice=advice)
+    return Cause(**texts, links=tuple(row["links"]), advice=_advice(row["advice"]))
+
+
+def _advice(rows: Iterable[Mapping[str, Any]]) -> tuple[Advice, ...]:
+    return tuple(Advice(_paragraph(each["text"]), tuple(each.get("when", ()))) for each in rows)
 
 
 def _paragraph(text: str) -> str:

@@ -99,11 +99,13 @@ class Limit:
 
 @dataclass(frozen=True)
 class Broken:
-    """Releases that break the targets ``gfx``, first and last included ("": open). ``effective`` is the ISA
+    """Releases that break the targets ``gfx``, first and last included ("": open). ``cause`` is of the
+    vocabulary. ``effective`` is the ISA
     that they break under, ``system`` the system, "" for any; ``without_atomics``: only where PCIe atomics
     are missing."""
 
     gfx: tuple[str, ...]
+    cause: str
     title: str
     text: str
     source: str

@@ -50,7 +50,8 @@ def test_the_answer_as_json(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text(COLLECT_ENV + FATAL)
     told = answer(path)
-    assert list(told) == ["causes", "facts", "decide", "note"]
+    assert list(told) == ["summary", "layer", "group", "action", "causes", "facts", "decide", "note"]
+    assert list(told["layer"]) == list(told["group"]) == ["name", "score"]
     assert told["causes"]
     for cause in told["causes"]:
         assert list(cause) == ["cause", "layer", "score", "evidence", "advice", "verify", "against"]

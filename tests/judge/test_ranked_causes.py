@@ -15,7 +15,7 @@ from runs import CHECKOUT
 
 from rocmprobe.explain.explain import Explanation, explain
 from rocmprobe.explain.log_facts import Facts, facts_in, together
-from rocmprobe.explain.signatures import KINDS, calibration, excluded, rules, signatures
+from rocmprobe.explain.signatures import KINDS, calibration, rules, signatures
 from rocmprobe.explain.situations import KNOWN_WORDS
 from rocmprobe.knowledge.causes import SITUATIONS, causes, layers
 from rocmprobe.text.log import of_text
@@ -192,7 +192,9 @@ class TestWhatIsSaid:
 
     def test_what_speaks_against_is_told(self):
         found = answer(NO_FUNCTION, NAVI21).causes
-        assert any("official wheels hold code" in each for cause in found for each in cause.against)
+        assert any(
+            "official wheels of this version hold code" in each for cause in found for each in cause.against
+        )
 
     def test_two_close_causes_come_with_what_would_decide(self):
         found = answer("RuntimeError: miopenStatusUnknownError", NAVI21)
@@ -268,13 +270,6 @@ class TestTheTables:
             assert signature.kind in KINDS
             assert signature.layer in {None, *(row.name for row in layers())}
             assert (signature.kind != "remark") or not signature.points
-
-    def test_what_is_ruled_out_is_of_the_vocabulary(self):
-        names = {row.name for row in signatures()}
-        for row in excluded():
-            assert row.cause in {each.name for each in causes()}
-            assert {re.sub("^not-", "", word) for word in row.when} <= names | set(KINDS) | KNOWN_WORDS
-            assert row.says and row.source  # noqa: PT018
 
     def test_every_cause_that_a_log_can_tell_has_a_signature_or_a_rule(self):
         told = {

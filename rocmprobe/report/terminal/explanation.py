@@ -24,19 +24,36 @@ _LONGEST_FACT = 2000
 
 
 def render_explanation(explanation: Explanation, console: Console) -> None:
-    """Each cause with its score, evidence, advice and how to verify it; what would decide; the facts."""
+    """The answer, what to do, and what would decide; each cause with its score, evidence, advice and how to
+    verify it; the facts."""
     titles = {cause.name: cause.title for cause in causes()}
-    if not explanation.causes:
-        console.print(_line("Not enough evidence for any cause.", "bold"))
+    _print_answer(explanation, console)
     for number, cause in enumerate(explanation.causes, 1):
         if number > 1 and cause.score < _WORTH_ADVICE:
             console.print(_heading(number, cause, titles.get(cause.cause, cause.cause)))
         else:
             _print_cause(number, cause, titles.get(cause.cause, cause.cause), console)
-    for word, sentence in (("To decide", explanation.decide), ("Note", explanation.note)):
-        if sentence:
-            console.print(_labelled(word, sentence))
+    if explanation.note:
+        console.print(_labelled("Note", explanation.note))
     _print_facts(explanation.facts, console)
+
+
+def _print_answer(explanation: Explanation, console: Console) -> None:
+    console.print(_line(explanation.summary, "bold"))
+    # The first cause says the same again where it is the answer.
+    of_first = explanation.causes[0].advice if explanation.causes else ""
+    for word, sentence in (
+        ("What to do", explanation.action if explanation.action != of_first else ""),
+        ("To decide", explanation.decide),
+    ):
+        if sentence:
+            console.print(Padding(_labelled(word, sentence), (0, 0, 0, 3), expand=False))
+    for what, level in (("Layer", explanation.layer), ("Group of causes", explanation.group)):
+        if level:
+            console.print(
+                Padding(_labelled(what, f"{level.name} ({level.score:.2f})"), (0, 0, 0, 3), expand=False)
+            )
+    console.print()
 
 
 def _heading(number: int, cause: RankedCause, title: str) -> Text:

@@ -1,0 +1,379 @@
+"""What a chip and a stack can do together: what must fail there, and what cannot be the reason of a failure.
+
+Each relation is a question about a ``Combination`` of chip and stack (``data/compatibility.toml``, which
+gives each its source and what follows from the answer). What is not known of a combination answers nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple, Optional
+
+from rocmprobe.knowledge import gpus, wsl
+from rocmprobe.knowledge.override import serves
+from rocmprobe.knowledge.settings import version_numbers, within
+from rocmprobe.knowledge.stacks import Broken, Installed, known_to_break, stacks
+from rocmprobe.model.results import Fact
+from rocmprobe.text.tables import table
+
+#: Symptoms of a relation's consequences that are none: each of them, and what needs none.
+ANY, ALWAYS = "any", "always"
+#: In a consequence: the cause that the row names which answered.
+THIS = "THIS"
+_NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
+_FIRST_OF_THEROCK = (7, 9)
+_OTHER_BUILDS = (("+cu", "cuda"), ("+cpu", "cpu"))
+
+Points = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A chip and a stack, as far as they are known; None where they are not.
+
+    ``amd`` is whether there is a GPU of AMD's, ``gfx`` is its silicon, ``effective`` the ISA that the runtime
+    believes in, ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with its suffix
+    ("2.12.0+rocm10.1.0"), ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR; ``torch_targets`` and
+    ``rocblas_targets`` are those that the installed library was seen to hold. ``system`` is one of
+    ``stacks.SYSTEMS``, ``atomics`` whether PCIe atomics reach the card, ``primitive`` what MIOpen was asked
+    for (the words of [[primitive]]).
+    """
+
+    amd: bool = False
+    gfx: Optional[str] = None
+    effective: Optional[str] = None
+    override: Optional[str] = None
+    torch: Optional[str] = None
+    rocm: Optional[str] = None
+    kernel: Optional[str] = None
+    system: Optional[str] = None
+    torch_targets: Optional[tuple[str, ...]] = None
+    rocblas_targets: Optional[tuple[str, ...]] = None
+    atomics: Optional[bool] = None
+    primitive: Optional[str] = None
+
+    @property
+    def isa(self) -> Optional[str]:
+        """The ISA for which code is looked for: after an override, else the silicon."""
+        return self.effective or self.gfx
+
+    @property
+    def poses(self) -> bool:
+        """Whether the runtime takes the chip for another one."""
+        return bool(self.gfx and self.effective and self.gfx != self.effective)
+
+    @property
+    def build(self) -> Optional[str]:
+        """ "cuda" or "cpu" for a PyTorch that was built for these, None for one for ROCm or an unknown
+        one."""
+        return next((name for suffix, name in _OTHER_BUILDS if suffix in (self.torch or "")), None)
+
+    @property
+    def rocm_number(self) -> Optional[str]:
+        """The MAJOR.MINOR of the ROCm that torch was built for, else of the installed one."""
+        suffix = (self.torch or "").partition("+rocm")[2]
+        found = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
+        return found[0] if found else None
+
+    @property
+    def torch_number(self) -> Optional[str]:
+        """The MAJOR.MINOR of torch itself."""
+        found = _NUMBER.match((self.torch or "").strip())
+        return found[0] if found else None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A row of [[relation]]."""
+
+    name: str
+    asks: str
+    source: str
+    no: Mapping[str, Points] = field(default_factory=dict)
+    yes: Mapping[str, Points] = field(default_factory=dict)
+    settles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a combination answers to a relation. ``certain`` where it was read from the machine itself, not
+    from what was published or reported of its parts. ``says`` is a clause, ``source`` where that is known.
+    ``stops``: a "no" means that programs do not run; else it is a risk, or the limit of one part. ``cause``
+    is what a "no" leads to where the row that answered names it."""
+
+    relation: Relation
+    holds: bool
+    certain: bool
+    says: str
+    source: str
+    stops: bool = True
+    cause: str = ""
+
+    def points(self, symptoms: Collection[str]) -> dict[str, float]:
+        """How strongly the answer speaks for each cause where a failure shows these symptoms: the most that
+        one of them gives it."""
+        consequences = self.relation.yes if self.holds else self.relation.no
+        found: dict[str, float] = {}
+        for symptom, points in consequences.items():
+            if symptom == ALWAYS or symptom in symptoms or (symptom == ANY and symptoms):
+                for name, weight in points.items():
+                    cause = self.cause if name == THIS else name
+                    found[cause] = max(found.get(cause, weight), weight)
+        return found
+
+    @property
+    def settled(self) -> tuple[str, ...]:
+        """The causes that cannot be."""
+        return self.relation.settles if self.holds and self.certain else ()
+
+
+class _Found(NamedTuple):
+    holds: bool
+    certain: bool
+    says: str
+    source: str
+    stops: bool = True
+    cause: str = ""
+
+
+@lru_cache(maxsize=1)
+def relations() -> tuple[Relation, ...]:
+    """Every row of [[relation]], in the order of the table."""
+    return tuple(
+        Relation(**{**row, "settles": tuple(row.get("settles", ()))})
+        for row in table("compatibility")["relation"]
+    )
+
+
+@lru_cache(maxsize=1)
+def symptoms() -> Mapping[str, str]:
+    """The title of each symptom."""
+    return {row["name"]: row["title"] for row in table("compatibility")["symptom"]}
+
+
+def answers(combination: Combination) -> tuple[Answer, ...]:
+    """What is known of a combination, in the order of the table."""
+    return tuple(
+        Answer(relation, *found) for relation in relations() for found in _ASKED[relation.name](combination)
+    )
+
+
+def answer(combination: Combination, name: str) -> Optional[Answer]:
+    """The answer to the relation ``name``, None where it is not known. Raises KeyError for another name."""
+    relation = next((each for each in relations() if each.name == name), None)
+    if relation is None:
+        raise KeyError(name)
+    return next((Answer(relation, *found) for found in _ASKED[name](combination)), None)
+
+
+def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
+    """The answers that are "no" and stop programs."""
+    return tuple(each for each in found if not each.holds and each.stops)
+
+
+def _torch_is_for_amd(asked: Combination) -> Iterator[_Found]:
+    if asked.amd and asked.build:
+        name = {"cuda": "CUDA", "cpu": "CPU"}[asked.build]
+        yield _Found(False, True, f"the installed PyTorch is a {name} build", f"its version {asked.torch}")
+    elif asked.amd and "rocm" in (asked.torch or ""):
+        yield _Found(True, True, "the installed PyTorch is a build for ROCm", f"its version {asked.torch}")
+
+
+def _override_is_accepted(asked: Combination) -> Iterator[_Found]:
+    if asked.override:
+        isa = gpus.isa_of_override(asked.override)
+        yield _Found(
+            isa is not None,
+            True,
+            f"the override names {isa}"
+            if isa
+            else "the value of the override is not three numbers with dots: the runtime refuses it, and "
+            "opens no GPU",
+            "ROCT src/topology.c",
+        )
+
+
+def _override_is_read(asked: Combination) -> Iterator[_Found]:
+    if asked.override and asked.system == "windows":
+        says = "HSA_OVERRIDE_GFX_VERSION is read on Linux only"
+        yield _Found(False, True, says, "ROCT src/topology.c is not part of ROCm on Windows")
+
+
+def _silicon_fits_override(asked: Combination) -> Iterator[_Found]:
+    silicon, code = gpus.target(asked.gfx), gpus.target(asked.effective)
+    if not asked.poses or asked.gfx is None:
+        return
+    reported = [row for row in _known_to_break(asked) if row.effective]
+    if reported:
+        yield _Found(False, False, _clause(reported[0].title), reported[0].source)
+    elif gpus.missing_features(asked.gfx, asked.effective):
+        says = f"code for {asked.effective}, which the override names, may use what {asked.gfx} silicon lacks"
+        other_encoding = asked.gfx[:-2] != str(asked.effective)[:-2]
+        yield _Found(False, False, says, "gpus.toml (LLVM AMDGPU.td)", stops=other_encoding)
+    elif silicon and code:
+        says = f"{asked.gfx} executes all instructions of {asked.effective}"
+        yield _Found(True, False, says, "gpus.toml (LLVM AMDGPU.td)")
+
+
+def _torch_has_code(asked: Combination) -> Iterator[_Found]:
+    if asked.isa and asked.torch_targets is not None:
+        holds = serves(Fact(asked.torch_targets), asked.isa)
+        says = f"the installed PyTorch holds {'' if holds else 'no '}code for the chip that the runtime sees"
+        yield _Found(holds, True, says, "the code objects in libtorch_hip.so")
+
+
+def _wheel_has_code(asked: Combination) -> Iterator[_Found]:
+    if asked.torch_targets is not None or asked.build or not asked.isa or _of_amd(asked):
+        return
+    held = gpus.in_wheel(asked.isa, asked.torch_number, asked.rocm_number) if asked.torch else None
+    if held is not None:
+        says = (
+            "official wheels of this version hold code for the chip"
+            if held
+            else "no official wheel of this version holds code for the chip"
+        )
+        yield _Found(held, False, says, "gpus.toml")
+
+
+def _amd_wheel_has_code(asked: Combination) -> Iterator[_Found]:
+    row = gpus.target(asked.isa)
+    if row and asked.torch_targets is None and asked.torch and not asked.build and _of_amd(asked):
+        says = f"AMD's index of wheels has {'a' if row.amd_wheels else 'no'} package with code for {row.gfx}"
+        yield _Found(row.amd_wheels, False, says, "gpus.toml")
+
+
+def _of_amd(asked: Combination) -> bool:
+    """Whether such a version can only be from AMD's index: PyTorch's has none for Windows, and ends with an
+    older ROCm."""
+    newest = max(version_numbers(each.rocm) for each in stacks() if each.kind == "official")
+    number = asked.rocm_number
+    return asked.system == "windows" or bool(number and version_numbers(number) > newest)
+
+
+def _runtime_knows_chip(asked: Combination) -> Iterator[_Found]:
+    number = asked.rocm_number
+    if number is None or asked.poses:
+        return
+    for row in _rows("runtime"):
+        if asked.gfx in row["gfx"]:
+            holds = version_numbers(number) >= version_numbers(row["since"])
+            yield _Found(
+                holds, False, _known_since("ROCm", number, asked.gfx, row["since"], holds), row["source"]
+            )
+            return
+
+
+def _kernel_knows_chip(asked: Combination) -> Iterator[_Found]:
+    found = _NUMBER.search(asked.kernel or "")
+    if found is None or asked.system not in (None, "linux"):
+        return
+    number = version_numbers(found[0])
+    for row in _rows("kernel"):
+        holds = number >= version_numbers(row["since"])
+        if asked.gfx in row["gfx"] and (holds or number <= version_numbers(row["before"])):
+            yield _Found(
+                holds, False, _known_since("Linux", found[0], asked.gfx, row["since"], holds), row["source"]
+            )
+            return
+
+
+def _known_since(what: str, number: str, gfx: Optional[str], since: str, holds: bool) -> str:
+    if holds:
+        return f"{what} {number} knows {gfx}"
+    return f"{what} {number} is older than its first support of {gfx}, {since}"
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table("compatibility")[name]
+    return rows
+
+
+def _rocblas_has_kernels(asked: Combination) -> Iterator[_Found]:
+    isa = asked.isa
+    if isa and asked.rocblas_targets is not None:
+        holds = serves(Fact(asked.rocblas_targets), isa)
+        says = f"the installed rocBLAS has {'' if holds else 'no '}files for the chip that the runtime sees"
+        yield _Found(holds, True, says, "the names of rocBLAS's files")
+    else:
+        yield from _in_library("rocblas", "rocBLAS", asked)
+
+
+def _hipblaslt_has_kernels(asked: Combination) -> Iterator[_Found]:
+    for found in _in_library("hipblaslt", "hipBLASLt", asked):
+        yield found._replace(stops=False)
+
+
+def _miopen_has_databases(asked: Combination) -> Iterator[_Found]:
+    for found in _in_library("miopen-databases", "MIOpen", asked, "databases"):
+        yield found._replace(stops=False)
+
+
+def _in_library(name: str, title: str, asked: Combination, what: str = "kernels") -> Iterator[_Found]:
+    """By AMD's builds of a library for a release of ROCm, of which each row names all targets. What the HIP
+    SDK for Windows holds is another matter; since TheRock both are built from one list."""
+    number, isa = asked.rocm_number, asked.isa
+    if number is None or isa is None or gpus.target(isa) is None:
+        return
+    if asked.system == "windows" and version_numbers(number) < _FIRST_OF_THEROCK:
+        return
+    for row in _rows("library"):
+        if row["library"] == name and within(number, row["since"], row["until"]):
+            holds = isa in row["gfx"]
+            says = f"{title} of ROCm {number} has {'' if holds else 'no '}{what} for {isa}"
+            yield _Found(holds, False, says, row["source"])
+            return
+
+
+def _miopen_compiles_primitive(asked: Combination) -> Iterator[_Found]:
+    for row in _rows("primitive"):
+        if asked.primitive == row["primitive"] and asked.isa in row["gfx"]:
+            yield _Found(False, False, f"{row['says']} {asked.isa}", row["source"], stops=False)
+            return
+
+
+def _wsl_takes_chip(asked: Combination) -> Iterator[_Found]:
+    if asked.system != "wsl" or asked.gfx is None:
+        return
+    for row in wsl.families():
+        if row.name == gpus.family(asked.gfx):
+            yield _Found(row.works != "no", False, _clause(row.text), row.source)
+
+
+def _stack_is_not_known_to_break(asked: Combination) -> Iterator[_Found]:
+    if asked.poses:
+        return
+    for row in _known_to_break(asked):
+        yield _Found(False, False, _clause(row.title), row.source, cause=row.cause)
+
+
+def _known_to_break(asked: Combination) -> tuple[Broken, ...]:
+    return known_to_break(
+        Installed(asked.gfx, asked.isa, asked.rocm_number, asked.torch_number, asked.atomics, asked.system)
+    )
+
+
+def _clause(sentence: str) -> str:
+    """A sentence without its stop, to stand after a colon."""
+    return sentence.rstrip(".")
+
+
+_ASKED: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
+    "torch-is-for-amd": _torch_is_for_amd,
+    "override-is-accepted": _override_is_accepted,
+    "override-is-read": _override_is_read,
+    "silicon-fits-override": _silicon_fits_override,
+    "torch-has-code": _torch_has_code,
+    "wheel-has-code": _wheel_has_code,
+    "amd-wheel-has-code": _amd_wheel_has_code,
+    "runtime-knows-chip": _runtime_knows_chip,
+    "kernel-knows-chip": _kernel_knows_chip,
+    "rocblas-has-kernels": _rocblas_has_kernels,
+    "hipblaslt-has-kernels": _hipblaslt_has_kernels,
+    "miopen-has-databases": _miopen_has_databases,
+    "miopen-compiles-primitive": _miopen_compiles_primitive,
+    "wsl-takes-chip": _wsl_takes_chip,
+    "stack-is-not-known-to-break": _stack_is_not_known_to_break,
+}
