@@ -11,6 +11,10 @@ from typing import Optional
 from rocmprobe.text.log import Line
 from rocmprobe.text.tables import table
 
+#: The start of a line that its program calls a warning.
+_WARNING = re.compile(r"(?:[\w./\\:-]{1,200}: )?(?:User|Runtime|Future|Deprecation)?Warning: ")
+_WARNING_OF_MIOPEN = re.compile(r"MIOpen\(HIP\): (?:Warning|Info)")
+
 KINDS = ("fatal", "ending", "remark", "context")
 
 
@@ -79,12 +83,19 @@ def calibration() -> Calibration:
 
 
 def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
-    """The signatures that are in ``lines``, in the order of the table."""
+    """The signatures that are in ``lines``, in the order of the table.
+
+    What Python calls a warning is not fatal, whatever it quotes, and what MIOpen calls one is so for MIOpen alone.
+    """
     kept = list(lines)
+    without_python_s = [line for line in kept if not _WARNING.match(line.text)]
+    grave = [line for line in without_python_s if not _WARNING_OF_MIOPEN.match(line.text)]
     hits = []
     for signature in signatures():
-        search = signature.regex.search
-        matching = tuple(line for line in kept if search(line.text))
+        search, where = signature.regex.search, kept
+        if signature.kind == "fatal":
+            where = without_python_s if (signature.layer or "").startswith("miopen") else grave
+        matching = tuple(line for line in where if search(line.text))
         if matching:
             hits.append(Hit(signature, matching))
     return tuple(hits)

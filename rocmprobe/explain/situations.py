@@ -63,8 +63,23 @@ _IN_LOG = {
     "miopen": r"MIOpen|miopen",
     "training": r"\b[Ee]poch|\bloss\b|backward\(",
     "jit": r"/comgr-|comgr|hiprtc|HIPRTC|miopen-tmp|hip_build_utils|\[Build(Hip|Ocl|Asm)\]",
+    "triton": r"[Tt]riton|_inductor\b|hip_utils",
     "system-include": r"-isystem[ =]?/usr/include(?![\w/])",
 }
+#: Libraries of ROCm with the number of their interface, and folders of a release.
+_OF_A_ROCM = re.compile(
+    r"lib(?:amdhip64|hsa-runtime64|rocblas|hipblas|MIOpen|rocm_smi64|roctx64)\.so\.(\d{1,2})\b"
+    r"|amdhip64_(\d)\.dll|/rocm-(\d\.\d{1,2})|bitsandbytes_rocm(\d\d)\d?\.",
+)
+#: Devices as programs list them.
+_LISTED = re.compile(
+    r"(?:^ *Name: +|[Dd]evice +\d+ *[:=].{0,80}?|gfx\w+ *[,;] *)\b(gfx[0-9a-f]{3,4})\b", re.M
+)
+#: Names of packages and indexes that say for which targets they were built.
+_PACKAGE = re.compile(
+    r"(?:rocm_sdk_libraries[_-]|device[_-]|/v2/|rocm[-_])(gfx[0-9]{2,4}[0-9a-fxX]{0,2})(?=[-_\]./ ]|$)"
+    r"|rocm-sdk targets\s+(gfx[0-9a-f;]+)"
+)
 _OTHER_VENDOR = (
     r"NVIDIA (GeForce|RTX|Graphics|A|H|L|Tesla)|NVIDIA-SMI \d|GeForce|\b[RG]TX \d|\bTesla\b|\b[AH]100\b"
     r"|\bsm_\d\d|\bmacOS\b|Darwin|Apple M\d"
@@ -87,7 +102,7 @@ KNOWN_WORDS = frozenset(
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *filter(None, sum(_BY_ANSWER.values(), ())),
         "torch-cpu", "torch-cuda", "foreign", "apu", "no-override", "override", "override-ignored",
         "override-needless", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-lists",
-        "find-restricted", "segv", "abort", "hang", *PRIMITIVES,
+        "two-rocms", "apu-beside-card", "find-restricted", "segv", "abort", "hang", *PRIMITIVES,
     }
 )  # fmt: skip
 
@@ -102,7 +117,7 @@ def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Ans
     text = "\n".join(line.text for line in log.lines)
     about = _about(facts, text)
     primitive = primitive_in(log)
-    combination = _combination(facts, about, primitive)
+    combination = _combination(facts, about, primitive, _package(text))
     answered = answers(combination)
     words = {
         *_chip(facts),
@@ -116,13 +131,16 @@ def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Ans
             if each.relation.name in _BY_ANSWER
         ),
         *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
+        *_several(text),
         *(["find-restricted"] if _find_restricted(facts) else []),
         *([facts.exit] if facts.exit in ("segv", "abort", "hang") else []),
     }
     return frozenset(words - {""}), answered
 
 
-def _combination(facts: Facts, about: Collection[str], primitive: Optional[str]) -> Combination:
+def _combination(
+    facts: Facts, about: Collection[str], primitive: Optional[str], package: Optional[str]
+) -> Combination:
     """Chip and stack in the form that relations are asked in."""
     of_torch = "torch" in about
     torch, wheel = (_torch_version(facts) if of_torch else None), _version_of_wheel(facts)
@@ -132,9 +150,10 @@ def _combination(facts: Facts, about: Collection[str], primitive: Optional[str])
     return Combination(
         amd="amd" in about,
         primitive=primitive,
+        package=package,
         gfx=facts.true_gfx,
         effective=facts.effective_gfx,
-        override=facts.env.get(OVERRIDE),
+        override=None if "windows" in about else facts.env.get(OVERRIDE),
         torch=f"{_dotted(torch) or ''}{suffix}" or None if of_torch or suffix else None,
         rocm=_dotted(wheel or _version(facts.rocm)),
         kernel=kernel[1] if kernel else None,
@@ -142,6 +161,23 @@ def _combination(facts: Facts, about: Collection[str], primitive: Optional[str])
         torch_targets=_targets(facts.torch_targets),
         rocblas_targets=_targets(facts.rocblas_targets),
     )
+
+
+def _package(text: str) -> Optional[str]:
+    """The targets that the name of an installed package or of its index gives, as "gfx110X" or separated by
+    blanks; None where none does."""
+    match = _PACKAGE.search(text)
+    return (match[1] or match[2].replace(";", " ")) if match else None
+
+
+def _several(text: str) -> Iterable[str]:
+    """What a log that lists several of something says."""
+    numbers = {next(filter(None, groups)) for groups in _OF_A_ROCM.findall(text)}
+    if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
+        yield "two-rocms"
+    listed = [row for row in map(gpus.target, set(_LISTED.findall(text))) if row]
+    if any(row.apu is True for row in listed) and any(row.apu is not True for row in listed):
+        yield "apu-beside-card"
 
 
 def _linux(facts: Facts) -> Optional[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple, Optional
 
@@ -54,6 +55,7 @@ class Combination:
     rocblas_targets: Optional[tuple[str, ...]] = None
     atomics: Optional[bool] = None
     primitive: Optional[str] = None
+    package: Optional[str] = None
 
     @property
     def isa(self) -> Optional[str]:
@@ -245,6 +247,16 @@ def _amd_wheel_has_code(asked: Combination) -> Iterator[_Found]:
         yield _Found(row.amd_wheels, False, says, "gpus.toml")
 
 
+def _package_has_code(asked: Combination) -> Iterator[_Found]:
+    if asked.package and asked.isa and gpus.target(asked.isa):
+        patterns = [name.lower().replace("x", "?").replace("gf?", "gfx") for name in asked.package.split()]
+        holds = any(fnmatchcase(asked.isa, pattern) for pattern in patterns)
+        says = (
+            f"what is installed was built for {asked.package}, {'with' if holds else 'without'} {asked.isa}"
+        )
+        yield _Found(holds, False, says, "the name of the package or of its index")
+
+
 def _of_amd(asked: Combination) -> bool:
     """Whether such a version can only be from AMD's index: PyTorch's has none for Windows, and ends with an
     older ROCm."""
@@ -367,6 +379,7 @@ _ASKED: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
     "silicon-fits-override": _silicon_fits_override,
     "torch-has-code": _torch_has_code,
     "wheel-has-code": _wheel_has_code,
+    "package-has-code": _package_has_code,
     "amd-wheel-has-code": _amd_wheel_has_code,
     "runtime-knows-chip": _runtime_knows_chip,
     "kernel-knows-chip": _kernel_knows_chip,
