@@ -25,7 +25,7 @@ _FAMILIES = {
 }  # fmt: skip
 _VERSION = re.compile(r"(?<![0-9.])([0-9]{1,2})\.([0-9]{1,2}|x)(?![0-9])")
 _ROCM = re.compile(r"rocm[ _-]?v?([0-9]{1,2}(?:\.(?:[0-9]{1,2}|x))*)", re.IGNORECASE)
-_KERNEL = re.compile(r"(?i)(?:linux|kernel|\()[ -]*(\d\.\d{1,2})(?=[.-])")
+_KERNEL = re.compile(r"(?i)(?:linux|kernel|\()[ v-]*(\d\.\d{1,2}(?:\.\d{1,3})?)(?![\d.])")
 #: What a version says of a torch that is not for ROCm, and the suffix of such a build.
 _OTHER_BUILDS = (
     ("+cu", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
@@ -75,6 +75,9 @@ _OF_A_ROCM = re.compile(
 _LISTED = re.compile(
     r"(?:^ *Name: +|[Dd]evice +\d+ *[:=].{0,80}?|gfx\w+ *[,;] *)\b(gfx[0-9a-f]{3,4})\b", re.M
 )
+#: The same with its number, and the number of the one that failed, as llama.cpp prints them.
+_NUMBERED = re.compile(r"[Dd]evice +(\d+) *[:=].{0,80}?\b(gfx[0-9a-f]{3,4})\b")
+_CURRENT = re.compile(r"current device: (\d+)")
 #: Names of packages and indexes that say for which targets they were built.
 _PACKAGE = re.compile(
     r"(?:rocm_sdk_libraries[_-]|device[_-]|/v2/|rocm[-_])(gfx[0-9]{2,4}[0-9a-fxX]{0,2})(?=[-_\]./ ]|$)"
@@ -102,7 +105,7 @@ KNOWN_WORDS = frozenset(
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *filter(None, sum(_BY_ANSWER.values(), ())),
         "torch-cpu", "torch-cuda", "foreign", "apu", "no-override", "override", "override-ignored",
         "override-needless", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-lists",
-        "two-rocms", "apu-beside-card", "find-restricted", "segv", "abort", "hang", *PRIMITIVES,
+        "two-rocms", "apu-beside-card", "failing-on-apu", "find-restricted", "segv", "abort", "hang", *PRIMITIVES,
     }
 )  # fmt: skip
 
@@ -178,6 +181,10 @@ def _several(text: str) -> Iterable[str]:
     listed = [row for row in map(gpus.target, set(_LISTED.findall(text))) if row]
     if any(row.apu is True for row in listed) and any(row.apu is not True for row in listed):
         yield "apu-beside-card"
+    by_number = dict(_NUMBERED.findall(text))
+    failing = [gpus.target(by_number.get(number)) for number in _CURRENT.findall(text)]
+    if any(row is not None and row.apu is True for row in failing) and len(by_number) > 1:
+        yield "failing-on-apu"
 
 
 def _linux(facts: Facts) -> Optional[str]:

@@ -25,6 +25,7 @@ ANY, ALWAYS = "any", "always"
 #: In a consequence: the cause that the row names which answered.
 THIS = "THIS"
 _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
+_KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
 _FIRST_OF_THEROCK = (7, 9)
 _OTHER_BUILDS = (("+cu", "cuda"), ("+cpu", "cpu"))
 
@@ -362,8 +363,17 @@ def _stack_is_not_known_to_break(asked: Combination) -> Iterator[_Found]:
 
 
 def _known_to_break(asked: Combination) -> tuple[Broken, ...]:
+    kernel = _KERNEL.search(asked.kernel or "")
     return known_to_break(
-        Installed(asked.gfx, asked.isa, asked.rocm_number, asked.torch_number, asked.atomics, asked.system)
+        Installed(
+            asked.gfx,
+            asked.isa,
+            asked.rocm_number,
+            asked.torch_number,
+            asked.atomics,
+            asked.system,
+            kernel[0] if kernel else None,
+        )
     )
 
 

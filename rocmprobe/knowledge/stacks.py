@@ -115,6 +115,8 @@ class Broken:
     rocm_until: str = ""
     torch_since: str = ""
     torch_until: str = ""
+    kernel_since: str = ""
+    kernel_until: str = ""
     without_atomics: bool = False
     system: str = ""
 
@@ -122,7 +124,7 @@ class Broken:
 @dataclass(frozen=True)
 class Installed:
     """What a machine has: the silicon and the ISA that it pretends to be, the ROCm of its torch, its torch,
-    whether PCIe atomics reach it, and its system. None: not known."""
+    whether PCIe atomics reach it, its system, and its Linux. None: not known."""
 
     gfx: Optional[str]
     effective: Optional[str] = None
@@ -130,6 +132,7 @@ class Installed:
     torch: Optional[str] = None
     atomics: Optional[bool] = None
     system: Optional[str] = None
+    kernel: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,7 @@ def _applies(row: Broken, machine: Installed) -> bool:
         for version, since, until in (
             (machine.rocm, row.rocm_since, row.rocm_until),
             (machine.torch, row.torch_since, row.torch_until),
+            (machine.kernel, row.kernel_since, row.kernel_until),
         )
     )
 
