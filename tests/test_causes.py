@@ -30,6 +30,8 @@ NAMES = [each.name for each in EVERY]
 MET_SINCE = {
     "jit-compiler-missing", "miopen-kernel-source-missing", "llvm-library-clash", "integrated-gpu-first",
     "attention-backend-missing", "triton-writes-nothing", "compiled-code-wrong",
+    "rocm-versions-mixed", "runtime-library-missing", "wsl-adapter-mismatch", "multi-gpu-transfer",
+    "cuda-only-extension", "triton-compile-failure", "python-package-conflict", "outside",
 }  # fmt: skip
 
 
