@@ -20,10 +20,13 @@ import click
 from rocmprobe.explain.explain import scores, weigh
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
 from rocmprobe.explain.signatures import Calibration, calibration
+from rocmprobe.knowledge import causes
 from rocmprobe.model.results import BadInput
 from rocmprobe.text import printing, reading
 from rocmprobe.text.log import of_text
 
+#: Of a record, and no facts.
+_ASIDE = ("exit", "platform", "from_application")
 TIERS = ("decisive", "needs-facts", "partial", "indirect")
 #: Where the reliability table parts scores.
 _BINS = (0.0, 0.3, 0.5, 0.7, 0.9, 1.01)
@@ -52,7 +55,7 @@ def read(path: Path) -> list[Record]:
             row = reading.json_line(line)
             label, tier, printed = row["cause"], row["log_quality"], row["log"]
             text = printed if isinstance(printed, str) else "\n".join(printed)
-            given = facts_of({key: value for key, value in row.items() if key != "exit"})
+            given = facts_of({key: value for key, value in row.items() if key not in _ASIDE})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{path}: line {number}: {error!r}; a record has log, cause and log_quality"
@@ -121,6 +124,25 @@ def _reliability(records: Sequence[Record], by: Calibration) -> Iterable[str]:
     yield "not enough evidence  " + " ".join(f"{len(part):>12}" for part in _by_tier(silent))
 
 
+def _groups(records: Sequence[Record], by: Calibration) -> Iterable[str]:
+    """How often the group of causes is right that has 0.7 and more, whatever the cause."""
+    named = [(record, *best_group(record, by)) for record in records]
+    sure = [each for each in named if each[2] >= 0.7]
+    yield f"{'group of causes':<20} " + " ".join(
+        f"{sum(causes.cause(record.cause).group == group for record, group, _ in part):>5} of {len(part):>3}"
+        for part in _by_tier(sure)
+    )
+
+
+def best_group(record: Record, by: Calibration) -> tuple[str, float]:
+    """The group of causes with the largest share, and its share; ("", 0) where nothing speaks."""
+    found: dict[str, float] = defaultdict(float)
+    for cause, share in scores(record.points, by):
+        if cause != "unknown":
+            found[causes.cause(cause).group] += share
+    return max(found.items(), key=lambda pair: pair[1], default=("", 0.0))
+
+
 def _by_tier(best: Sequence[tuple[Record, str, float]]) -> list[list[tuple[Record, str, float]]]:
     return [[each for each in best if tier in (each[0].tier, "all")] for tier in (*TIERS, "all")]
 
@@ -149,6 +171,8 @@ def report(records: Sequence[Record]) -> Iterable[str]:
     yield f"\nbenign warnings called a failure: {failures} of {len(benign)}"
     yield "\nbest causes by score, right of all"
     yield from _reliability(records, by)
+    yield "\ngroups with 0.7 and more, right of all"
+    yield from _groups(records, by)
     yield "\nconfusions (best cause, its score)"
     yield from _confusions(records, by)
 

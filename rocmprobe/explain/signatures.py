@@ -85,7 +85,8 @@ def calibration() -> Calibration:
 def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     """The signatures that are in ``lines``, in the order of the table.
 
-    What Python calls a warning is not fatal, whatever it quotes, and what MIOpen calls one is so for MIOpen alone.
+    What Python calls a warning is not fatal, whatever it quotes, and what MIOpen calls one is so for MIOpen
+    alone.
     """
     kept = list(lines)
     without_python_s = [line for line in kept if not _WARNING.match(line.text)]

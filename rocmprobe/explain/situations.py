@@ -78,6 +78,9 @@ _LISTED = re.compile(
 #: The same with its number, and the number of the one that failed, as llama.cpp prints them.
 _NUMBERED = re.compile(r"[Dd]evice +(\d+) *[:=].{0,80}?\b(gfx[0-9a-f]{3,4})\b")
 _CURRENT = re.compile(r"current device: (\d+)")
+#: How devices are called that have no name of their own: the GPU of a processor, and cards.
+_NAMED_APU = re.compile(r"Radeon(?:\(TM\))? Graphics\b")
+_NAMED_CARD = re.compile(r"Radeon (?:\(TM\) )?(?:RX|AI|Pro|PRO|VII) ?\w")
 #: Names of packages and indexes that say for which targets they were built.
 _PACKAGE = re.compile(
     r"(?:rocm_sdk_libraries[_-]|device[_-]|/v2/|rocm[-_])(gfx[0-9]{2,4}[0-9a-fxX]{0,2})(?=[-_\]./ ]|$)"
@@ -105,7 +108,7 @@ KNOWN_WORDS = frozenset(
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *filter(None, sum(_BY_ANSWER.values(), ())),
         "torch-cpu", "torch-cuda", "foreign", "apu", "no-override", "override", "override-ignored",
         "override-needless", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-lists",
-        "two-rocms", "apu-beside-card", "failing-on-apu", "find-restricted", "segv", "abort", "hang", *PRIMITIVES,
+        "two-rocms", "apu-beside-card", "failing-on-apu", "desktop-apu", "find-restricted", "segv", "abort", "hang", *PRIMITIVES,
     }
 )  # fmt: skip
 
@@ -179,8 +182,10 @@ def _several(text: str) -> Iterable[str]:
     if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
         yield "two-rocms"
     listed = [row for row in map(gpus.target, set(_LISTED.findall(text))) if row]
-    if any(row.apu is True for row in listed) and any(row.apu is not True for row in listed):
+    if (any(row.apu is True for row in listed) and any(row.apu is not True for row in listed)) or (_NAMED_APU.search(text) and _NAMED_CARD.search(text)):
         yield "apu-beside-card"
+    if "gfx1036" in text:
+        yield "desktop-apu"
     by_number = dict(_NUMBERED.findall(text))
     failing = [gpus.target(by_number.get(number)) for number in _CURRENT.findall(text)]
     if any(row is not None and row.apu is True for row in failing) and len(by_number) > 1:

@@ -15,7 +15,7 @@ from runs import CHECKOUT
 
 from rocmprobe.explain.explain import Explanation, explain
 from rocmprobe.explain.log_facts import Facts, facts_in, together
-from rocmprobe.explain.signatures import KINDS, calibration, rules, signatures
+from rocmprobe.explain.signatures import KINDS, rules, signatures
 from rocmprobe.explain.situations import KNOWN_WORDS
 from rocmprobe.knowledge.causes import SITUATIONS, causes, layers
 from rocmprobe.text.log import of_text
@@ -152,6 +152,74 @@ class TestTheSameTextHasOtherCauses:
         assert best(APERTURE, MI100) != "override-isa-mismatch"
 
 
+CONVOLUTION = """Traceback (most recent call last):
+  File "/v/lib/python3.10/site-packages/torch/nn/modules/module.py", line 1194, in _call_impl
+    return forward_call(*input, **kwargs)
+  File "/v/lib/python3.10/site-packages/torch/nn/modules/conv.py", line 463, in forward
+    return self._conv_forward(input, self.weight, self.bias)
+RuntimeError: miopenStatusUnknownError"""
+BATCH_NORM = """  File "/v/lib/python3.10/site-packages/torch/nn/functional.py", line 2450, in batch_norm
+    return torch.batch_norm(
+RuntimeError: miopenStatusUnknownError"""
+LSTM = """  File "/v/lib/python3.10/site-packages/torch/nn/modules/rnn.py", line 776, in forward
+    result = _VF.lstm(input, hx, self._flat_weights, self.bias, self.num_layers,
+RuntimeError: miopenStatusUnknownError"""
+TRANSPOSED = """  File "/v/lib/python3.10/site-packages/torch/nn/modules/conv.py", line 956, in forward
+    return F.conv_transpose2d(
+RuntimeError: miopenStatusUnknownError"""
+OLD_STACK = Facts(gpu="Radeon RX 5600 XT", torch="1.13.1+rocm5.2", env={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
+NEW_STACK = Facts(gpu="Radeon RX 5600 XT", torch="2.12.0+rocm10.1.0")
+
+
+class TestTheAnswerIsAtTheLevelOfTheEvidence:
+    """The error that this project is about: MIOpen speaks, and gives no reason."""
+
+    @pytest.mark.parametrize("facts", [NOTHING, OLD_STACK, NEW_STACK], ids=["no facts", "5.2", "10.1"])
+    @pytest.mark.parametrize(
+        ("text", "inside", "cure"),
+        [
+            (CONVOLUTION, "a convolution", "--bypass always"),
+            (TRANSPOSED, "a transposed convolution", "--bypass always"),
+            (BATCH_NORM, "a batch norm", 'batch_norm="pytorch"'),
+            (LSTM, "a recurrent layer", 'rnn="pytorch"'),
+        ],
+        ids=["convolution", "transposed convolution", "batch norm", "LSTM"],
+    )
+    def test_miopen_s_status_alone(self, text, inside, cure, facts):
+        found = answer(text, facts)
+        assert found.causes[0].cause != "unknown"
+        assert (found.layer.name, found.layer.score >= 0.9) == ("miopen", True)
+        assert cure in found.action
+        if found.causes[0].score < 0.7:
+            assert f"inside {inside}" in found.summary
+            assert "the log does not tell" in found.summary
+            assert "MIOPEN_LOG_LEVEL" in found.decide
+
+    @pytest.mark.parametrize(("text", "kernel"), [(BATCH_NORM, "batch norm"), (LSTM, "RNN")])
+    def test_what_does_not_compile_for_the_chip_itself_is_named(self, text, kernel):
+        first = answer(text, NEW_STACK).causes[0]
+        assert (first.cause, first.score >= 0.7) == ("miopen-kernel-compile-failure", True)
+        assert any(kernel in line and "gfx1010" in line for line in first.evidence)
+        under_override = answer(text, OLD_STACK)
+        assert under_override.causes[0].score < 0.7
+        assert under_override.group.name == "override"
+
+    def test_a_group_is_the_answer_where_its_causes_look_alike(self):
+        found = answer(NO_FUNCTION)
+        assert (found.group.name, found.group.score >= 0.7) == ("no-code", True)
+        assert found.summary.startswith(("Something has no code for this chip", "No code for this chip"))
+
+    def test_not_known_is_first_only_where_nothing_speaks(self):
+        assert answer("epoch 1, loss 0.3").causes == ()
+        assert answer("epoch 1, loss 0.3").layer is None
+        for text in (CONVOLUTION, APERTURE, NO_FUNCTION, NO_SOLVER, "HIP error: unspecified launch failure"):
+            assert answer(text).causes[0].cause != "unknown"
+
+    def test_where_the_log_is_silent_the_facts_are_told(self):
+        found = answer("loading", Facts(true_gfx="gfx1010", torch="2.9.1+rocm6.4"))
+        assert "no official wheel of this version holds code for the chip" in found.summary
+
+
 class TestByStanders:
     @pytest.mark.parametrize(
         "remark", [KDB, WORKSPACE, "/opt/amdgpu/share/libdrm/amdgpu.ids: No such file or directory"]
@@ -276,8 +344,7 @@ class TestTheTables:
             cause for row in (*signatures(), *rules()) for cause, points in row.points.items() if points > 0
         }
         # Told by comparing kernels, firmware or whole runs, or by the order of GPUs; and what is no cause.
-        by_facts = {"kernel-driver-regression", "integrated-gpu-first"}
-        assert {row.name for row in causes()} - told <= {*by_facts, "unknown"}
+        assert {row.name for row in causes()} - told <= {"unknown"}
 
 
 @pytest.fixture(scope="module")
@@ -298,11 +365,20 @@ class TestTheCorpus:
     def test_no_benign_warning_is_called_a_failure(self, printed):
         assert "benign warnings called a failure: 0 of" in printed
 
-    def test_the_calibration_is_the_one_that_fits(self):
+    def test_what_is_called_likely_is_right(self, printed):
+        """Of all records, also those whose log cannot tell: 0.9 and more in 95 %, 0.7 and more in 80 %."""
+        rows = {line.split()[0]: line for line in printed.splitlines() if re.match(r"0\.[79] to", line)}
+        right, total = 0, 0
+        for low, least in (("0.9", 95), ("0.7", 80)):
+            of_all = re.findall(r"(\d+) of +(\d+)", rows[low])[-1]
+            right, total = right + int(of_all[0]), total + int(of_all[1])
+            assert 100 * right >= least * total
+
+    def test_a_fit_names_a_calibration(self):
         done = score("--fit", str(CORPUS))
         found = dict(line.split(" = ") for line in done.stdout.splitlines())
-        assert float(found["sharpness"]) == calibration().sharpness
-        assert float(found["unknown"]) == calibration().unknown
+        assert set(found) == {"sharpness", "unknown"}
+        assert all(float(value) > 0 for value in found.values())
 
 
 def test_a_damaged_corpus_is_one_clear_line(tmp_path):
