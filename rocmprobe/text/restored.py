@@ -104,7 +104,9 @@ ASCII_PARTS = (
     "inexistente", "Morto", "erro ao", "Acesso", "Permesso", "non esistente", "Operazione", "Impossibile",
     "impossibile", "Spazio", "sola lettura", "Nessun", "Argomento", "Errore", "errore", "Istruzione",
     "Annullato", "Ucciso", "core dump creato", "comando non", "Accesso", "Nie ma takiego", "Operacja",
-    "Unicestwiony", "Przerwane", "nie znaleziono", "procura", "Procura", "argument", "WinError ",
+    "Unicestwiony", "Przerwane", "nie znaleziono", "procura", "Procura", "argument",
+    "WinError ", "Aucun", "nur lesbar", "Adressierung", "Niedozwolona", "fehlgeschlagen", "n'est pas",
+    "somente para", "Nicht erlaubter", "no se puede", "erreur de", "El sistema",
 )  # fmt: skip
 _WINERROR = re.compile(
     r"(\[WinError (\d{1,5})\] ?)(.*?)(?=[.\u3002]\s|[.\u3002]?\s*$|[.\u3002]?\s*Error loading|: ['\"])"
@@ -130,10 +132,10 @@ class _Message:
         words = re.escape(self.printed)
         if not self.alone:
             return re.compile(words)
-        return re.compile(
-            rf"(?:(?<=^)|(?<=[:\uff1a\d] )|(?<=[:\uff1a])|(?<=\d  ))\s*{words}"
-            r"(?=[.\u3002]?\s*$|\s*[(\uff08]|\s\s)"
-        )
+        # As "./run.sh: line 3: 12345 Aborted   (core dumped) python train.py", or all of the line.
+        before = r"(?:(?<=^)|(?<=[:\uff1a])|(?<=[:\uff1a\d] )|(?<=[:\uff1a\d]  ))"
+        after = r"(?=[.\u3002]?\s*$|\s*[(\uff08]|\s\s)"
+        return re.compile(before + words + after)
 
 
 @cache
