@@ -13,8 +13,10 @@ import io
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
+
+from rocmprobe.text.restored import restored, typed
 
 #: How many distinct lines are kept of the start, of the end, and of those between that report a failure;
 #: and how many characters each of the three may take.
@@ -53,10 +55,17 @@ _BARE_COLOURS = re.compile(
     r"(?:\\x1b|\\033|\\u001b|\\e|\^\[|␛)\[[0-9;?]*[A-Za-z]|\[(?:[01]|[349][0-9])?(?:;[0-9]{1,3})*m"
 )
 _TAGS = re.compile(
-    r"(?i)</?(?:pre|code|samp|p|div|span|li|ul|details|summary|blockquote|td|tr|th|table|b|i|em|strong)"
-    r"(?: [^<>]*)?>"
+    r"(?i)</?(?:pre|code|samp|p|div|span|li|ul|ol|details|summary|blockquote|td|tr|th|table|tbody|thead|b|i|em"
+    r"|strong|kbd|tt|small|font|section|article|aside|figure|h[1-6]|md-[a-z]{1,20}|clipboard-copy)"
+    r"(?: [^<>]*)?>|</a>|<(?:a|img|button|svg|path|input) [a-z][\w-]*=[^<>]*>|</(?:button|svg|path)>"
 )
-_BREAK = re.compile(r"(?i)<br\s*/?>|\r")
+#: What ends a line on a page.
+_BREAK = re.compile(r"(?i)<br\s*/?>|\r|</(?:p|li|tr|div|pre|summary|details|h[1-6])>")
+#: A log that became a string of JSON or Python: line ends are spelled out, quotes and backslashes, too.
+_SPELLED_END = re.compile(r"(?:\\r)?\\n")
+_SPELLED_LETTER = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|033|([\"'\\/tr]))")
+#: A folder that begins with "n" follows a drive, or another folder, in a path of Windows.
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:\\(?!\\|n)|[A-Za-z]:\\n[\w .-]*\\")
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})[\w +-]*|`{3,}\s*$")
 
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:[ ]?[AP]M\b)?"
@@ -112,13 +121,24 @@ _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 class Line:
     """A line of a log, cleaned, as often as it was printed.
 
-    ``number`` counts from 1 where it stood first, ``last`` where it stood last.
+    ``number`` counts from 1 where it stood first, ``last`` where it stood last. ``words`` are those of
+    ``text`` that were not printed so but in another language, misread, or cut (text/restored.py);
+    ``printed`` is the line as it was then.
     """
 
     number: int
     text: str
     count: int = 1
     last: int = 0
+    printed: str = ""
+    words: tuple[str, ...] = ()
+
+    @property
+    def quoted(self) -> str:
+        """The line as printed, and what of it was read in other words."""
+        if not self.words:
+            return self.text
+        return f"{self.printed} (read as: {', '.join(self.words)})"
 
 
 @dataclass(frozen=True)
@@ -294,14 +314,51 @@ def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
                 found[key] = Line(
                     known.number, known.text, known.count + entry.count, max(known.last, entry.last)
                 )
-    return tuple(found.values())
+    lines = list(found.values())
+    changed = restored([line.text for line in lines], [line.number for line in lines])
+    for at, each in changed.items():
+        lines[at] = replace(lines[at], text=each.text, printed=lines[at].text, words=each.words)
+    return tuple(lines)
 
 
 def cut(line: str) -> str:
-    """The line, or where it is longer than ``LONGEST`` characters its start and its end."""
+    """The line, or where it is longer than ``LONGEST`` characters its start and its end.
+
+    Of one that is a whole log, its line ends spelled out, those of its lines that report a failure are
+    kept, too.
+    """
     if len(line) <= LONGEST:
         return line
+    if _is_spelled(line):
+        shorter = _without_middle(line)
+        if len(shorter) <= LONGEST:
+            return shorter
     return f"{line[:_SHOWN]}{_GAP}{line[-(_SHOWN // 2 - len(_GAP)) :]}"
+
+
+def _is_spelled(line: str) -> bool:
+    """Whether a line is a log of several, with its line ends spelled out."""
+    ends = line.count("\\n")
+    return bool(ends) and ('\\"' in line or (ends > 1 and not _WINDOWS_PATH.search(line)))
+
+
+def _without_middle(line: str) -> str:
+    """Of the lines that a line spells out, the first, the last, and those between that report a failure."""
+    parts = line.split("\\n")
+    kept: dict[int, str] = {}
+    for order in (range(len(parts)), range(len(parts) - 1, -1, -1)):
+        room = LONGEST // 4
+        for at in order:
+            room -= len(parts[at]) + 2
+            if room < 0:
+                break
+            kept[at] = parts[at]
+    left = LONGEST - sum(len(part) + 2 for part in kept.values())
+    for at, part in enumerate(parts):
+        if at not in kept and len(part) + 2 <= left and _grave(part):
+            kept[at] = part
+            left -= len(part) + 2
+    return "\\n".join(kept[at] for at in sorted(kept))
 
 
 def was_cut(line: str) -> bool:
@@ -343,7 +400,16 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
 
     The lines of ``following`` that are the rest of it, wrapped at ``width`` characters, are joined to it.
     """
-    parts = [part for part in _BREAK.split(_joined(raw, following, width)) if part.strip()]
+    whole = _joined(raw, following, width)
+    if "\\n" in whole and _is_spelled(whole):
+        parts = [
+            part
+            for end in _SPELLED_END.split(whole)
+            for part in _BREAK.split(_SPELLED_LETTER.sub(_meant, end))
+        ]
+    else:
+        parts = _BREAK.split(whole)
+    parts = [part for part in parts if part.strip()]
     for at, part in enumerate(parts):
         # A progress bar overwrites itself: only its last state stays.
         if at + 1 < len(parts) and _shape(part) == _shape(parts[at + 1]):
@@ -353,19 +419,28 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
             yield text
 
 
+def _meant(match: re.Match[str]) -> str:
+    """The character that a string of JSON or Python spells."""
+    if code := match[1] or match[2]:
+        return chr(int(code, 16))
+    return {None: "\x1b", "t": " ", "r": "\r"}.get(match[3], match[3] or "")
+
+
 def _shape(part: str) -> str:
     return "".join(sorted("".join(_LETTERS.findall(part))))
 
 
 def _clean(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
-        text = _CONTROLS.sub("", _BLANKS.sub(" ", text))
+        text = typed(_CONTROLS.sub("", _BLANKS.sub(" ", _ESCAPES.sub("", text))))
     if "[" in text:
         text = _BARE_COLOURS.sub("", text)
     if "<" in text:
         text = _TAGS.sub("", text)
     if "&" in text:
-        text = _CONTROLS.sub("", _BLANKS.sub(" ", html.unescape(text)))
+        # A page within a page has "&amp;gt;".
+        text = html.unescape(html.unescape(text)) if "&amp;" in text else html.unescape(text)
+        text = typed(_CONTROLS.sub("", _BLANKS.sub(" ", text)))
     if "``" in text or "~~" in text:
         text = _FENCE.sub("", text)
     return _without_prefixes(text)

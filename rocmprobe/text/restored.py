@@ -1,0 +1,312 @@
+"""Lines of a log in the words that programs print: translations, misread letters and cut phrases undone.
+
+Three things keep the words of a message from being found. A program prints it in the language of its user
+(data/translations.toml). A screenshot is turned to text, and a letter is taken for one that looks like it. A
+page, a mail or a window breaks a line within a phrase, or cuts its end off. Each is undone only where the
+result is one of the fixed phrases below, or a target, and nothing else is possible. ``restored`` looks for
+all lines at once whether there is anything to do: a log of plain English lines costs a few searches.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from rocmprobe.text.tables import table
+
+#: What hipGetErrorString says (CLR hipamd/src/hip_error.cpp): all that begin alike, since an end that was cut
+#: off is known only where no other text begins in the same way.
+_HIP_TEXTS = (
+    "invalid device function", "invalid device ordinal", "invalid device pointer", "invalid device symbol",
+    "invalid device context", "invalid resource handle", "invalid configuration argument",
+    "invalid pitch argument", "invalid copy direction for memcpy", "initialization error",
+    "driver shutting down", "no ROCm-capable device is detected", "device kernel image is invalid",
+    "no kernel image is available for execution on the device", "unspecified launch failure",
+    "an illegal memory access was encountered", "named symbol not found",
+    "too many resources requested for launch", "the launch timed out and was terminated",
+    "operation not supported", "HIP out of memory", "CUDA out of memory",
+)  # fmt: skip
+#: Names that no other word resembles: of errors of HIP, HSA, MIOpen and rocBLAS, and of variables.
+_NAMES = (
+    "hipErrorInvalidDeviceFunction", "hipErrorNoBinaryForGpu", "hipErrorInvalidKernelFile",
+    "hipErrorInvalidImage", "hipErrorInvalidDevice", "hipErrorInvalidValue", "hipErrorOutOfMemory",
+    "hipErrorNoDevice", "hipErrorLaunchFailure", "hipErrorIllegalAddress", "hipErrorSharedObjectInitFailed",
+    "hipErrorInitializationError", "hipErrorNotInitialized", "hipErrorUnknown", "hipErrorNotSupported",
+    "miopenStatusUnknownError", "miopenStatusInternalError", "miopenStatusNotImplemented",
+    "miopenStatusBadParm", "miopenStatusAllocFailed", "miopenStatusInvalidValue",
+    "miopenStatusNotInitialized", "miopenStatusUnsupportedOp",
+    "rocblas_status_internal_error", "rocblas_status_not_implemented",
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES", "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION",
+    "HSA_STATUS_ERROR_MEMORY_FAULT", "HSA_STATUS_ERROR_EXCEPTION", "HSA_STATUS_ERROR_INVALID_ISA",
+    "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION", "HSA_STATUS_ERROR_INVALID_CODE_OBJECT",
+    "CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_INTERNAL_ERROR", "CUBLAS_STATUS_NOT_SUPPORTED",
+    "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_ARCH_MISMATCH",
+    "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+)  # fmt: skip
+#: What programs say in the same words each time.
+_SAYINGS = (
+    "Memory access fault by GPU", "Page not present or supervisor privilege", "Segmentation fault",
+    "core dumped", "cannot open shared object file", "No such file or directory", "Permission denied",
+    "Operation not permitted", "TensileLibrary.dat", "Code object build failed", "DLL load failed",
+    "The specified module could not be found", "Traceback (most recent call last)",
+)  # fmt: skip
+PHRASES = (*_HIP_TEXTS, *_NAMES, *_SAYINGS)
+
+#: Letters that look alike in a screenshot, each group as its first.
+_ALIKE = ("lI1i|!", "0OoQ", "5S", "8B", "2Z")
+_SKELETON = {ord(letter): group[0] for group in _ALIKE for letter in group}
+#: Pairs that look like one letter.
+_PAIRS = (("rn", "m"), ("vv", "w"), ("cl", "d"))
+_LIGATURES = {
+    0xFB00: "ff",
+    0xFB01: "fi",
+    0xFB02: "fl",
+    0xFB03: "ffi",
+    0xFB04: "ffl",
+    0xFB05: "st",
+    0xFB06: "st",
+}
+_WIDE = string.ascii_letters + string.digits + "_-./=+"
+#: Quotes and hyphens that word processors and web pages put in place of those that were typed, the soft
+#: hyphen, which is none, and the letters of full width of a Chinese or Japanese keyboard.
+_TYPED = {
+    **dict.fromkeys((0x2018, 0x2019, 0x201A, 0x201B, 0x2032, 0xB4), "'"),
+    **dict.fromkeys((0x201C, 0x201D, 0x201E, 0x201F, 0x2033), '"'),
+    **dict.fromkeys((0x2010, 0x2011, 0x2212), "-"), 0xAD: None, **_LIGATURES,
+    # Letters, digits and marks within words; the brackets and colons of a sentence stay.
+    **{0xFF00 + code - 0x20: code for code in map(ord, _WIDE)},
+}  # fmt: skip
+
+#: The name of a target with letters in it that look like digits.
+_TARGET = re.compile(r"(?<![A-Za-z0-9])gfx(?=[0-9a-f]*[OoQIl|S])([0-9OoQIl|SBa-f]{3,4})(?![A-Za-z0-9|])")
+_REAL = re.compile(r"(?:[6-8][0-9]{2}|9[0-5][0-9a-f]|1[0-2][0-9][0-9a-f])")
+_OVERRIDE = re.compile(r"(GFX_VERSION[\"']?\s?[=:]\s?[\"']?)([0-9OIl|]{1,2}\.[0-9OIl|]\.[0-9OIl|])(?![\w|])")
+_DIGITS = str.maketrans("OoQIl|S", "0001115")
+
+#: Where an end was cut off and says so.
+_DOTS = ("…", "...")
+#: So much of a phrase has to stand there that the rest is beyond doubt: of a name more, since not all names
+#: are here; of those with these beginnings, which have the most relatives, all of it.
+_LEAST, _SHARE, _SHARE_OF_NAME = 10, 0.6, 0.8
+_WHOLE = ("HSA_", "CUBLAS_", "rocblas_", "HIP_VISIBLE", "ROCR_")
+
+#: Parts of the ASCII texts of data/translations.toml (tests/test_restored.py checks that each has one). A log
+#: without any of them, and without letters beyond ASCII, is not in one of those languages.
+ASCII_PARTS = (
+    "nicht ", "Berechtigung", "zugriff", "Zugriff", "Abgebrochen", "Speicherabzug", "Fehler beim",
+    "introuvable", "non permise", "Argument invalide", "Instruction ", "Erreur de", "Abandon", "non permis",
+    "Permission non", "erreur lors", "Permiso", "No existe el", "No queda", "No se ", "ilegal", "Abortado",
+    "Terminado", "Argumento", "al cargar", "orden no", "generado", "Acceso", "no permitida", "Ficheiro",
+    "inexistente", "Morto", "erro ao", "Acesso", "Permesso", "non esistente", "Operazione", "Impossibile",
+    "impossibile", "Spazio", "sola lettura", "Nessun", "Argomento", "Errore", "errore", "Istruzione",
+    "Annullato", "Ucciso", "core dump creato", "comando non", "Accesso", "Nie ma takiego", "Operacja",
+    "Unicestwiony", "Przerwane", "nie znaleziono", "procura", "Procura", "argument",
+    "WinError ", "Aucun", "nur lesbar", "Adressierung", "Niedozwolona", "fehlgeschlagen", "n'est pas",
+    "somente para", "Nicht erlaubter", "no se puede", "erreur de", "El sistema",
+)  # fmt: skip
+_WINERROR = re.compile(
+    r"(\[WinError (\d{1,5})\] ?)(.*?)(?=[.\u3002]\s|[.\u3002]?\s*$|[.\u3002]?\s*Error loading|: ['\"])"
+)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A line in the words that programs print, and those ``words`` that do not stand there as printed."""
+
+    text: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Message:
+    english: str
+    printed: str
+    alone: bool
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        words = re.escape(self.printed)
+        if not self.alone:
+            return re.compile(words)
+        # As "./run.sh: line 3: 12345 Aborted   (core dumped) python train.py", or all of the line.
+        before = r"(?:(?<=^)|(?<=[:\uff1a])|(?<=[:\uff1a\d] )|(?<=[:\uff1a\d]  ))"
+        after = r"(?=[.\u3002]?\s*$|\s*[(\uff08]|\s\s)"
+        return re.compile(before + words + after)
+
+
+@cache
+def _messages() -> tuple[tuple[_Message, ...], Mapping[int, str]]:
+    """The printed texts, the longest first, and the English text of each number of Windows."""
+    rows = table("translations")["message"]
+    found = {
+        printed: _Message(row["english"], printed, row.get("alone", False))
+        for row in reversed(rows)
+        for texts in row["text"].values()
+        for printed in texts
+    }
+    by_number = {row["winerror"]: row["english"] for row in rows if "winerror" in row}
+    return tuple(sorted(found.values(), key=lambda each: -len(each.printed))), by_number
+
+
+def typed(text: str) -> str:
+    """The text with the quotes, hyphens and letters that were typed, in place of those that look finer."""
+    return text if text.isascii() else text.translate(_TYPED)
+
+
+def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored]:
+    """Which of these lines say more than stands there, by their index; ``numbers`` are those of the lines in
+    their file."""
+    changes = _Changes(texts)
+    whole = "\n".join(texts)
+    if not whole.isascii() or any(part in whole for part in ASCII_PARTS):
+        _translate(changes, whole)
+    if "gfx" in whole or "GFX_VERSION" in whole:
+        _targets(changes, whole)
+    flat = whole.replace("-\n", "").replace("\n", " ")
+    seen = _skeleton(whole)
+    for phrase in PHRASES:
+        times = whole.count(phrase)
+        if seen.count(_skeleton(phrase)) > times:
+            _misread(changes, phrase)
+        if flat.count(phrase) > times:
+            _broken(changes, whole, numbers, phrase)
+        if not phrase.startswith(_WHOLE) and whole.count(phrase[: _least(phrase)]) > times:
+            _cut(changes, phrase)
+    return changes.done
+
+
+class _Changes:
+    """The lines as far as they were restored."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = list(texts)
+        self.done: dict[int, Restored] = {}
+
+    def make(self, at: int, text: str, words: str) -> None:
+        known = self.done[at].words if at in self.done else ()
+        self.texts[at] = text
+        self.done[at] = Restored(text, (*known, *((words,) if words not in known else ())))
+
+    def put(self, at: int, match: re.Match[str], words: str) -> None:
+        """Put words in place of what was found."""
+        text = self.texts[at]
+        self.make(at, text[: match.start()] + words + text[match.end() :], words)
+
+
+def _translate(changes: _Changes, whole: str) -> None:
+    messages, by_number = _messages()
+    if "[WinError " in whole:
+        for at, text in enumerate(changes.texts):
+            match = _WINERROR.search(text) if "[WinError " in text else None
+            english = by_number.get(int(match[2])) if match else None
+            if match and english and english not in text:
+                changes.make(at, text[: match.start(3)] + english + text[match.end(3) :], english)
+    for message in messages:
+        if message.printed not in whole:
+            continue
+        pattern = message.pattern
+        for at, text in enumerate(changes.texts):
+            if message.printed in text and pattern.search(text):
+                changes.make(at, pattern.sub(message.english, text), message.english)
+
+
+def _targets(changes: _Changes, whole: str) -> None:
+    if not (_TARGET.search(whole) or _OVERRIDE.search(whole)):
+        return
+    for at in range(len(changes.texts)):
+        for match in reversed([*_TARGET.finditer(changes.texts[at])]):
+            number = match[1].translate(_DIGITS)
+            if _REAL.fullmatch(number):
+                changes.put(at, match, f"gfx{number}")
+        text = changes.texts[at]
+        found = _OVERRIDE.search(text)
+        if found and (value := found[2].translate(_DIGITS)) != found[2]:
+            changes.make(at, f"{text[: found.start(2)]}{value}{text[found.end() :]}", value)
+
+
+def _skeleton(text: str) -> str:
+    for pair, letter in _PAIRS:
+        text = text.replace(pair, letter)
+    return text.translate(_SKELETON)
+
+
+@cache
+def _look_alikes(phrase: str) -> re.Pattern[str]:
+    """All that a screenshot may have made of a phrase."""
+    parts, rest = [], phrase
+    while rest:
+        pair = next((pair for pair in _PAIRS if rest.startswith(pair)), None)
+        if pair:
+            both, single = pair
+            parts.append(f"(?:{both}|{single})")
+            rest = rest[len(both if rest.startswith(both) else single) :]
+            continue
+        group = next((group for group in _ALIKE if rest[0] in group), None)
+        parts.append(f"[{re.escape(group)}]" if group else re.escape(rest[0]))
+        rest = rest[1:]
+    return re.compile(rf"(?<![A-Za-z0-9_]){''.join(parts)}(?![A-Za-z0-9_])")
+
+
+def _misread(changes: _Changes, phrase: str) -> None:
+    pattern = _look_alikes(phrase)
+    for at, text in enumerate(changes.texts):
+        for match in reversed([*pattern.finditer(text)]):
+            # "Invalid device function" was read well.
+            if match[0].lower() != phrase.lower():
+                changes.put(at, match, phrase)
+
+
+def _broken(changes: _Changes, whole: str, numbers: Sequence[int], phrase: str) -> None:
+    """A phrase that goes on in the next line of the file, after a hyphen or between two words."""
+    pattern = re.compile(
+        "(?:-\n)?".join("[ \n]" if letter == " " else re.escape(letter) for letter in phrase)
+    )
+    starts = _starts(whole)
+    for match in pattern.finditer(whole):
+        breaks = match[0].count("\n")
+        at = bisect_right(starts, match.start()) - 1
+        if breaks == 1 and numbers[at + 1] == numbers[at] + 1 and phrase not in changes.texts[at]:
+            after = whole[match.end() :].partition("\n")[0]
+            before = whole[starts[at] : match.start()]
+            changes.make(at, f"{before}{phrase}{after}", phrase)
+
+
+def _starts(whole: str) -> list[int]:
+    starts = [0]
+    while (found := whole.find("\n", starts[-1])) >= 0:
+        starts.append(found + 1)
+    return starts
+
+
+def _least(phrase: str) -> int:
+    share = _SHARE if " " in phrase else _SHARE_OF_NAME
+    return min(len(phrase) - 1, max(_LEAST, int(share * len(phrase))))
+
+
+def _cut(changes: _Changes, phrase: str) -> None:
+    """A phrase at the end of a line whose rest is missing, where no other phrase begins in that way."""
+    begun = phrase[: _least(phrase)]
+    for at, text in enumerate(changes.texts):
+        start = text.rfind(begun)
+        if start < 0:
+            continue
+        tail, marked = _without_dots(text[start:])
+        if not phrase.startswith(tail) or len(tail) == len(phrase):
+            continue
+        if sum(other.startswith(tail) for other in PHRASES) > 1:
+            continue
+        # Without dots, it ends within a word: else the line is whole, and says something else.
+        if marked or (tail[-1].isalnum() and phrase[len(tail)].isalnum()):
+            changes.make(at, text[:start] + phrase, phrase)
+
+
+def _without_dots(text: str) -> tuple[str, bool]:
+    for dots in _DOTS:
+        head, found, rest = text.rpartition(dots)
+        if found and not rest.strip(" \"')]"):
+            return head.rstrip("."), True
+    return text, False
