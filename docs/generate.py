@@ -18,9 +18,10 @@ from rocmprobe.cli import main
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
 from rocmprobe.knowledge.installation import Place, plan
+from rocmprobe.knowledge.options import STATUSES, Option, options
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
-from rocmprobe.knowledge.stacks import STATUSES, Option, has_code, options, stacks
+from rocmprobe.knowledge.stacks import has_code, stacks
 from rocmprobe.knowledge.variables import find
 from rocmprobe.report.terminal.settings_table import generated, markdown_table
 from rocmprobe.simulate.machines import load_machine, machine_names

@@ -12,7 +12,7 @@ from rocmprobe.judge.findings.wsl import way_through_wsl
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.override import needless, serves
-from rocmprobe.knowledge.stacks import options
+from rocmprobe.knowledge.options import options
 from rocmprobe.knowledge.variables import (
     FOLKLORE,
     NOT_HERE,
