@@ -146,7 +146,7 @@ def _whole(made: Plan) -> Iterator[str]:
     yield ""
     yield "Sources:"
     for source, date in option.sources:
-        yield from _wrapped(f"{source} ({date})" if date else source, "  ", "    ")
+        yield from _wrapped(f"{source} ({date})", "  ", "    ")
 
 
 def _wrapped(text: str, first: str = "", rest: Optional[str] = None) -> list[str]:

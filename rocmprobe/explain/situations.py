@@ -141,6 +141,7 @@ def _combination(facts: Facts, about: Collection[str], primitive: Optional[str])
         system="windows" if "windows" in about else "wsl" if "wsl" in about else _linux(facts),
         torch_targets=_targets(facts.torch_targets),
         rocblas_targets=_targets(facts.rocblas_targets),
+        first=facts.first_gpu,
     )
 
 

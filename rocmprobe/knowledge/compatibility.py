@@ -17,7 +17,7 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.override import serves
 from rocmprobe.knowledge.settings import version_numbers, within
 from rocmprobe.knowledge.stacks import Broken, Installed, known_to_break, stacks, system_of
-from rocmprobe.knowledge.visible_devices import in_processor, visible
+from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
 
@@ -190,8 +190,8 @@ def first_device(machine: Machine) -> Optional[str]:
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     if len({in_processor(gpu) for gpu in listed}) < len(FIRST):
         return None
-    seen = [gpu for gpu in visible(machine, "amd") if gpu.order.value is not None]
-    return FIRST[in_processor(seen[0])] if seen else None
+    first = next((gpu for gpu in listed if gpu.index.value == 0), None)
+    return FIRST[in_processor(first)] if first else None
 
 
 def _text(value: object) -> Optional[str]:

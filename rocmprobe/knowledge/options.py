@@ -77,30 +77,25 @@ class Option:
     def evidence(self) -> str:
         """What is known of it, in sentences."""
         if self.refused:
-            return f"By what was published it cannot run: {'; '.join(each.says for each in self.refused)}."
+            return f"By what was published it cannot run: {'; '.join(map(_told, self.refused))}."
         said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
         return " ".join(filter(None, (f"{STATUSES[self.status].capitalize()}.", *said)))
 
     @property
     def known_limits(self) -> tuple[str, ...]:
-        """What does not work there, in sentences."""
-        return (*(row.text for row in self.limits), *map(_sentence, self.lacking))
+        """What does not work there, in sentences, those of relations with their sources."""
+        return (*(row.text for row in self.limits), *(f"{_told(each)}." for each in self.lacking))
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """Each source with its date, that of the evidence first. What was read in the source of a release
-        has the release in it, and "" for a date."""
-        rows = (self.report, self.stack, self.lent, *self.limits)
-        found = [(row.source, row.date) for row in self.broken]
-        found += [(each.source, "") for each in self.refused]
-        found += [(row.source, row.date) for row in rows if row]
-        return tuple(dict.fromkeys((*found, *((each.source, "") for each in self.lacking))))
+        """Each source with its date, that of the evidence first. Relations name theirs where they are told,
+        since a release stands for the date."""
+        rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
+        return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
 
 
-def _sentence(answer: Answer) -> str:
-    first = answer.says.partition(" ")[0]
-    # Names such as hipBLASLt stay as they are.
-    return f"{answer.says[:1].upper() if first.islower() else answer.says[:1]}{answer.says[1:]}."
+def _told(answer: Answer) -> str:
+    return f"{answer.says} ({answer.source})"
 
 
 def options(
@@ -170,7 +165,15 @@ def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: 
         if gfx in row.gfx and stack.kind in row.kinds and (not row.systems or system in row.systems)
     )
     return Option(
-        stack, gfx, status, lent, report, here, breaks, refused, tuple(_lacking(answered, here)) if stack.kind in _PUBLISHED else ()
+        stack,
+        gfx,
+        status,
+        lent,
+        report,
+        here,
+        breaks,
+        refused,
+        tuple(_lacking(answered, here)) if stack.kind in _PUBLISHED else (),
     )
 
 

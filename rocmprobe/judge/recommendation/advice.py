@@ -77,7 +77,7 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
     )
     for option in itertools.islice((each for each in others if each.status != "fails"), _STACKS):
         source, date = option.sources[0]
-        yield _row(option.title, f"{option.evidence} {_HOW.format(option.stack.name)}", f"{source} ({date})" if date else source)
+        yield _row(option.title, f"{option.evidence} {_HOW.format(option.stack.name)}", f"{source} ({date})")
 
 
 def _is_there(option: Option, machine: Installed) -> bool:
