@@ -6,27 +6,34 @@ around the parts is written by hand, and is kept.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import click
 
 from rocmprobe.cli import main
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
+from rocmprobe.knowledge.compatibility import Answer, relations
 from rocmprobe.knowledge.installation import Place, plan
+from rocmprobe.knowledge.options import STATUSES, Option, options
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
-from rocmprobe.knowledge.stacks import STATUSES, Option, has_code, options, stacks
+from rocmprobe.knowledge.stacks import has_code, stacks
 from rocmprobe.knowledge.variables import find
 from rocmprobe.report.terminal.settings_table import generated, markdown_table
 from rocmprobe.simulate.machines import load_machine, machine_names
 
+_PAGES = ("catalogue", "chips-and-stacks", "command-line", "installing", "quickstart")
 HERE = Path(__file__).parent
-PAGES = tuple(HERE / f"{name}.md" for name in ("catalogue", "command-line", "installing", "quickstart"))
+PAGES = tuple(HERE / f"{name}.md" for name in _PAGES)
 #: Those that a solver has unless its row names some.
 _DTYPES = ("float32", "float16", "bfloat16")
 _COSTS = HERE.parent / "benchmarks" / "results" / "settings_cost.json"
@@ -55,6 +62,12 @@ _INSTALLED = (
     ("Radeon VII", "gfx906", "linux", "ubuntu"),
     ("RX 580", "gfx803", "linux", "ubuntu"),
 )
+#: Whose build a pair is of, and its system.
+_BUILT = {
+    "official": "PyTorch's wheel", "amd": "AMD's build", "distribution": "a distribution's",
+    "community": "a community's", "self": "an own build", "": "",
+}  # fmt: skip
+_SYSTEMS = {"linux": "Linux", "wsl": "WSL", "windows": "Windows"}
 #: What helps on each simulated machine, in the order of the table.
 _HELPS = {
     "healthy-gfx1100": "nothing is needed",
@@ -157,7 +170,7 @@ def _installation(name: str, gfx: str, system: str, distribution: str | None) ->
 
 def _sources(option: Option) -> str:
     source, date = option.sources[0]
-    return re.sub(r"(https://[^\s;,()]+)", r"<\1>", f"{source} ({date})")
+    return _linked_sources(f"{source} ({date})")
 
 
 def _stacks() -> Iterator[str]:
@@ -172,7 +185,7 @@ def _stacks() -> Iterator[str]:
                 ", ".join(sorted(stack.python, key=lambda each: int(each.split(".")[1]))),
                 ", ".join(stack.distributions or stack.systems),
                 ", ".join(f"`{row.gfx}`" for row in gpus.all_targets() if has_code(stack, row.gfx)),
-                re.sub(r"(https://[^\s;,()]+)", r"<\1>", f"{stack.source} ({stack.date})"),
+                _linked_sources(f"{stack.source} ({stack.date})"),
             )
             for stack in stacks()
         ),
@@ -285,6 +298,72 @@ def _rivals(name: str, asked: set[frozenset[str]]) -> Iterator[str]:
         yield f"- {', '.join(said)}: see there."
 
 
+def _relations() -> Iterator[str]:
+    yield from markdown_table(
+        ("relation", "asks", "source"),
+        (
+            (f"`{each.name}`", _cell(each.asks), _linked_sources(_cell(each.source.replace(" below", ""))))
+            for each in relations()
+        ),
+    )
+
+
+def _pairs() -> Iterator[str]:
+    """What was reported of each pair beside what the relations say."""
+    table = _module("pairs")
+    rows = [(pair, *table.said(pair)) for pair in table.pairs()]
+    count = Counter(verdict for _, verdict, _ in rows)
+    yield f"{len(rows)} pairs, reported to work: {sum(pair['outcome'] == 'works' for pair, *_ in rows)}."
+    yield ""
+    yield from markdown_table(
+        ("answer", "pairs", "meaning"),
+        ((name, str(count[name]), meaning) for name, meaning in table.VERDICTS.items()),
+    )
+    yield ""
+    yield from markdown_table(
+        ("chip", "stack", "reported", "answer", "by the relations", "source"),
+        (_pair(pair, verdict, by) for pair, verdict, by in rows),
+    )
+
+
+def _pair(pair: Mapping[str, Any], verdict: str, by: Iterable[Answer]) -> tuple[str, ...]:
+    posing = f", override {pair['override']}" if "override" in pair else ""
+    torch = f"torch {pair['torch']}" if re.match(r"\d", pair.get("torch", "")) else pair.get("torch", "")
+    rocm = f"ROCm {pair['rocm']}" if "rocm" in pair and f"rocm{pair['rocm']}" not in torch else ""
+    words = (torch, rocm, _BUILT[pair.get("built", "")], _SYSTEMS[pair["system"]])
+    answer = "; ".join(
+        f"{'' if each.holds or each.stops else 'a risk: '}{each.says} ({_source(pair, each)})" for each in by
+    )
+    date = f" ({pair['date']})" if "date" in pair else ""
+    return (
+        f"`{pair['gfx']}`{posing}",
+        _cell(", ".join(filter(None, words))),
+        _cell(f"{pair['outcome']}: {pair['text']}"),
+        verdict,
+        _linked_sources(_cell(" ".join(filter(None, (answer, pair.get("differs")))))),
+        _linked_sources(f"{pair['source']}{date}"),
+    )
+
+
+def _source(pair: Mapping[str, Any], answer: Answer) -> str:
+    """Where an answer is from; of a pair nobody read the files."""
+    return "by whoever built it" if answer.certain and "built" in pair else answer.source
+
+
+def _linked_sources(text: str) -> str:
+    return re.sub(r"(https://[^\s;,()]+)", r"<\1>", text)
+
+
+def _module(name: str) -> ModuleType:
+    """A module beside this one, whichever way this one was loaded."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _commands() -> Iterator[str]:
     for name, command in sorted(main.commands.items()):
         yield from _command(name, command)
@@ -369,6 +448,8 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "statuses": _statuses,
     "cards": _cards,
     "commands": _commands,
+    "relations": _relations,
+    "pairs": _pairs,
 }
 
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.options import STATUSES, options
 from rocmprobe.knowledge.stacks import (
     KINDS,
-    STATUSES,
     SYSTEMS,
     Installed,
     broken,
@@ -18,7 +18,6 @@ from rocmprobe.knowledge.stacks import (
     known_to_break,
     lendings,
     limits,
-    options,
     reports,
     rocm_of,
     stacks,
@@ -98,8 +97,9 @@ def test_every_break_can_be_met(row) -> None:
         (Installed("gfx1102", "gfx1100", "5.7"), []),
         (Installed("gfx1102", "gfx1100", "6.2.4"), ["ROCm 6.0 and newer break gfx1102"]),
         (Installed("gfx1102", "gfx1102", "6.2.4"), []),
-        (Installed("gfx1151", "gfx1151", "7.1.1"), ["ROCm before 7.2"]),
-        (Installed("gfx1151", "gfx1151", "7.2.0"), []),
+        (Installed("gfx1151", "gfx1151", "7.1.1", system="linux"), ["ROCm before 7.2"]),
+        (Installed("gfx1151", "gfx1151", "7.1.1", system="windows"), []),
+        (Installed("gfx1151", "gfx1151", "7.2.0", system="linux"), []),
         (Installed("gfx1151", "gfx1151", None), []),
         (Installed("gfx900", "gfx900", "5.7", "2.1.2", False), ["torch before 2.2 computes wrong sums"]),
         (Installed("gfx900", "gfx900", "5.7", "2.1.2", True), []),

@@ -11,7 +11,8 @@ from typing import Any, Optional
 from rocmprobe.cli.explain import given_facts, read_facts
 from rocmprobe.explain.log_facts import Facts, together
 from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
-from rocmprobe.knowledge.stacks import Option, distribution_of, options, stacks, system_of
+from rocmprobe.knowledge.options import Option, options
+from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
 from rocmprobe.model.results import BadInput, Machine, NothingToTest
 
 _WIDTH = 100
@@ -132,8 +133,8 @@ def _whole(made: Plan) -> Iterator[str]:
     yield from _wrapped(f"{option.evidence} {option.stack.text}", "  ")
     if option.lent:
         yield from _wrapped(option.lent.text, "  ")
-    for row in option.limits:
-        yield from _wrapped(f"Known: {row.text}", "  ")
+    for text in option.known_limits:
+        yield from _wrapped(f"Known: {text}", "  ")
     for what, commands in made.steps:
         yield ""
         yield f"# {what}"

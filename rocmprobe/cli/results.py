@@ -22,7 +22,7 @@ from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_j
               help="JSON file of further facts, or the output of `rocmprobe detect --json`.")  # fmt: skip
 @click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
               help="A single fact: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, "
-              "rocblas_targets, os, exit, a variable.")  # fmt: skip
+              "rocblas_targets, os, first_gpu, exit, a variable.")  # fmt: skip
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Optional
 from rocmprobe.explain.cards import gfx_of_card
 from rocmprobe.kernels.isa import isa_name
 from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.compatibility import FIRST
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.stacks import rocm_of
 from rocmprobe.model.results import BadInput
@@ -62,7 +63,7 @@ class Facts:
 
     As people write them: "5.2.3 wheel", "2.0.x+rocm5.4.2", "gfx103x". ``torch_targets`` and
     ``rocblas_targets`` are those that the installed library holds code for, by blanks or commas. ``exit`` is
-    one of ``EXITS``.
+    one of ``EXITS``, ``first_gpu`` one of ``compatibility.FIRST``.
     """
 
     gpu: Optional[str] = None
@@ -73,6 +74,7 @@ class Facts:
     torch_targets: Optional[str] = None
     rocblas_targets: Optional[str] = None
     os: Optional[str] = None
+    first_gpu: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
     exit: Optional[str] = None
 
@@ -255,6 +257,8 @@ def _word(name: str, value: Any) -> Optional[str]:
         raise BadInput(f"{name} is {word!r:.80}; it has to be a target, such as gfx1010 (gpu is for names)")
     if name == "exit" and word not in EXITS:
         raise BadInput(f"exit is {word!r:.80}; it has to be one of {', '.join(EXITS)}")
+    if name == "first_gpu" and word not in FIRST:
+        raise BadInput(f"first_gpu is {word!r:.80}; it has to be one of {', '.join(FIRST)}")
     return word
 
 

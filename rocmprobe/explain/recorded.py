@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Optional
 
 from rocmprobe.explain.log_facts import Facts, facts_of
+from rocmprobe.knowledge.compatibility import first_device
 from rocmprobe.model.results import FAILING_STATES, RUNGS, Machine, Outcome, Results
 from rocmprobe.text.log import Log, of_text
 
@@ -28,21 +30,24 @@ def log_of(results: Results) -> Log:
 def facts_of_results(results: Results) -> Facts:
     """The facts of the tested machine, and how the first failure ended."""
     failing = _failing(results)
-    return facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
+    found = facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
+    # A run names its GPU to the trials, whichever is the first.
+    return replace(found, first_gpu=None)
 
 
 def facts_of_machine(machine: Machine, exit: Optional[str] = None) -> Facts:
-    """The facts of the first AMD GPU and the software of a machine."""
+    """The facts of the first AMD GPU that programs see and of the software of a machine."""
     names = ("os.name", "kernel.release")
     words: dict[str, Any] = {
         "rocm": machine.value("rocm.version") or machine.value("hip.version"),
         "torch": machine.value("torch.version"),
         "os": " ".join(str(machine.value(name)) for name in names if machine.value(name)),
         "exit": exit,
+        "first_gpu": first_device(machine),
     }
     for name in ("torch", "rocblas"):
         words[f"{name}_targets"] = " ".join(machine.value(f"{name}.targets") or ())
-    for gpu in machine.amd_gpus[:1]:
+    for gpu in sorted(machine.amd_gpus, key=lambda each: each.index.value != 0)[:1]:
         words["gpu"] = gpu.name.value
         words["true_gfx"] = gpu.native_isa.value
         words["effective_gfx"] = gpu.effective_isa.value

@@ -108,7 +108,8 @@ KNOWN_WORDS = frozenset(
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *filter(None, sum(_BY_ANSWER.values(), ())),
         "torch-cpu", "torch-cuda", "foreign", "apu", "no-override", "override", "override-ignored",
         "override-needless", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-lists",
-        "two-rocms", "apu-beside-card", "failing-on-apu", "desktop-apu", "find-restricted", "segv", "abort", "hang", *PRIMITIVES,
+        "two-rocms", "apu-beside-card", "failing-on-apu", "desktop-apu", "find-restricted", "segv", "abort",
+        "hang", *PRIMITIVES,
     }
 )  # fmt: skip
 
@@ -166,6 +167,7 @@ def _combination(
         system="windows" if "windows" in about else "wsl" if "wsl" in about else _linux(facts),
         torch_targets=_targets(facts.torch_targets),
         rocblas_targets=_targets(facts.rocblas_targets),
+        first=facts.first_gpu,
     )
 
 
@@ -181,8 +183,8 @@ def _several(text: str) -> Iterable[str]:
     numbers = {next(filter(None, groups)) for groups in _OF_A_ROCM.findall(text)}
     if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
         yield "two-rocms"
-    listed = [row for row in map(gpus.target, set(_LISTED.findall(text))) if row]
-    if (any(row.apu is True for row in listed) and any(row.apu is not True for row in listed)) or (_NAMED_APU.search(text) and _NAMED_CARD.search(text)):
+    kinds = {row.apu is True for row in map(gpus.target, set(_LISTED.findall(text))) if row}
+    if kinds == {True, False} or (_NAMED_APU.search(text) and _NAMED_CARD.search(text)):
         yield "apu-beside-card"
     if "gfx1036" in text:
         yield "desktop-apu"

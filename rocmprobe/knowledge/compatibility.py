@@ -14,10 +14,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe.knowledge import gpus, wsl
+from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.override import serves
 from rocmprobe.knowledge.settings import version_numbers, within
-from rocmprobe.knowledge.stacks import Broken, Installed, known_to_break, stacks
-from rocmprobe.model.results import Fact
+from rocmprobe.knowledge.stacks import Broken, Installed, known_to_break, stacks, system_of
+from rocmprobe.knowledge.visible_devices import in_processor
+from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
 
 #: Symptoms of a relation's consequences that are none: each of them, and what needs none.
@@ -28,6 +30,8 @@ _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
 _FIRST_OF_THEROCK = (7, 9)
 _OTHER_BUILDS = (("+cu", "cuda"), ("+cpu", "cpu"))
+#: Which GPU of AMD's programs take where they take the first, and the other kind is there, too.
+FIRST = ("card", "processor")
 
 Points = Mapping[str, float]
 
@@ -41,7 +45,8 @@ class Combination:
     ("2.12.0+rocm10.1.0"), ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR; ``torch_targets`` and
     ``rocblas_targets`` are those that the installed library was seen to hold. ``system`` is one of
     ``stacks.SYSTEMS``, ``atomics`` whether PCIe atomics reach the card, ``primitive`` what MIOpen was asked
-    for (the words of [[primitive]]).
+    for (the words of [[primitive]]). ``torch_kind`` is "rocm", "cuda" or "cpu" where torch itself says it.
+    ``first`` is one of FIRST: where the device of index 0 is, None on a machine without both.
     """
 
     amd: bool = False
@@ -57,6 +62,8 @@ class Combination:
     atomics: Optional[bool] = None
     primitive: Optional[str] = None
     package: Optional[str] = None
+    torch_kind: Optional[str] = None
+    first: Optional[str] = None
 
     @property
     def isa(self) -> Optional[str]:
@@ -70,8 +77,9 @@ class Combination:
 
     @property
     def build(self) -> Optional[str]:
-        """ "cuda" or "cpu" for a PyTorch that was built for these, None for one for ROCm or an unknown
-        one."""
+        """What PyTorch was built for, "cuda" or "cpu"; None for ROCm, and where that is not known."""
+        if self.torch_kind:
+            return self.torch_kind if self.torch_kind != "rocm" else None
         return next((name for suffix, name in _OTHER_BUILDS if suffix in (self.torch or "")), None)
 
     @property
@@ -157,6 +165,47 @@ def symptoms() -> Mapping[str, str]:
     return {row["name"]: row["title"] for row in table("compatibility")["symptom"]}
 
 
+def of_machine(machine: Machine, gpu: Gpu) -> Combination:
+    """One GPU of a machine with what is installed there, as far as it was learned."""
+    kernel, name = machine.value("kernel.release"), machine.value("os.name")
+    in_wsl = machine.value("container.wsl") in ("WSL1", "WSL2")
+    return Combination(
+        amd=bool(machine.amd_gpus),
+        gfx=_text(gpu.native_isa.value),
+        effective=_text(gpu.effective_isa.value),
+        override=_text(machine.variables.get(OVERRIDE, Fact()).value),
+        torch=_text(machine.value("torch.version")),
+        rocm=_text(machine.value("torch.hip") or machine.value("rocm.version")),
+        kernel=_text(kernel),
+        system="wsl" if in_wsl else system_of(name, kernel) if name or kernel else None,
+        torch_targets=_held(machine, "torch.targets"),
+        rocblas_targets=_held(machine, "rocblas.targets"),
+        atomics=gpu.pcie_atomics.value if isinstance(gpu.pcie_atomics.value, bool) else None,
+        torch_kind=_text(machine.value("torch.kind")),
+        first=first_device(machine),
+    )
+
+
+def first_device(machine: Machine) -> Optional[str]:
+    """Where the GPU of AMD's is that programs see as the first, one of FIRST. None where there are not both
+    kinds, their order is not known, or lists of devices hide all."""
+    listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
+    if len({in_processor(gpu) for gpu in listed}) < len(FIRST):
+        return None
+    first = next((gpu for gpu in listed if gpu.index.value == 0), None)
+    return FIRST[in_processor(first)] if first else None
+
+
+def _text(value: object) -> Optional[str]:
+    # A file of facts may have anything.
+    return str(value) if value else None
+
+
+def _held(machine: Machine, name: str) -> Optional[tuple[str, ...]]:
+    targets = machine.value(name)
+    return tuple(map(str, targets)) if isinstance(targets, (list, tuple)) and targets else None
+
+
 def answers(combination: Combination) -> tuple[Answer, ...]:
     """What is known of a combination, in the order of the table."""
     return tuple(
@@ -179,9 +228,9 @@ def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
 
 def _torch_is_for_amd(asked: Combination) -> Iterator[_Found]:
     if asked.amd and asked.build:
-        name = {"cuda": "CUDA", "cpu": "CPU"}[asked.build]
+        name = asked.build.upper()
         yield _Found(False, True, f"the installed PyTorch is a {name} build", f"its version {asked.torch}")
-    elif asked.amd and "rocm" in (asked.torch or ""):
+    elif asked.amd and (asked.torch_kind == "rocm" or "rocm" in (asked.torch or "")):
         yield _Found(True, True, "the installed PyTorch is a build for ROCm", f"its version {asked.torch}")
 
 
@@ -321,7 +370,8 @@ def _hipblaslt_has_kernels(asked: Combination) -> Iterator[_Found]:
 
 def _miopen_has_databases(asked: Combination) -> Iterator[_Found]:
     for found in _in_library("miopen-databases", "MIOpen", asked, "databases"):
-        yield found._replace(stops=False)
+        means = "" if found.holds else ": its first calls compile and measure"
+        yield found._replace(stops=False, says=f"{found.says}{means}")
 
 
 def _in_library(name: str, title: str, asked: Combination, what: str = "kernels") -> Iterator[_Found]:
@@ -353,6 +403,18 @@ def _wsl_takes_chip(asked: Combination) -> Iterator[_Found]:
     for row in wsl.families():
         if row.name == gpus.family(asked.gfx):
             yield _Found(row.works != "no", False, _clause(row.text), row.source)
+
+
+def _first_device_is_a_card(asked: Combination) -> Iterator[_Found]:
+    if asked.first in FIRST:
+        says = (
+            "the first GPU that programs see is the card"
+            if asked.first == "card"
+            else "the first GPU that programs see is the one in the processor, not the card"
+        )
+        yield _Found(
+            asked.first == "card", True, says, "the order of ROCr and the lists of devices", stops=False
+        )
 
 
 def _stack_is_not_known_to_break(asked: Combination) -> Iterator[_Found]:
@@ -398,5 +460,6 @@ _ASKED: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
     "miopen-has-databases": _miopen_has_databases,
     "miopen-compiles-primitive": _miopen_compiles_primitive,
     "wsl-takes-chip": _wsl_takes_chip,
+    "first-device-is-a-card": _first_device_is_a_card,
     "stack-is-not-known-to-break": _stack_is_not_known_to_break,
 }

@@ -13,7 +13,8 @@ from typing import Any, Optional, Union
 
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.stacks import Option, has_code, lendings
+from rocmprobe.knowledge.options import Option
+from rocmprobe.knowledge.stacks import has_code, lendings
 
 #: The packages whose builds belong together; pip would take each of them from anywhere.
 _TOGETHER = "torch|torchvision|torchaudio|triton|pytorch-triton-rocm|amd-torch[^=]*|rocm[^=]*"
@@ -106,7 +107,7 @@ def as_data(made: Plan) -> dict[str, Any]:
         "evidence": option.evidence, "text": stack.text,
         "steps": [{"what": what, "commands": list(commands)} for what, commands in made.steps],
         "constraints": list(made.constraints),
-        "limits": [row.text for row in option.limits],
+        "limits": list(option.known_limits),
         "broken": [{"title": row.title, "text": row.text} for row in option.broken],
         "sources": [{"source": source, "date": date} for source, date in option.sources],
     }  # fmt: skip

@@ -7,28 +7,17 @@ chip is in ``data/gpus.toml``. All of it is what others reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.settings import version_numbers, within
+from rocmprobe.knowledge.settings import within
 from rocmprobe.text.tables import table
 
 _ROCM = re.compile(r"(?i)(?<!tensorflow-)rocm[ _-]?v?(\d{1,2}(?:\.\d+)+)")
 KINDS = ("official", "amd-stable", "amd-nightly", "distribution", "community", "source")
 SYSTEMS = ("linux", "wsl", "windows")
-#: What is known of a stack on a chip, the best first, with the words for it.
-STATUSES = {
-    "works": "owners report that it works",
-    "tested": "whoever publishes it runs tests on this chip",
-    "listed": "the chip is in AMD's list of supported GPUs",
-    "partly": "owners report that it runs, with limits",
-    "untested": "published, tested by nobody: no report of it on this chip was found",
-    "fails": "reported to fail",
-}
-_RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "untested": 3, "fails": 9}
-_LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 
 
 @dataclass(frozen=True)
@@ -135,44 +124,6 @@ class Installed:
     kernel: Optional[str] = None
 
 
-@dataclass(frozen=True)
-class Option:
-    """A stack on a chip. ``lent`` is by which the chip runs another one's code, None where the stack has code
-    for the chip itself. ``status`` is one of STATUSES."""
-
-    stack: Stack
-    gfx: str
-    status: str
-    lent: Optional[Lent] = None
-    report: Optional[Report] = None
-    limits: tuple[Limit, ...] = ()
-    broken: tuple[Broken, ...] = ()
-
-    @property
-    def runs_as(self) -> str:
-        """The target whose code runs."""
-        return self.lent.posing if self.lent else self.gfx
-
-    @property
-    def title(self) -> str:
-        """What it is, and the chip that it is for."""
-        if self.lent:
-            return f"{self.stack.title}: {self.gfx} as {self.lent.posing}"
-        return f"{self.stack.title}: {self.gfx}"
-
-    @property
-    def evidence(self) -> str:
-        """What is known of it, in sentences."""
-        said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
-        return " ".join(filter(None, (f"{STATUSES[self.status].capitalize()}.", *said)))
-
-    @property
-    def sources(self) -> tuple[tuple[str, str], ...]:
-        """Each source with its date, that of the evidence first."""
-        rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
-        return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
-
-
 def stacks() -> tuple[Stack, ...]:
     """Every row of [[stack]], in the order of the table."""
     return tuple(Stack(**_fields(row)) for row in table("stacks")["stack"])
@@ -237,92 +188,6 @@ def has_code(stack: Stack, gfx: Optional[str]) -> bool:
     if stack.kind.startswith("amd-"):
         return target.amd_wheels
     return target.gfx in stack.holds
-
-
-def options(
-    gfx: Optional[str],
-    system: str = "linux",
-    distribution: Optional[str] = None,
-    atomics: Optional[bool] = None,
-) -> tuple[Option, ...]:
-    """The stacks that there are for a chip on a system, the best first, those known to break it last.
-
-    Before others come those that need no build and no distribution that may be another one;
-    then by what is known of them, and code for the
-    chip before an override, fixed versions before nightlies, newer rows before older. ``distribution`` is its
-    id in /etc/os-release; None leaves none out.
-    """
-    target = gpus.target(gfx)
-    if target is None:
-        return ()
-    found = (
-        _option(stack, target.gfx, lent, system, atomics)
-        for stack in stacks()
-        if system in stack.systems
-        and (distribution is None or not stack.distributions or distribution in stack.distributions)
-        for lent in _ways(stack, target.gfx, system)
-    )
-    newest = sorted(found, key=lambda each: (each.report or each.stack).date, reverse=True)
-    return tuple(sorted(newest, key=lambda each: _order(each, distribution)))
-
-
-def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[Lent]]:
-    """How a chip runs what a stack has: as itself (None), or else as a chip that lends its code."""
-    if has_code(stack, gfx):
-        yield None
-    elif system == "linux":
-        yield from (row for row in lendings() if gfx in row.gfx and has_code(stack, row.posing))
-
-
-def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: Optional[bool]) -> Option:
-    posing = lent.posing if lent else ""
-    report = next(
-        (
-            row
-            for row in reports()
-            if (row.stack, row.system, row.posing) == (stack.name, system, posing) and gfx in row.gfx
-        ),
-        None,
-    )
-    breaks = known_to_break(
-        Installed(gfx, posing or gfx, stack.rocm or None, stack.torch or None, atomics, system)
-    )
-    if breaks:
-        status = "fails"
-    elif report:
-        status = report.status
-    elif not lent and gfx in stack.tested.get(system, ()):
-        status = "tested"
-    else:
-        status = "listed" if not lent and _listed(stack, gfx) else "untested"
-    here = tuple(
-        row
-        for row in limits()
-        if gfx in row.gfx and stack.kind in row.kinds and (not row.systems or system in row.systems)
-    )
-    return Option(stack, gfx, status, lent, report, here, breaks)
-
-
-def _listed(stack: Stack, gfx: str) -> bool:
-    """Whether AMD supports the chip in the ROCm of a wheel."""
-    target = gpus.target(gfx)
-    since = _LISTED.match(target.rocm) if target else None
-    if since is None or stack.kind not in ("official", "amd-stable"):
-        return False
-    return version_numbers(stack.rocm) >= version_numbers(since[1])
-
-
-def _order(option: Option, distribution: Optional[str]) -> tuple[bool, bool, int, bool, bool]:
-    kind = option.stack.kind
-    built = kind in ("community", "source") or not (option.stack.packages or option.stack.commands)
-    elsewhere = bool(option.stack.distributions) and distribution is None
-    return (
-        option.status == "fails",
-        built or elsewhere,
-        _RANKS[option.status],
-        option.lent is not None,
-        kind == "amd-nightly",
-    )
 
 
 def system_of(name: object, kernel: object = None) -> str:

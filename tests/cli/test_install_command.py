@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from rocmprobe.cli import main
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.installation import Place, plan
-from rocmprobe.knowledge.stacks import options
+from rocmprobe.knowledge.options import options
 from rocmprobe.model.results import Fact, Gpu, Machine, to_json
 
 STABLE, NIGHTLY = (

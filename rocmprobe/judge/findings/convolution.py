@@ -17,7 +17,7 @@ from rocmprobe.judge.assessment import (
     without_library,
 )
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
-from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.model.problems import SHORT_DTYPES
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
 
@@ -80,8 +80,9 @@ def _explained(
         return "cold-compile-slow", "miopen-find"
     if cures:
         return "miopen-solver-bug", layer
-    isas = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in results.machine.gpus]
-    foreign = any(gpus.missing_features(native, effective) for native, effective in isas)
+    machine = results.machine
+    fits = [answer(of_machine(machine, gpu), "silicon-fits-override") for gpu in machine.gpus]
+    foreign = any(each is not None and not each.holds for each in fits)
     return ("override-isa-mismatch" if foreign else cause), layer
 
 

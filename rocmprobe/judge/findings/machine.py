@@ -8,11 +8,13 @@ from typing import Any
 from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
 from rocmprobe.judge.findings.several_gpus import hiding, integrated_beside_a_card
+from rocmprobe.judge.findings.too_old import older_than_the_chip
 from rocmprobe.judge.findings.wsl import way_through_wsl
 from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.override import needless, serves
-from rocmprobe.knowledge.stacks import options
+from rocmprobe.knowledge.options import options
+from rocmprobe.knowledge.override import needless
 from rocmprobe.knowledge.variables import (
     FOLKLORE,
     NOT_HERE,
@@ -56,7 +58,7 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
         if not native or not effective or native == effective:
             continue
         lacking = gpus.missing_features(native, effective)
-        known = gpus.family(native) is not None and gpus.family(effective) is not None
+        fits = answer(of_machine(results.machine, gpu), "silicon-fits-override")
         own = needless(results.machine, gpu)
         advice = (
             own.advice
@@ -65,15 +67,15 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
             "configuration that `rocmprobe run` recommends, which is tested on the machine in this state."
         )
         advice = hiding(results.machine, gpu) or advice
-        if lacking:
-            severity = "error" if _hurt(results, gpu) else "warning"
-            risk = f"code built for {effective} may fail, hang or compute wrong numbers on it"
-        elif known:
+        if fits is None:
+            severity = "warning"
+            risk = f"whether it can run code built for {effective} is not known here"
+        elif fits.holds:
             severity, advice = "info", "Nothing to do."
             risk = f"its instructions cover those of {effective}"
         else:
-            severity = "warning"
-            risk = f"whether it can run code built for {effective} is not known here"
+            severity = "error" if _hurt(results, gpu) else "warning"
+            risk = f"code built for {effective} may fail, hang or compute wrong numbers on it"
         yield Finding(
             f"isa-mismatch-{number}",
             severity,
@@ -83,7 +85,7 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
             (
                 f"native ISA {native}, from {gpu.native_isa.source}",
                 f"effective ISA {effective}, from {gpu.effective_isa.source}",
-                *lacking,
+                *(lacking or ([f"{fits.says} ({fits.source})"] if fits and not fits.holds else ())),
                 *(own.sources if own else ()),
             ),
             advice,
@@ -105,7 +107,8 @@ def _hurt(results: Results, gpu: Gpu) -> bool:
 
 def _wrong_build(results: Results) -> Iterator[Finding]:
     cards, kind = results.machine.amd_gpus, results.machine.value("torch.kind")
-    if cards and kind not in ("rocm", None):
+    fits = answer(of_machine(results.machine, cards[0]), "torch-is-for-amd") if cards else None
+    if fits and not fits.holds and kind:
         version = results.machine.value("torch.version")
         yield Finding(
             "wrong-torch-build",
@@ -323,12 +326,12 @@ def _missing_code(results: Results) -> Iterator[Finding]:
     machine = results.machine
     unlisted = machine.value("kfd.unlisted") or []
     cards = [gpu for gpu in machine.amd_gpus if gpu.address.value not in unlisted and gpu.effective_isa.value]
-    for library, layer, cause in (
-        ("torch", "torch-build", "arch-not-in-wheel"),
-        ("rocblas", "rocblas", "rocblas-missing-arch"),
+    for library, relation, layer, cause in (
+        ("torch", "torch-has-code", "torch-build", "arch-not-in-wheel"),
+        ("rocblas", "rocblas-has-kernels", "rocblas", "rocblas-missing-arch"),
     ):
         targets = machine.facts.get(f"{library}.targets", Fact())
-        lacking = [gpu for gpu in cards if targets.value and not serves(targets, gpu.effective_isa.value)]
+        lacking = [gpu for gpu in cards if targets.value and _lacks(machine, gpu, relation)]
         for isa in dict.fromkeys(gpu.effective_isa.value for gpu in lacking):
             names = _named([gpu for gpu in lacking if gpu.effective_isa.value == isa])
             own = next(filter(None, (needless(machine, gpu) for gpu in lacking)), None)
@@ -343,6 +346,12 @@ def _missing_code(results: Results) -> Iterator[Finding]:
                 (f"{library}.targets: {' '.join(targets.value)}, from {targets.source}",),
                 own.advice if own else f"{_wheels(isa)}See `rocmprobe list gpus`.",
             )
+
+
+def _lacks(machine: Machine, gpu: Gpu, relation: str) -> bool:
+    """Whether what is installed was seen to lack it, not what was published."""
+    found = answer(of_machine(machine, gpu), relation)
+    return found is not None and found.certain and not found.holds
 
 
 def _disagreements(results: Results) -> Iterator[Finding]:
@@ -385,7 +394,7 @@ def _databases(results: Results) -> Iterator[Finding]:
 
 MACHINE_RULES = (
     _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, integrated_beside_a_card,
-    way_through_wsl,    _kernel_log, _variables, _disagreements, _databases,
+    way_through_wsl, older_than_the_chip, _kernel_log, _variables, _disagreements, _databases,
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.knowledge.visible_devices import CUDA, HIP, ROCR, in_processor, mask_for
 from rocmprobe.model.results import Finding, Gpu, Machine, Results
 
@@ -25,7 +26,7 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
     severity = "warning"
     if all(gpu.index.value is None for gpu in cards):
         title = f"Lists of devices hide {_named(cards)}: programs take {_named(seen)} in the processor"
-    elif any(gpu.index.value == 0 for gpu in seen):
+    elif _takes_the_first(machine):
         title = f"Programs that take the first GPU take {_named(seen)} in the processor"
     else:
         severity = "info"
@@ -39,6 +40,12 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
         tuple(_line(gpu) for gpu in sorted(listed, key=lambda gpu: int(gpu.order.value))),
         f"{_way(machine, cards)} leaves programs {_named(cards)} alone and hides the GPU in the processor.",
     )
+
+
+def _takes_the_first(machine: Machine) -> bool:
+    """Whether the GPU in the processor has the index 0."""
+    first = answer(of_machine(machine, machine.amd_gpus[0]), "first-device-is-a-card")
+    return first is not None and not first.holds
 
 
 def hiding(machine: Machine, gpu: Gpu) -> str:

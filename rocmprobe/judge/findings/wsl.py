@@ -7,6 +7,7 @@ from typing import Optional
 
 from rocmprobe.judge.assessment import device_of
 from rocmprobe.knowledge import wsl
+from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.model.results import Fact, Finding, Machine, Results
 
 
@@ -35,7 +36,7 @@ def way_through_wsl(results: Results) -> Iterator[Finding]:
         if missing
         else "librocdxg is there, and ROCm finds no GPU in this WSL",
         tuple(_evidence(machine)),
-        advice or "Update the driver of Windows. " + _generations(machine),
+        " ".join(_refused(machine)) or advice or "Update the driver of Windows. " + _generations(machine),
     )
 
 
@@ -70,6 +71,14 @@ def _steps(machine: Machine) -> Iterator[str]:
         yield f"Take a torch of ROCm {bridge.first_rocm} or newer."
     elif wsl.needs_variable(rocm) and bridge.variable not in machine.variables:
         yield f"Run `export {bridge.variable}=1`: ROCm before {bridge.without_variable} needs it."
+
+
+def _refused(machine: Machine) -> Iterator[str]:
+    """What to do about a chip that the bridge does not take, whatever else is missing."""
+    found = (answer(of_machine(machine, gpu), "wsl-takes-chip") for gpu in machine.amd_gpus)
+    refused = next((each for each in found if each is not None and not each.holds), None)
+    if refused:
+        yield f"{refused.says}. Take PyTorch on Windows itself, or Linux without WSL."
 
 
 def _generations(machine: Machine) -> str:

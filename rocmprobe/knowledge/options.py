@@ -1,0 +1,221 @@
+"""Which stacks there are for a chip, the best first, and which of them fail there and why.
+
+What is known of them is ``data/stacks.toml`` (``stacks``) and ``data/compatibility.toml``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.compatibility import Answer, Combination, answers, failing
+from rocmprobe.knowledge.settings import version_numbers
+from rocmprobe.knowledge.stacks import (
+    Broken,
+    Installed,
+    Lent,
+    Limit,
+    Report,
+    Stack,
+    has_code,
+    known_to_break,
+    lendings,
+    limits,
+    reports,
+    stacks,
+)
+
+#: What is known of a stack on a chip, the best first, with the words for it.
+STATUSES = {
+    "works": "owners report that it works",
+    "tested": "whoever publishes it runs tests on this chip",
+    "listed": "the chip is in AMD's list of supported GPUs",
+    "partly": "owners report that it runs, with limits",
+    "untested": "published, tested by nobody: no report of it on this chip was found",
+    "fails": "reported to fail",
+}
+_RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "untested": 3, "fails": 9}
+#: Kinds whose libraries AMD built, as the rows of [[library]] have them.
+_PUBLISHED = ("official", "amd-stable", "amd-nightly")
+#: Relations whose "no" is a limit, and the library that it is of.
+_LIBRARIES = {"hipblaslt-has-kernels": "hipBLASLt", "miopen-has-databases": "MIOpen"}
+_LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
+
+
+@dataclass(frozen=True)
+class Option:
+    """A stack on a chip. ``lent`` is by which the chip runs another one's code, None where the stack has code
+    for the chip itself. ``status`` is one of STATUSES. ``refused`` is what chip and stack cannot do together
+    where nothing else says that it fails, ``lacking`` the limits that follow from their relations."""
+
+    stack: Stack
+    gfx: str
+    status: str
+    lent: Optional[Lent] = None
+    report: Optional[Report] = None
+    limits: tuple[Limit, ...] = ()
+    broken: tuple[Broken, ...] = ()
+    refused: tuple[Answer, ...] = ()
+    lacking: tuple[Answer, ...] = ()
+
+    @property
+    def runs_as(self) -> str:
+        """The target whose code runs."""
+        return self.lent.posing if self.lent else self.gfx
+
+    @property
+    def title(self) -> str:
+        """What it is, and the chip that it is for."""
+        if self.lent:
+            return f"{self.stack.title}: {self.gfx} as {self.lent.posing}"
+        return f"{self.stack.title}: {self.gfx}"
+
+    @property
+    def evidence(self) -> str:
+        """What is known of it, in sentences."""
+        if self.refused:
+            return f"By what was published it cannot run: {'; '.join(map(_told, self.refused))}."
+        said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
+        return " ".join(filter(None, (f"{STATUSES[self.status].capitalize()}.", *said)))
+
+    @property
+    def known_limits(self) -> tuple[str, ...]:
+        """What does not work there, in sentences, those of relations with their sources."""
+        return (*(row.text for row in self.limits), *(f"{_told(each)}." for each in self.lacking))
+
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """Each source with its date, that of the evidence first. Relations name theirs where they are told,
+        since a release stands for the date."""
+        rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
+        return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
+
+
+def _told(answer: Answer) -> str:
+    return f"{answer.says} ({answer.source})"
+
+
+def options(
+    gfx: Optional[str],
+    system: str = "linux",
+    distribution: Optional[str] = None,
+    atomics: Optional[bool] = None,
+) -> tuple[Option, ...]:
+    """The stacks that there are for a chip on a system, the best first, those known to break it last.
+
+    Before others come those that need no build and no distribution that may be another one;
+    then by what is known of them, and code for the
+    chip before an override, fixed versions before nightlies, newer rows before older. ``distribution`` is its
+    id in /etc/os-release; None leaves none out.
+    """
+    target = gpus.target(gfx)
+    if target is None:
+        return ()
+    found = (
+        _option(stack, target.gfx, lent, system, atomics)
+        for stack in stacks()
+        if system in stack.systems
+        and (distribution is None or not stack.distributions or distribution in stack.distributions)
+        for lent in _ways(stack, target.gfx, system)
+    )
+    newest = sorted(found, key=lambda each: (each.report or each.stack).date, reverse=True)
+    return tuple(sorted(newest, key=lambda each: _order(each, distribution)))
+
+
+def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[Lent]]:
+    """How a chip runs what a stack has: as itself (None), or else as a chip that lends its code."""
+    if has_code(stack, gfx):
+        yield None
+    elif system == "linux":
+        yield from (row for row in lendings() if gfx in row.gfx and has_code(stack, row.posing))
+
+
+def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: Optional[bool]) -> Option:
+    posing = lent.posing if lent else ""
+    report = next(
+        (
+            row
+            for row in reports()
+            if (row.stack, row.system, row.posing) == (stack.name, system, posing) and gfx in row.gfx
+        ),
+        None,
+    )
+    breaks = known_to_break(
+        Installed(gfx, posing or gfx, stack.rocm or None, stack.torch or None, atomics, system)
+    )
+    answered = answers(combination(stack, gfx, lent, system, atomics))
+    refused: tuple[Answer, ...] = ()
+    if breaks:
+        status = "fails"
+    elif report:
+        # Who tried it knows better than what follows from what was published.
+        status = report.status
+    elif failing(answered):
+        status, refused = "fails", failing(answered)
+    elif not lent and gfx in stack.tested.get(system, ()):
+        status = "tested"
+    else:
+        status = "listed" if not lent and _listed(stack, gfx) else "untested"
+    here = tuple(
+        row
+        for row in limits()
+        if gfx in row.gfx and stack.kind in row.kinds and (not row.systems or system in row.systems)
+    )
+    return Option(
+        stack,
+        gfx,
+        status,
+        lent,
+        report,
+        here,
+        breaks,
+        refused,
+        tuple(_lacking(answered, here)) if stack.kind in _PUBLISHED else (),
+    )
+
+
+def combination(
+    stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: Optional[bool] = None
+) -> Combination:
+    """A stack that holds code for what the chip runs as, on a chip. Who builds a stack for a chip builds its
+    rocBLAS for it, too; what PyTorch and AMD publish has AMD's."""
+    runs_as = lent.posing if lent else gfx
+    return Combination(
+        amd=True, gfx=gfx, effective=runs_as, override=lent.override if lent else None,
+        torch=stack.torch or None, rocm=stack.rocm or None, system=system, torch_targets=(runs_as,),
+        rocblas_targets=None if stack.kind in _PUBLISHED else (runs_as,), atomics=atomics,
+        torch_kind="rocm",
+    )  # fmt: skip
+
+
+def _lacking(answered: Iterable[Answer], told: Iterable[Limit]) -> Iterator[Answer]:
+    """The limits by relations that no row of [[limit]] tells."""
+    for each in answered:
+        library = _LIBRARIES.get(each.relation.name)
+        if library and not each.holds and not any(library in row.text for row in told):
+            yield each
+
+
+def _listed(stack: Stack, gfx: str) -> bool:
+    """Whether AMD supports the chip in the ROCm of a wheel."""
+    target = gpus.target(gfx)
+    since = _LISTED.match(target.rocm) if target else None
+    if since is None or stack.kind not in ("official", "amd-stable"):
+        return False
+    return version_numbers(stack.rocm) >= version_numbers(since[1])
+
+
+def _order(option: Option, distribution: Optional[str]) -> tuple[bool, bool, int, bool, bool]:
+    kind = option.stack.kind
+    built = kind in ("community", "source") or not (option.stack.packages or option.stack.commands)
+    elsewhere = bool(option.stack.distributions) and distribution is None
+    return (
+        option.status == "fails",
+        built or elsewhere,
+        _RANKS[option.status],
+        option.lent is not None,
+        kind == "amd-nightly",
+    )
