@@ -120,6 +120,7 @@ FIELDS = {
     "rocblas_targets": st.lists(st.sampled_from(GFX), min_size=1, max_size=4).map(tuple),
     "atomics": st.booleans(),
     "primitive": st.sampled_from(["batch-norm", "rnn", "convolution"]),
+    "package": st.sampled_from(["gfx110X", "gfx1151", "gfx1100 gfx1101"]),
     "torch_kind": st.sampled_from(["rocm", "cuda", "cpu"]),
     "first": st.sampled_from(FIRST),
 }

@@ -80,7 +80,10 @@ def test_every_break_can_be_met(row) -> None:
     rocm = row.rocm_since or row.rocm_until or None
     torch = row.torch_since or row.torch_until or None
     effective = row.effective or row.gfx[0]
-    machine = Installed(row.gfx[0], effective, rocm, torch, not row.without_atomics, row.system or None)
+    kernel = row.kernel_since or row.kernel_until or None
+    machine = Installed(
+        row.gfx[0], effective, rocm, torch, not row.without_atomics, row.system or None, kernel
+    )  # fmt: skip
     assert row in known_to_break(machine)
     assert row not in known_to_break(Installed("gfx942", effective, rocm, torch, False))
     assert not known_to_break(Installed(None))
