@@ -109,7 +109,7 @@ ASCII_PARTS = (
     "somente para", "Nicht erlaubter", "no se puede", "erreur de", "El sistema",
 )  # fmt: skip
 _WINERROR = re.compile(
-    r"(\[WinError (\d{1,5})\] ?)(.*?)(?=[.\u3002]\s|[.\u3002]?\s*$|[.\u3002]?\s*Error loading|: ['\"])"
+    r"\[WinError (\d{1,5})\] ?(.*?)(?=[.\u3002] |[.\u3002]?$|[.\u3002]? ?Error loading|: ['\"])"
 )
 
 
@@ -200,9 +200,9 @@ def _translate(changes: _Changes, whole: str) -> None:
     if "[WinError " in whole:
         for at, text in enumerate(changes.texts):
             match = _WINERROR.search(text) if "[WinError " in text else None
-            english = by_number.get(int(match[2])) if match else None
+            english = by_number.get(int(match[1])) if match else None
             if match and english and english not in text:
-                changes.make(at, text[: match.start(3)] + english + text[match.end(3) :], english)
+                changes.make(at, text[: match.start(2)] + english + text[match.end(2) :], english)
     for message in messages:
         if message.printed not in whole:
             continue
