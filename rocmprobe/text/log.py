@@ -329,7 +329,8 @@ def cut(line: str) -> str:
     """
     if len(line) <= LONGEST:
         return line
-    if _is_spelled(line):
+    # Nothing in the middle of most is worth the time.
+    if _is_spelled(line) and _grave(line[_SHOWN : -_SHOWN // 2]):
         shorter = _without_middle(line)
         if len(shorter) <= LONGEST:
             return shorter

@@ -109,7 +109,7 @@ ASCII_PARTS = (
     "somente para", "Nicht erlaubter", "no se puede", "erreur de", "El sistema",
 )  # fmt: skip
 _WINERROR = re.compile(
-    r"(\[WinError (\d{1,5})\] ?)(.*?)(?=[.\u3002]\s|[.\u3002]?\s*$|[.\u3002]?\s*Error loading|: ['\"])"
+    r"\[WinError (\d{1,5})\] ?(.*?)(?=[.\u3002] |[.\u3002]?$|[.\u3002]? ?Error loading|: ['\"])"
 )
 
 
@@ -166,16 +166,14 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
         _translate(changes, whole)
     if "gfx" in whole or "GFX_VERSION" in whole:
         _targets(changes, whole)
-    flat = whole.replace("-\n", "").replace("\n", " ")
-    seen = _skeleton(whole)
-    for phrase in PHRASES:
-        times = whole.count(phrase)
-        if seen.count(_skeleton(phrase)) > times:
+    # All that may have become of a phrase is in this text, so that mostly one search is enough.
+    anything = _skeleton(whole.replace("-\n", "").replace("\n", " "))
+    for phrase, begun in _begun():
+        if (may_be := anything.count(begun)) and may_be != whole.count(phrase):
             _misread(changes, phrase)
-        if flat.count(phrase) > times:
             _broken(changes, whole, numbers, phrase)
-        if not phrase.startswith(_WHOLE) and whole.count(phrase[: _least(phrase)]) > times:
-            _cut(changes, phrase)
+            if not phrase.startswith(_WHOLE):
+                _cut(changes, phrase)
     return changes.done
 
 
@@ -202,9 +200,9 @@ def _translate(changes: _Changes, whole: str) -> None:
     if "[WinError " in whole:
         for at, text in enumerate(changes.texts):
             match = _WINERROR.search(text) if "[WinError " in text else None
-            english = by_number.get(int(match[2])) if match else None
+            english = by_number.get(int(match[1])) if match else None
             if match and english and english not in text:
-                changes.make(at, text[: match.start(3)] + english + text[match.end(3) :], english)
+                changes.make(at, text[: match.start(2)] + english + text[match.end(2) :], english)
     for message in messages:
         if message.printed not in whole:
             continue
@@ -232,6 +230,13 @@ def _skeleton(text: str) -> str:
     for pair, letter in _PAIRS:
         text = text.replace(pair, letter)
     return text.translate(_SKELETON)
+
+
+@cache
+def _begun() -> tuple[tuple[str, str], ...]:
+    """The phrases, each with the skeleton of as much of it as has to stand there."""
+    parts = (phrase[: _least(phrase)].rstrip("rvc") for phrase in PHRASES)
+    return tuple(zip(PHRASES, map(_skeleton, parts)))
 
 
 @cache
