@@ -101,6 +101,28 @@ def test_what_the_installed_torch_holds_rules_a_cause_out(tmp_path: Path) -> Non
     assert answer(log=log)["causes"][0]["cause"] == "arch-not-in-wheel"
 
 
+def test_the_gpu_in_the_processor_is_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+
+    def of_detect(card: int, integrated: int) -> dict[str, Any]:
+        gpus = [
+            {"native_isa": "gfx1036", "apu": True, "order": 0, "index": integrated},
+            {"native_isa": "gfx1201", "apu": False, "order": 1, "index": card},
+        ]
+        told = [{name: {"value": value} for name, value in {**gpu, "vendor": "amd"}.items()} for gpu in gpus]
+        path.write_text(json.dumps({"gpus": told, "facts": {}, "variables": {}}))
+        return answer("--facts", path, log="RuntimeError: HIP error: invalid device function\n")
+
+    first, second = of_detect(1, 0), of_detect(0, 1)
+    assert first["facts"]["first_gpu"] == "processor"
+    assert first["facts"]["true_gfx"] == "gfx1036"
+    cause = next(each for each in first["causes"] if each["cause"] == "integrated-gpu-first")
+    assert "the first GPU that programs see is the one in the processor, not the card" in cause["evidence"]
+    assert second["facts"]["first_gpu"] == "card"
+    assert second["facts"]["true_gfx"] == "gfx1201"
+    assert "integrated-gpu-first" not in {each["cause"] for each in second["causes"]}
+
+
 def test_facts_from_detect(tmp_path: Path) -> None:
     path = tmp_path / "detected.json"
     path.write_text(json.dumps({

@@ -136,6 +136,24 @@ def test_the_machine_of_detect(tmp_path: Path) -> None:
     assert "device-gfx1036" not in json.dumps(found), "the GPU in the processor is not what torch is for"
 
 
+def test_what_cannot_run_is_among_those_that_fail() -> None:
+    """A Vega of a processor runs the code of gfx900, for which rocBLAS of ROCm 7.2 has no kernels."""
+    found = {each["stack"]: each for each in answer(*facts(true_gfx="gfx90c", os=UBUNTU))["stacks"]}
+    fails = found["official-rocm7.2"]
+    assert fails["status"] == "fails"
+    assert "it cannot run: rocBLAS of ROCm 7.2 has no kernels for gfx900 (https://" in fails["evidence"]
+    assert list(found)[-1] == "official-rocm7.2"
+
+
+def test_what_a_library_lacks_is_a_limit_that_is_told_once() -> None:
+    named = "hipBLASLt of ROCm 6.3 has no kernels for gfx1030 (ROCm/hipBLASLt "
+    found = {each["stack"]: each for each in answer(*facts(true_gfx="gfx1032", os=UBUNTU))["stacks"]}
+    assert any(text.startswith(named) for text in found["official-rocm6.3"]["limits"])
+    for stack in found.values():
+        assert sum("hipBLASLt" in text for text in stack["limits"]) <= 1
+    assert f"Known: {named[:40]}" in asked(*facts(true_gfx="gfx1032", os=UBUNTU))[1]
+
+
 def test_two_cards_get_the_code_for_both(tmp_path: Path) -> None:
     path = machine(tmp_path, card("gfx1100"), card("gfx1201"), os_id="ubuntu")
     assert "torch[device-gfx1100,device-gfx1201]" in commands(answer("--facts", path)["stacks"][0])

@@ -300,6 +300,62 @@ def test_what_is_missing_in_wsl(changed, title, advice):
     assert any(line.startswith("RDNA1: The driver for WSL stops") for line in finding.evidence)
 
 
+def test_a_chip_that_the_bridge_of_wsl_does_not_take():
+    finding = found(CARD, **{**READY, "wsl__librocdxg": None})["wsl"]
+    assert finding.advice.startswith("The driver for WSL stops an RX 5700 XT")
+    assert finding.advice.endswith("Linux without WSL.")
+
+
+NEW = dataclasses.replace(CARD, native_isa=Fact("gfx1201", "PCI"), effective_isa=Fact("gfx1201", "PCI"))
+
+
+def test_a_kernel_that_is_older_than_the_chip():
+    facts = {"kernel__release": "6.8.0-40-generic", "os__name": "Ubuntu 24.04"}
+    finding = found(NEW, **facts)["kernel-older-than-gfx1201"]
+    assert (finding.severity, finding.cause) == ("warning", "kernel-driver-too-old")
+    assert finding.title.endswith("Linux 6.8 is older than its first support of gfx1201, 6.11")
+    assert finding.evidence[0] == "kernel.release 6.8.0-40-generic, from the test"
+    integrated = dataclasses.replace(NEW, apu=Fact(True))
+    assert found(integrated, **facts)["kernel-older-than-gfx1201"].severity == "info"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kernel__release": "6.11.0-1"},
+        {"kernel__release": None},
+        {"amdgpu__origin": "dkms"},
+        {"container__wsl": "WSL2"},
+        {"order": 0},
+    ],
+)
+def test_a_kernel_that_knows_the_chip_all_the_same(changed):
+    facts = {"kernel__release": "6.8.0-40-generic", "os__name": "Ubuntu 24.04", **changed}
+    card = dataclasses.replace(NEW, order=Fact(facts.pop("order", None)))
+    assert "kernel-older-than-gfx1201" not in found(card, **facts)
+
+
+def test_a_rocm_that_is_older_than_the_chip():
+    facts = {"torch__version": "2.2.2+rocm5.7", "torch__kind": "rocm", "torch__hip": "5.7.31921"}
+    finding = found(NEW, NEW, **facts)["rocm-older-than-gfx1201"]
+    assert (finding.severity, finding.cause) == ("warning", "rocm-too-old-for-gpu")
+    assert finding.title.endswith("ROCm 5.7 is older than its first support of gfx1201, 6.2")
+    assert "torch.version 2.2.2+rocm5.7, from the test" in finding.evidence
+    assert "rocm-older-than-gfx1201" not in found(NEW, **facts, torch__targets=["gfx1201"])
+    assert "rocm-older-than-gfx1201" not in found(NEW, **{**facts, "torch__version": "2.7.1+rocm6.3"})
+
+
+@pytest.mark.parametrize(
+    ("torch", "severity"), [("2.2.0+rocm5.7", "info"), ("2.5.1+rocm6.2", "warning"), ("2.5.1", "info")]
+)
+def test_an_override_that_releases_break_although_the_silicon_follows(torch, severity):
+    card = dataclasses.replace(CARD, native_isa=Fact("gfx1102", "KFD"), effective_isa=Fact("gfx1100", "env"))
+    finding = found(card, torch__version=torch)["isa-mismatch-0"]
+    assert finding.severity == severity
+    told = any("ROCm 6.0 and newer break gfx1102" in line for line in finding.evidence)
+    assert told == (severity == "warning")
+
+
 def test_nothing_is_missed_in_a_wsl_that_is_ready_or_has_no_rocm():
     assert "wsl" not in found(**READY)
     set_ = {"HSA_ENABLE_DXG_DETECTION": "1"}
