@@ -313,7 +313,13 @@ def _pairs() -> Iterator[str]:
     table = _module("pairs")
     rows = [(pair, *table.said(pair)) for pair in table.pairs()]
     count = Counter(verdict for _, verdict, _ in rows)
-    yield f"{len(rows)} pairs, reported to work: {sum(pair['outcome'] == 'works' for pair, *_ in rows)}."
+    works = sum(pair["outcome"] == "works" for pair, *_ in rows)
+    own = sum(
+        verdict == "agrees" and pair["outcome"] == "works" and any(each.certain for each in by)
+        for pair, verdict, by in rows
+    )
+    yield f"{len(rows)} pairs: {works} reported to work, {len(rows) - works} to fail."
+    yield f"{own} of those that agree rest on nothing but who built the stack."
     yield ""
     yield from markdown_table(
         ("answer", "pairs", "meaning"),
