@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sample_logs import LINES
 from tiers import examples
@@ -73,7 +73,10 @@ def test_what_stands_around_a_line_is_taken_off(around: str, newline: str) -> No
 def test_all_of_it_mixed_changes_neither_lines_nor_facts(
     base: list[str], around: list[str], newline: str
 ) -> None:
-    pasted = newline.join(AROUND[name](line, 3) for name, line in zip(around, base))
+    rows = [AROUND[name](line, 3) for name, line in zip(around, base)]
+    # A line that ends where windows do, by chance, looks as if it went on in the next one.
+    assume(not any(len(row) in (80, 100, 120, 132, 160) for row in rows))
+    pasted = newline.join(rows)
     assert texts(of_text(pasted)) == base
     assert facts_in(of_text(pasted)) == facts_in(of_text("\n".join(base)))
 

@@ -102,7 +102,7 @@ _PREFIX = re.compile(
 _STARTS = re.compile(
     r"""(?x) \s* (?: MIOpen(?:\(|[ ]Error) | Traceback | File[ ]" | :\d: | \[ | Aborted | rocBLAS | what\(\)
         | \w*(?:Error|Exception|Warning): | terminate[ ]called | Segmentation | Memory[ ]access
-        | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included
+        | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included | \#include\b
         | [\w./<>+-]+:\d+: )"""
 )
 #: and what, at the start of a line, is more likely a new one than words of a mail that go on.

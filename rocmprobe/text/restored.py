@@ -227,9 +227,11 @@ def _targets(changes: _Changes, whole: str) -> None:
 
 
 def _skeleton(text: str) -> str:
+    # The letters first: "ci" may have become "cl", which is a pair.
+    text = text.translate(_SKELETON)
     for pair, letter in _PAIRS:
         text = text.replace(pair, letter)
-    return text.translate(_SKELETON)
+    return text
 
 
 @cache
