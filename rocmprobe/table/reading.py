@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, Optional
 
 import msgspec
@@ -353,9 +354,14 @@ def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
             known[:3] = state, each.cause, each.solver
     for key, (state, cause, solver, problems) in found.items():
         yield Row(
-            Question(*(_text(part, 60) for part in key)), state, _text(cause or "", 60),
+            _question(*key), state, _text(cause or "", 60),
             _text(solver or "", 60), problems,
         )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _question(*parts: str) -> Question:
+    return Question._make(_text(part, 60) for part in parts)
 
 
 def _checked(identity: str) -> str:

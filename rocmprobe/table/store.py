@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Optional
 from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack
 
 #: KiB of SQLite's cache. It sorts on disk above that.
-_CACHE = 32 * 1024
+_CACHE = 8 * 1024
 #: Runs between two commits.
 _COMMIT = 500
 
