@@ -1,0 +1,187 @@
+"""``rocmprobe submit``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+import click
+
+from rocmprobe.cli.base import answering, main
+from rocmprobe.model.exit_codes import FINDINGS, OK
+from rocmprobe.model.results import BadInput
+from rocmprobe.text.plain_text import one_line, plain
+from rocmprobe.text.printing import print_stderr_lines, say
+
+if TYPE_CHECKING:
+    from rocmprobe.bundle.making import Made
+
+#: Address of a repository of results, such as https://github.com/OWNER/NAME.
+REPOSITORY = "ROCMPROBE_REPOSITORY"
+
+
+@main.command("submit")
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RESULTS...")
+@click.option("-o", "output", type=click.Path(path_type=Path), metavar="BUNDLE.zip",
+              help="The file to write (default: rocmprobe-CHIP-HASH.zip in this folder).")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Write without asking.")
+@click.option("--partial", is_flag=True, help="Take a run that did not come to its end, too.")
+@click.option(
+    "--label",
+    default="",
+    metavar="TEXT",
+    help="Your own name for this machine, public: bundles with one label count as one machine.",
+)
+@click.option(
+    "--repository",
+    envvar=REPOSITORY,
+    show_envvar=True,
+    default="",
+    metavar="URL",
+    help="The repository of results that the bundle is for; its address is only printed.",
+)
+@click.option(
+    "--check",
+    "checking",
+    is_flag=True,
+    help="Check bundles, or a repository's folder of them, instead of making one.",
+)
+@click.option(
+    "--accepted",
+    is_flag=True,
+    help="With --check: they were taken before; what an older rocmprobe judged may differ.",
+)
+@answering
+def submit_command(
+    sources: tuple[Path, ...], output: Optional[Path], yes: bool, partial: bool, label: str, repository: str,
+    checking: bool, accepted: bool,
+) -> int:  # fmt: skip
+    """Pack a run into one file for a repository of results, and show what is in it first.
+
+    RESULTS is the folder of a run, or the results.json in it. Names and addresses are replaced once more.
+    Nothing is sent and nothing is opened (docs/sharing-results.md). With --check, exits 1 where one is
+    refused.
+
+    \b
+    Examples:
+      rocmprobe submit reports/latest
+      rocmprobe submit reports/latest --yes -o bundle.zip
+      rocmprobe submit --check bundle.zip
+    """
+    from rocmprobe.cli.github_job import no_commands
+
+    with no_commands(os.environ):
+        if checking:
+            return _check(sources, partial, accepted)
+        if len(sources) > 1:
+            raise BadInput("submit: packs one run; name one folder, or add --check")
+        if accepted:
+            raise BadInput("--accepted: goes with --check; leave it out")
+        return _submit(sources[0], output, yes, partial, label, repository)
+
+
+def _submit(
+    source: Path, output: Optional[Path], yes: bool, partial: bool, label: str, repository: str
+) -> int:
+    from rocmprobe.bundle.making import made, unused
+
+    bundle = made(source, partial, label)
+    path = output or unused(Path(), bundle)
+    for row in _summary(bundle):
+        say(row)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise BadInput("submit: nobody to ask; add --yes to write the bundle")
+        if not click.confirm(f"Write {plain(str(path))}?", default=False):
+            say("Nothing was written.")
+            return OK
+    try:
+        path.write_bytes(bundle.content)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; name another file with -o") from error
+    say(path)
+    for row in _what_next(bundle, repository):
+        say(row)
+    return OK
+
+
+def _summary(bundle: Made) -> Iterator[str]:
+    """What the bundle would hold, in lines for a terminal."""
+    from rocmprobe.report.text import bytes_, date
+
+    about, results = bundle.manifest, bundle.results
+    states = {outcome.state: 0 for outcome in results.outcomes}
+    for outcome in results.outcomes:
+        states[outcome.state] += 1
+    gpus = [
+        f"{each['name'] or 'unknown'}, PCI {each['pci_id']} revision {each['revision']}"
+        for each in about["gpus"]
+    ]
+    software = [f"{name} {value}" for name, value in about["software"].items() if value]
+    yield "This would be in the bundle, for everybody to read:"
+    yield f"  chip       {about['chip']}" + "".join(f" ({one_line(each)})" for each in gpus)
+    yield f"  stack      {about['stack']}"
+    yield f"  software   {one_line(', '.join(software), 400)}"
+    yield f"  run        {date(results.started)}, rocmprobe {one_line(results.rocmprobe)}" + (
+        ", did not come to its end" if results.partial else ""
+    )
+    yield "  outcomes   " + ", ".join(f"{amount} {one_line(state)}" for state, amount in states.items())
+    if results.recommendation:
+        yield f"  answer     {one_line(results.recommendation.sentence, 400)}"
+    if results.options.get("note"):
+        yield f"  note       {one_line(str(results.options['note']), 400)}"
+    if about["label"]:
+        yield f"  label      {about['label']}"
+    counts = ", ".join(f"{kind} {amount}" for kind, amount in about["redacted"].items())
+    yield f"  replaced   {counts or 'nothing was found to replace'}"
+    sizes = ", ".join(f"{name} {bytes_(each['size'])}" for name, each in about["files"].items())
+    yield f"  files      {sizes}; {bytes_(len(bundle.content))} packed"
+    yield f"  licence    {about['licence']}"
+    if not bundle.was_redacted:
+        yield (
+            "The run was made with --no-redact. Names of its user and machine are known here only if it was "
+            "made by you, on this machine. Read the bundle before you send it."
+        )
+
+
+def _what_next(bundle: Made, repository: str) -> Iterator[str]:
+    from rocmprobe.bundle.making import chip_and_name
+
+    yield "Nothing was sent, and nothing was opened. To share it, do one of these yourself:"
+    where = one_line(repository.rstrip("/")) if repository else ""
+    if where:
+        yield f"  attach it to the form at {where}/issues/new?template=report.yml"
+        yield f"  or add it to {where} in a pull request, as {chip_and_name(bundle)}"
+    else:
+        yield "  attach it to the form of a repository of results (--repository URL prints its address)"
+        yield f"  or add it there in a pull request, as {chip_and_name(bundle)}"
+
+
+def _check(sources: tuple[Path, ...], partial: bool, accepted: bool) -> int:
+    from rocmprobe.bundle import Refused, read_bundle
+    from rocmprobe.bundle.checking import misplaced
+
+    refused = taken = 0
+    for source in sources:
+        paths, strangers = [source], []
+        if source.is_dir():
+            strangers = misplaced(source)
+            paths = sorted(set(source.glob("*/*.zip")) - {path for path, _ in strangers})
+        for path, why in strangers:
+            print_stderr_lines(f"refused: {one_line(str(path))}: {why}")
+            refused += 1
+        for path in paths:
+            try:
+                bundle = read_bundle(path, partial, accepted)
+            except Refused as error:
+                print_stderr_lines(f"refused: {one_line(str(path))}: {error}")
+                refused += 1
+                continue
+            amount = len(bundle.results.outcomes)
+            say(f"ok: {one_line(str(path))}: {bundle.chip} {bundle.stack}, {amount} outcomes")
+            taken += 1
+    say(f"{taken} taken, {refused} refused")
+    return FINDINGS if refused else OK
