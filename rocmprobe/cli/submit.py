@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -17,6 +17,7 @@ from rocmprobe.text.plain_text import one_line, plain
 from rocmprobe.text.printing import print_stderr_lines, say
 
 if TYPE_CHECKING:
+    from rocmprobe.bundle import Bundle
     from rocmprobe.bundle.making import Made
 
 #: Address of a repository of results, such as https://github.com/OWNER/NAME.
@@ -54,10 +55,22 @@ REPOSITORY = "ROCMPROBE_REPOSITORY"
     is_flag=True,
     help="With --check: they were taken before; what an older rocmprobe judged may differ.",
 )
+@click.option(
+    "--site",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="With --check: write pages of what was taken.",
+)
+@click.option(
+    "--raw",
+    default="",
+    metavar="URL",
+    help="With --site: the address of the folder of bundles (default: they are copied beside the pages).",
+)
 @answering
 def submit_command(
     sources: tuple[Path, ...], output: Optional[Path], yes: bool, partial: bool, label: str, repository: str,
-    checking: bool, accepted: bool,
+    checking: bool, accepted: bool, site: Optional[Path], raw: str,
 ) -> int:  # fmt: skip
     """Pack a run into one file for a repository of results, and show what is in it first.
 
@@ -75,11 +88,12 @@ def submit_command(
 
     with no_commands(os.environ):
         if checking:
-            return _check(sources, partial, accepted)
+            return _check(sources, partial, accepted, site, repository, raw)
         if len(sources) > 1:
             raise BadInput("submit: packs one run; name one folder, or add --check")
-        if accepted:
-            raise BadInput("--accepted: goes with --check; leave it out")
+        for option, given in (("--accepted", accepted), ("--site", site), ("--raw", raw)):
+            if given:
+                raise BadInput(f"{option}: goes with --check; leave it out")
         return _submit(sources[0], output, yes, partial, label, repository)
 
 
@@ -160,11 +174,14 @@ def _what_next(bundle: Made, repository: str) -> Iterator[str]:
         yield f"  or add it there in a pull request, as {chip_and_name(bundle)}"
 
 
-def _check(sources: tuple[Path, ...], partial: bool, accepted: bool) -> int:
+def _check(
+    sources: tuple[Path, ...], partial: bool, accepted: bool, site: Optional[Path], repository: str, raw: str
+) -> int:
     from rocmprobe.bundle import Refused, read_bundle
     from rocmprobe.bundle.checking import misplaced
 
-    refused = taken = 0
+    refused = 0
+    taken: list[Bundle] = []
     for source in sources:
         paths, strangers = [source], []
         if source.is_dir():
@@ -182,6 +199,19 @@ def _check(sources: tuple[Path, ...], partial: bool, accepted: bool) -> int:
                 continue
             amount = len(bundle.results.outcomes)
             say(f"ok: {one_line(str(path))}: {bundle.chip} {bundle.stack}, {amount} outcomes")
-            taken += 1
-    say(f"{taken} taken, {refused} refused")
+            taken.append(bundle)
+    say(f"{len(taken)} taken, {refused} refused")
+    if site:
+        write_pages(taken, site, repository, raw)
     return FINDINGS if refused else OK
+
+
+def write_pages(bundles: Sequence[Bundle], folder: Path, repository: str, raw: str) -> None:
+    """Write the pages of checked bundles, and say where. Raises BadInput where they cannot be written."""
+    from rocmprobe.site import write_site
+
+    try:
+        write_site(bundles, folder, repository, raw)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written ({error.strerror}); name another with --site") from error
+    say(folder / "index.html")
