@@ -5,12 +5,13 @@ What this cannot show: whoever writes a whole journal that never ran passes.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -232,11 +233,16 @@ def misplaced(folder: Path) -> list[tuple[Path, str]]:
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         fits = len(parts) == 2 and path.suffix == ".zip" and _SHA256.fullmatch(path.stem)
+        if path == folder / ".gitkeep":  # an empty folder does not last in git
+            continue
         if path.is_symlink() or not ((path.is_dir() and len(parts) == 1) or (fits and path.is_file())):
             found.append((path, "the folder of bundles holds CHIP/SHA256.zip and nothing else"))
     return found
 
 
-def place_of(bundle: Bundle) -> Optional[str]:
-    """Where a repository of results keeps ``bundle``."""
-    return f"bundles/{bundle.chip}/{bundle.sha256}.zip"
+def same_file(path: Path, other: Path) -> bool:
+    """Whether two plain files have the same content."""
+    try:
+        return not path.is_symlink() and filecmp.cmp(path, other, shallow=False)
+    except OSError:
+        return False

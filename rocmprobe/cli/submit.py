@@ -52,8 +52,16 @@ REPOSITORY = "ROCMPROBE_REPOSITORY"
 )
 @click.option(
     "--accepted",
-    is_flag=True,
-    help="With --check: they were taken before; what an older rocmprobe judged may differ.",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="With --check: a folder of bundles taken before; none may be missing, and what an older rocmprobe "
+    "judged of them may differ.",
+)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="With --check: copy what is taken to its place in this folder of bundles.",
 )
 @click.option(
     "--site",
@@ -70,7 +78,7 @@ REPOSITORY = "ROCMPROBE_REPOSITORY"
 @answering
 def submit_command(
     sources: tuple[Path, ...], output: Optional[Path], yes: bool, partial: bool, label: str, repository: str,
-    checking: bool, accepted: bool, site: Optional[Path], raw: str,
+    checking: bool, accepted: Optional[Path], into: Optional[Path], site: Optional[Path], raw: str,
 ) -> int:  # fmt: skip
     """Pack a run into one file for a repository of results, and show what is in it first.
 
@@ -88,10 +96,15 @@ def submit_command(
 
     with no_commands(os.environ):
         if checking:
-            return _check(sources, partial, accepted, site, repository, raw)
+            taken, refused = _checked(sources, partial, accepted, bool(site))
+            if into:
+                _copy(taken, into)
+            if site:
+                write_pages(taken, site, repository, raw)
+            return FINDINGS if refused else OK
         if len(sources) > 1:
             raise BadInput("submit: packs one run; name one folder, or add --check")
-        for option, given in (("--accepted", accepted), ("--site", site), ("--raw", raw)):
+        for option, given in (("--accepted", accepted), ("--into", into), ("--site", site), ("--raw", raw)):
             if given:
                 raise BadInput(f"{option}: goes with --check; leave it out")
         return _submit(sources[0], output, yes, partial, label, repository)
@@ -174,36 +187,59 @@ def _what_next(bundle: Made, repository: str) -> Iterator[str]:
         yield f"  or add it there in a pull request, as {chip_and_name(bundle)}"
 
 
-def _check(
-    sources: tuple[Path, ...], partial: bool, accepted: bool, site: Optional[Path], repository: str, raw: str
-) -> int:
+def _checked(
+    sources: tuple[Path, ...], partial: bool, accepted: Optional[Path], all_of_them: bool
+) -> tuple[list[Bundle], int]:
+    """The bundles that are taken, and how many are refused, with a line for each. Those of the folder
+    ``accepted`` are read again only where ``all_of_them`` are needed."""
     from rocmprobe.bundle import Refused, read_bundle
-    from rocmprobe.bundle.checking import misplaced
+    from rocmprobe.bundle.checking import misplaced, same_file
 
-    refused = 0
     taken: list[Bundle] = []
+    refused = known = 0
+
+    def refuse(path: Path, why: object) -> None:
+        nonlocal refused
+        print_stderr_lines(f"refused: {one_line(str(path))}: {why}")
+        refused += 1
+
     for source in sources:
-        paths, strangers = [source], []
+        paths = [source]
         if source.is_dir():
             strangers = misplaced(source)
+            for path, why in strangers:
+                refuse(path, why)
             paths = sorted(set(source.glob("*/*.zip")) - {path for path, _ in strangers})
-        for path, why in strangers:
-            print_stderr_lines(f"refused: {one_line(str(path))}: {why}")
-            refused += 1
+            for path in sorted(accepted.glob("*/*.zip")) if accepted else ():
+                now = source / path.parent.name / path.name
+                if now not in paths:
+                    refuse(now, "was taken before, and is missing")
         for path in paths:
+            before = accepted is not None and same_file(path, accepted / path.parent.name / path.name)
+            if before and not all_of_them:
+                known += 1
+                continue
             try:
-                bundle = read_bundle(path, partial, accepted)
+                bundle = read_bundle(path, partial or before, before)
             except Refused as error:
-                print_stderr_lines(f"refused: {one_line(str(path))}: {error}")
-                refused += 1
+                refuse(path, error)
                 continue
             amount = len(bundle.results.outcomes)
             say(f"ok: {one_line(str(path))}: {bundle.chip} {bundle.stack}, {amount} outcomes")
             taken.append(bundle)
-    say(f"{len(taken)} taken, {refused} refused")
-    if site:
-        write_pages(taken, site, repository, raw)
-    return FINDINGS if refused else OK
+    say(f"{len(taken)} taken, {refused} refused" + (f", {known} taken before" if known else ""))
+    return taken, refused
+
+
+def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
+    for bundle in bundles:
+        target = folder / bundle.chip / f"{bundle.sha256}.zip"
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(bundle.path.read_bytes())
+        except OSError as error:
+            raise BadInput(f"{target}: {error.strerror}; name another folder with --into") from error
+        say(target)
 
 
 def write_pages(bundles: Sequence[Bundle], folder: Path, repository: str, raw: str) -> None:

@@ -292,18 +292,41 @@ def judged_by(version: str) -> Callable[[dict[str, bytes]], None]:
 def test_what_an_older_version_judged_passes_only_where_it_was_taken_before(
     bundle: Path, tmp_path: Path
 ) -> None:
-    old = repacked(bundle, tmp_path / "old.zip", judged_by("0.0.1"))
-    assert "judged by rocmprobe 0.0.1" in check(old)[1]
-    assert check(old, options=("--accepted",)) == (0, "")
-    new = repacked(bundle, tmp_path / "new.zip", judged_by("999.0"))
-    assert "newer than this one" in check(new, options=("--accepted",))[1]
+    folder = tmp_path / "bundles"
+    (folder / "gfx1010").mkdir(parents=True)
+    taken = ("--accepted", str(folder), "--site", str(tmp_path / "site"))
+
+    def kept(change: Callable[[dict[str, bytes]], None]) -> Path:
+        for path in (folder / "gfx1010").iterdir():
+            path.unlink()
+        made = repacked(bundle, tmp_path / "b.zip", change)
+        return made.rename(folder / "gfx1010" / f"{hashlib.sha256(made.read_bytes()).hexdigest()}.zip")
+
+    assert "judged by rocmprobe 0.0.1" in check(kept(judged_by("0.0.1")))[1]
+    assert check(folder, options=taken) == (0, "")
+    assert "All is well" not in (tmp_path / "site/gfx1010/torch-2.4.0-rocm6.1/index.html").read_text("utf-8")
+    kept(judged_by("999.0"))
+    assert "newer than this one" in check(folder, options=taken)[1]
 
     def state(files: dict[str, bytes]) -> None:
         edited_results(EDITS["a state"])(files)
         about = json.loads(files["manifest.json"])
         files["manifest.json"] = document({**about, "rocmprobe": "0.0.1"})
 
-    assert "edited: " in check(repacked(bundle, tmp_path / "s.zip", state), options=("--accepted",))[1]
+    kept(state)
+    assert "edited: " in check(folder, options=taken)[1]
+
+
+def test_what_was_taken_stays_and_is_not_checked_again(bundle: Path, tmp_path: Path) -> None:
+    before, now = tmp_path / "before", tmp_path / "now"
+    assert cli("submit", "--check", bundle, "--into", before).returncode == 0
+    shutil.copytree(before, now)
+    done = cli("submit", "--check", now, "--accepted", before)
+    assert (done.returncode, done.stdout) == (0, "0 taken, 0 refused, 1 taken before\n")
+    (path,) = now.glob("*/*.zip")
+    path.unlink()
+    code, refused = check(now, options=("--accepted", str(before)))
+    assert (code, "was taken before, and is missing" in refused) == (1, True)
 
 
 def zipped(*entries: tuple[Any, bytes], comment: bytes = b"") -> bytes:
@@ -429,7 +452,7 @@ def test_one_refused_bundle_does_not_hide_the_others(bundle: Path, tmp_path: Pat
     [
         (["submit", "nowhere", "--yes"], "nowhere"),
         (["submit", "a", "b"], "one run"),
-        (["submit", "a", "--accepted"], "--check"),
+        (["submit", "a", "--into", "b"], "--check"),
         (["submit", "a", "--label", "<b>"], "--label"),
     ],
 )
