@@ -11,7 +11,8 @@ from typing import Any
 
 from rocmprobe.bundle.archive import JOURNAL, packed
 from rocmprobe.bundle.making import made
-from rocmprobe.report.write import write_report
+from rocmprobe.model.results import write_results
+from rocmprobe.report.write import judged_results
 
 Records = list[dict[str, Any]]
 
@@ -24,7 +25,7 @@ def rewritten(folder: Path, rows: Records) -> Path:
     """The run in ``folder`` with another journal, judged again."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / JOURNAL).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    write_report(folder)
+    write_results(judged_results(folder), folder / "results.json")
     return folder
 
 
