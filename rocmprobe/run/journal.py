@@ -43,7 +43,7 @@ class Appended:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return list(_parsed(whole.splitlines()))
+        return list(parsed(whole.splitlines()))
 
 
 class Journal:
@@ -169,7 +169,7 @@ _FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
 }  # fmt: skip
 
 
-def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The records of ``lines``. A line that is torn, of unreasonable length or depth, or lacks what a record
     of its kind has, is passed over."""
     for line in lines:
@@ -206,7 +206,7 @@ def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
     begun = False
     try:
         with path.open("rb") as stream:
-            for record in _parsed(reading.lines_of(stream)):
+            for record in parsed(reading.lines_of(stream)):
                 if not begun and record["record"] != "run":
                     break
                 begun = True

@@ -60,7 +60,29 @@ def redacted(data: Any) -> Any:
     An identifier has the same placeholder in all that the processes of a run write, and redacting twice
     changes nothing more.
     """
-    return _walked(data)
+    return _walked(data, (*_TOKENS, *_own(), *_FORMS))
+
+
+def redacted_by_form(data: Any) -> Any:
+    """JSON ``data`` as ``redacted`` makes it, but by the forms alone: the answer is the same on every
+    machine, since the names of the user and the machine of this process are not looked for."""
+    return _walked(data, (*_TOKENS, *_FORMS))
+
+
+def redacted_with(data: Any, users: Iterable[str]) -> Any:
+    """JSON ``data`` as ``redacted`` makes it, with the names of further ``users``, such as
+    ``users_of_homes`` finds: data that were not redacted may come from another machine."""
+    names = _longest_first({name for name in users if _is_identifying(name)})
+    others = tuple(
+        _Rule((name.lower(),), re.compile(_EDGE + re.escape(name) + _END), _label("user", name))
+        for name in names
+    )
+    return _walked(data, (*_TOKENS, *_own(), *_FORMS, *others))
+
+
+def users_of_homes(text: str) -> set[str]:
+    """The names of users in the home folders that ``text`` names."""
+    return {match["name"] for pattern in _HOMES for match in pattern.finditer(text)}
 
 
 def redacted_text(text: str) -> str:
@@ -74,26 +96,28 @@ def census(data: Any) -> dict[str, int]:
     return {kind: found[kind] for kind in _KINDS if found[kind]}
 
 
-def _walked(data: Any, ours: bool = False, kind: Optional[str] = None) -> Any:
+def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optional[str] = None) -> Any:
     if isinstance(data, Mapping):
         # Of a fact, the value is what its name speaks of.
         return {
-            _clean_key(key): _walked(item, key in _OURS, _kind(key) or (kind if key == "value" else None))
+            _clean_key(key, rules): _walked(
+                item, rules, key in _OURS, _kind(key) or (kind if key == "value" else None)
+            )
             for key, item in data.items()
         }
     if isinstance(data, (list, tuple)):
-        return [_walked(item, ours, kind) for item in data]
+        return [_walked(item, rules, ours, kind) for item in data]
     if isinstance(data, str):
-        return data if ours else _value(data, kind)
+        return data if ours else _value(data, kind, rules)
     # A count is small, a serial number or the id of a GPU is not.
-    return _value(str(data), kind) if kind and isinstance(data, int) and data >= 2**32 else data
+    return _value(str(data), kind, rules) if kind and isinstance(data, int) and data >= 2**32 else data
 
 
-def _value(text: str, kind: Optional[str]) -> str:
+def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
     """The value of something that is named after a ``kind`` of identifier, if it is one."""
     if kind == "token":
         return "<token>" if len(text) >= 4 else text
-    clean = redacted_text(text)
+    clean = _replaced(text, rules)
     if kind is None or _PLACEHOLDER.search(clean):
         return clean
     if kind in ("user", "host"):
@@ -112,10 +136,14 @@ def _kind(key: str) -> Optional[str]:
     return _IDENTIFIER_NAMES.get(key.rpartition(".")[2].lower().replace(" ", "_"))
 
 
-@lru_cache(maxsize=4096)
-def _clean_key(key: str) -> str:
+def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
     """Names of ours are made of the words that a user may be called, so only forms count; not so a path."""
-    return redacted_text(key) if key.startswith("/") else _replaced(key, (*_TOKENS, *_FORMS))
+    return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
+
+
+@lru_cache(maxsize=4096)
+def _clean_name(key: str) -> str:
+    return _replaced(key, (*_TOKENS, *_FORMS))
 
 
 class _Rule(NamedTuple):
@@ -325,6 +353,21 @@ _TOKENS = (
     ),
 )  # fmt: skip
 
+#: Home folders of anybody, on Linux and macOS and on Windows.
+_HOMES = (
+    re.compile(
+        r"""(?x) (?: (?<![\w./-]) | (?<=-[ILB]) | (?<=[\d\[]m) | (?<=\\[nrt]) )
+            (?P<before> /{0,2} | (?:/[\w.-]{1,64}){1,4}? ) /(?:home|Users)/
+            (?! (?:conda|jenkins|jenkins-slave|linuxbrew|Shared)/ )"""
+        + _NAME
+    ),
+    re.compile(
+        r"""(?x) (?<![A-Za-z]) (?P<before>) [A-Za-z]:[\\/]{1,2}(?i:Users)[\\/]{1,2}
+            (?! (?:Public|Default|All[ ]Users)[\\/] )
+            (?P<name> [^\W_][^\\/:*?"'<>|\r\n\t]{0,63}(?=[\\/]) | \w[\w.-]{0,63} )"""
+    ),
+)
+
 _FORMS = (
     # MIOpen 3.5 puts it before the place of an error.
     _Rule(
@@ -335,25 +378,8 @@ _FORMS = (
         ),
         lambda match: f"{_label('host', match['host'])}:" if _is_identifying(match["host"]) else match[0],
     ),
-    _Rule(
-        ("/home/", "/users/"),
-        re.compile(
-            r"""(?x) (?: (?<![\w./-]) | (?<=-[ILB]) | (?<=[\d\[]m) | (?<=\\[nrt]) )
-                (?P<before> /{0,2} | (?:/[\w.-]{1,64}){1,4}? ) /(?:home|Users)/
-                (?! (?:conda|jenkins|jenkins-slave|linuxbrew|Shared)/ )"""
-            + _NAME
-        ),
-        _foreign_home,
-    ),
-    _Rule(
-        (":\\users", ":\\\\users", ":/users"),
-        re.compile(
-            r"""(?x) (?<![A-Za-z]) (?P<before>) [A-Za-z]:[\\/]{1,2}(?i:Users)[\\/]{1,2}
-                (?! (?:Public|Default|All[ ]Users)[\\/] )
-                (?P<name> [^\W_][^\\/:*?"'<>|\r\n\t]{0,63}(?=[\\/]) | \w[\w.-]{0,63} )"""
-        ),
-        _foreign_home,
-    ),
+    _Rule(("/home/", "/users/"), _HOMES[0], _foreign_home),
+    _Rule((":\\users", ":\\\\users", ":/users"), _HOMES[1], _foreign_home),
     _Rule(
         ("pytest-of-",),
         re.compile(r"(?<=pytest-of-)" + _NAME),

@@ -1,0 +1,253 @@
+"""``rocmprobe submit``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+import click
+
+from rocmprobe.cli.base import answering, main
+from rocmprobe.model.exit_codes import FINDINGS, OK
+from rocmprobe.model.results import BadInput
+from rocmprobe.text.plain_text import one_line, plain
+from rocmprobe.text.printing import print_stderr_lines, say
+
+if TYPE_CHECKING:
+    from rocmprobe.bundle import Bundle
+    from rocmprobe.bundle.making import Made
+
+#: Address of a repository of results, such as https://github.com/OWNER/NAME.
+REPOSITORY = "ROCMPROBE_REPOSITORY"
+
+
+@main.command("submit")
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RESULTS...")
+@click.option("-o", "output", type=click.Path(path_type=Path), metavar="BUNDLE.zip",
+              help="The file to write (default: rocmprobe-CHIP-HASH.zip in this folder).")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Write without asking.")
+@click.option("--partial", is_flag=True, help="Take a run that did not come to its end, too.")
+@click.option(
+    "--label",
+    default="",
+    metavar="TEXT",
+    help="Your own name for this machine, public: bundles with one label count as one machine.",
+)
+@click.option(
+    "--repository",
+    envvar=REPOSITORY,
+    show_envvar=True,
+    default="",
+    metavar="URL",
+    help="The repository of results that the bundle is for; its address is only printed.",
+)
+@click.option(
+    "--check",
+    "checking",
+    is_flag=True,
+    help="Check bundles, or a repository's folder of them, instead of making one.",
+)
+@click.option(
+    "--accepted",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="With --check: a folder of bundles taken before; none may be missing, and what an older rocmprobe "
+    "judged of them may differ.",
+)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="With --check: copy what is taken to its place in this folder of bundles.",
+)
+@click.option(
+    "--site",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="With --check: write pages of what was taken.",
+)
+@click.option(
+    "--raw",
+    default="",
+    metavar="URL",
+    help="With --site: the address of the folder of bundles (default: they are copied beside the pages).",
+)
+@answering
+def submit_command(
+    sources: tuple[Path, ...], output: Optional[Path], yes: bool, partial: bool, label: str, repository: str,
+    checking: bool, accepted: Optional[Path], into: Optional[Path], site: Optional[Path], raw: str,
+) -> int:  # fmt: skip
+    """Pack a run into one file for a repository of results, and show what is in it first.
+
+    RESULTS is the folder of a run, or the results.json in it. Names and addresses are replaced once more.
+    Nothing is sent and nothing is opened (docs/sharing-results.md). With --check, exits 1 where one is
+    refused.
+
+    \b
+    Examples:
+      rocmprobe submit reports/latest
+      rocmprobe submit reports/latest --yes -o bundle.zip
+      rocmprobe submit --check bundle.zip
+    """
+    from rocmprobe.cli.github_job import no_commands
+
+    with no_commands(os.environ):
+        if checking:
+            taken, refused = _checked(sources, partial, accepted, bool(site))
+            if into:
+                _copy(taken, into)
+            if site:
+                write_pages(taken, site, repository, raw)
+            return FINDINGS if refused else OK
+        if len(sources) > 1:
+            raise BadInput("submit: packs one run; name one folder, or add --check")
+        for option, given in (("--accepted", accepted), ("--into", into), ("--site", site), ("--raw", raw)):
+            if given:
+                raise BadInput(f"{option}: goes with --check; leave it out")
+        return _submit(sources[0], output, yes, partial, label, repository)
+
+
+def _submit(
+    source: Path, output: Optional[Path], yes: bool, partial: bool, label: str, repository: str
+) -> int:
+    from rocmprobe.bundle.making import made, unused
+
+    bundle = made(source, partial, label)
+    path = output or unused(Path(), bundle)
+    for row in _summary(bundle):
+        say(row)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise BadInput("submit: nobody to ask; add --yes to write the bundle")
+        if not click.confirm(f"Write {plain(str(path))}?", default=False):
+            say("Nothing was written.")
+            return OK
+    try:
+        path.write_bytes(bundle.content)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; name another file with -o") from error
+    say(path)
+    for row in _what_next(bundle, repository):
+        say(row)
+    return OK
+
+
+def _summary(bundle: Made) -> Iterator[str]:
+    """What the bundle would hold, in lines for a terminal."""
+    from rocmprobe.report.text import bytes_, date
+
+    about, results = bundle.manifest, bundle.results
+    states = {outcome.state: 0 for outcome in results.outcomes}
+    for outcome in results.outcomes:
+        states[outcome.state] += 1
+    gpus = [
+        f"{each['name'] or 'unknown'}, PCI {each['pci_id']} revision {each['revision']}"
+        for each in about["gpus"]
+    ]
+    software = [f"{name} {value}" for name, value in about["software"].items() if value]
+    yield "This would be in the bundle, for everybody to read:"
+    yield f"  chip       {about['chip']}" + "".join(f" ({one_line(each)})" for each in gpus)
+    yield f"  stack      {about['stack']}"
+    yield f"  software   {one_line(', '.join(software), 400)}"
+    yield f"  run        {date(results.started)}, rocmprobe {one_line(results.rocmprobe)}" + (
+        ", did not come to its end" if results.partial else ""
+    )
+    yield "  outcomes   " + ", ".join(f"{amount} {one_line(state)}" for state, amount in states.items())
+    if results.recommendation:
+        yield f"  answer     {one_line(results.recommendation.sentence, 400)}"
+    if results.options.get("note"):
+        yield f"  note       {one_line(str(results.options['note']), 400)}"
+    if about["label"]:
+        yield f"  label      {about['label']}"
+    counts = ", ".join(f"{kind} {amount}" for kind, amount in about["redacted"].items())
+    yield f"  replaced   {counts or 'nothing was found to replace'}"
+    sizes = ", ".join(f"{name} {bytes_(each['size'])}" for name, each in about["files"].items())
+    yield f"  files      {sizes}; {bytes_(len(bundle.content))} packed"
+    yield f"  licence    {about['licence']}"
+    if not bundle.was_redacted:
+        yield (
+            "The run was made with --no-redact. Names of its user and machine are known here only if it was "
+            "made by you, on this machine. Read the bundle before you send it."
+        )
+
+
+def _what_next(bundle: Made, repository: str) -> Iterator[str]:
+    from rocmprobe.bundle.making import chip_and_name
+
+    yield "Nothing was sent, and nothing was opened. To share it, do one of these yourself:"
+    where = one_line(repository.rstrip("/")) if repository else ""
+    if where:
+        yield f"  attach it to the form at {where}/issues/new?template=report.yml"
+        yield f"  or add it to {where} in a pull request, as {chip_and_name(bundle)}"
+    else:
+        yield "  attach it to the form of a repository of results (--repository URL prints its address)"
+        yield f"  or add it there in a pull request, as {chip_and_name(bundle)}"
+
+
+def _checked(
+    sources: tuple[Path, ...], partial: bool, accepted: Optional[Path], all_of_them: bool
+) -> tuple[list[Bundle], int]:
+    """The bundles that are taken, and how many are refused, with a line for each. Those of the folder
+    ``accepted`` are read again only where ``all_of_them`` are needed."""
+    from rocmprobe.bundle import Refused, read_bundle
+    from rocmprobe.bundle.checking import misplaced, same_file
+
+    taken: list[Bundle] = []
+    refused = known = 0
+
+    def refuse(path: Path, why: object) -> None:
+        nonlocal refused
+        print_stderr_lines(f"refused: {one_line(str(path))}: {why}")
+        refused += 1
+
+    for source in sources:
+        paths = [source]
+        if source.is_dir():
+            strangers = misplaced(source)
+            for path, why in strangers:
+                refuse(path, why)
+            paths = sorted(set(source.glob("*/*.zip")) - {path for path, _ in strangers})
+            for path in sorted(accepted.glob("*/*.zip")) if accepted else ():
+                now = source / path.parent.name / path.name
+                if now not in paths:
+                    refuse(now, "was taken before, and is missing")
+        for path in paths:
+            before = accepted is not None and same_file(path, accepted / path.parent.name / path.name)
+            if before and not all_of_them:
+                known += 1
+                continue
+            try:
+                bundle = read_bundle(path, partial or before, before)
+            except Refused as error:
+                refuse(path, error)
+                continue
+            amount = len(bundle.results.outcomes)
+            say(f"ok: {one_line(str(path))}: {bundle.chip} {bundle.stack}, {amount} outcomes")
+            taken.append(bundle)
+    say(f"{len(taken)} taken, {refused} refused" + (f", {known} taken before" if known else ""))
+    return taken, refused
+
+
+def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
+    for bundle in bundles:
+        target = folder / bundle.chip / f"{bundle.sha256}.zip"
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(bundle.path.read_bytes())
+        except OSError as error:
+            raise BadInput(f"{target}: {error.strerror}; name another folder with --into") from error
+        say(target)
+
+
+def write_pages(bundles: Sequence[Bundle], folder: Path, repository: str, raw: str) -> None:
+    """Write the pages of checked bundles, and say where. Raises BadInput where they cannot be written."""
+    from rocmprobe.site import write_site
+
+    try:
+        write_site(bundles, folder, repository, raw)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written ({error.strerror}); name another with --site") from error
+    say(folder / "index.html")

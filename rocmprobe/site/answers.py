@@ -1,0 +1,134 @@
+"""What one bundle says of a chip and a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Optional
+
+from rocmprobe.bundle import Bundle
+from rocmprobe.bundle.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
+from rocmprobe.model.results import NATIVE, Gpu, Outcome, Results, Setting
+from rocmprobe.report.states import worst
+
+_WORK = frozenset({"pass", "slow"})
+_FAIL = frozenset({"wrong", "error", "crash", "hang", "flaky"})
+
+
+class Question(NamedTuple):
+    """A cell of a chip and stack: what was asked, by whom (``driver``) and under which setting."""
+
+    setting: str
+    driver: str
+    check: str
+    dtype: str
+    direction: str
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """What is recommended for a chip and stack. ``vendor_library``: whether convolution may enter it; None
+    where nothing is recommended."""
+
+    verdict: str
+    setting: Optional[str]
+    vendor_library: Optional[bool]
+    env: Mapping[str, str]
+    code: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one bundle says of one chip and stack. ``states`` has, for each question, the worst state of the
+    problems that were asked; ``machine`` is what machines are told apart by."""
+
+    bundle: Bundle
+    chip: str
+    stack: str
+    gpu: Mapping[str, Any]
+    software: Mapping[str, Any]
+    machine: tuple[Any, ...]
+    states: Mapping[Question, str]
+    settings: Mapping[str, Setting]
+    recommended: Optional[Recommended]
+
+    @property
+    def date(self) -> str:
+        return self.bundle.results.started
+
+
+def works(state: str) -> Optional[bool]:
+    """Whether a state says that something works; None where it says nothing of chip and stack."""
+    return True if state in _WORK else False if state in _FAIL else None
+
+
+def answers_of(bundle: Bundle) -> Iterator[Answer]:
+    """One answer for each chip and stack that a bundle is about: its devices, in each of its environments."""
+    whole = bundle.results
+    usable = [whole.of(each) for each in whole.environments if not each.unusable]
+    for results in usable or [whole]:
+        for device, gpu in tested_gpus(results).items():
+            states = _states(each for each in results.outcomes if each.device == device)
+            if states:
+                yield _answer(bundle, results, device, gpu, states)
+
+
+def _answer(
+    bundle: Bundle, results: Results, device: str, gpu: Optional[Gpu], states: Mapping[Question, str]
+) -> Answer:
+    facts = gpu_facts(gpu) if gpu else gpu_facts(Gpu())
+    software = stack_facts(results.machine, gpu)
+    label = str(bundle.manifest.get("label") or "")
+    same = (
+        *(facts[name] for name in ("native_isa", "pci_id", "revision", "cus", "vram_bytes")),
+        software["kernel"], software["driver"],
+    )  # fmt: skip
+    return Answer(
+        bundle,
+        chip_name(facts["native_isa"], device),
+        stack_name(results.machine, gpu),
+        facts,
+        software,
+        (label,) if label else same,
+        states,
+        {each.name: each for each in results.settings},
+        _recommended(results, device),
+    )
+
+
+def _states(outcomes: Iterator[Outcome]) -> dict[Question, str]:
+    asked: dict[Question, list[Outcome]] = {}
+    for outcome in outcomes:
+        question = Question(
+            outcome.setting, outcome.driver, outcome.check, outcome.dtype, outcome.direction or ""
+        )
+        asked.setdefault(question, []).append(outcome)
+    return {question: _state(found) for question, found in asked.items()}
+
+
+def _state(outcomes: list[Outcome]) -> str:
+    """The worst of those that say anything, as they came: a known failure is a failure."""
+    came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
+    # A run that was ended says nothing of the device; one that took the machine with it does.
+    died = [state for state, each in came if state == "aborted" and each.cause == "machine-died"]
+    if died:
+        return "hang"
+    learned = [each for state, each in came if works(state) is not None]
+    found = worst(learned or outcomes)
+    return found.expected.state if found.expected else found.state
+
+
+def _recommended(results: Results, device: str) -> Optional[Recommended]:
+    found = results.recommendation
+    if found is None:
+        return None
+    one = found.devices.get(device)
+    verdict, setting = (one.verdict, one.setting) if one else (found.verdict, found.configuration.setting)
+    env = one.env if one else found.configuration.env
+    same = setting == found.configuration.setting
+    native = {"native": True, "native-with-settings": True, "none": None}
+    assert set(NATIVE) <= set(native)
+    return Recommended(
+        verdict, setting, native.get(verdict, False), dict(sorted(env.items())),
+        found.configuration.code if same else "",
+    )  # fmt: skip

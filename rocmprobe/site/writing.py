@@ -1,0 +1,143 @@
+"""Writes the pages: a folder that any server can hand out, the same from the same bundles."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from rocmprobe import __version__
+from rocmprobe.bundle import Bundle
+from rocmprobe.bundle.manifest import LICENCE
+from rocmprobe.model.results import BadInput
+from rocmprobe.report import text
+from rocmprobe.report.states import LOOKS, VERDICT_TONES, VERDICT_WORDS
+from rocmprobe.site import api
+from rocmprobe.site.gathering import Chip, Stack, gathered
+from rocmprobe.text import reading
+
+#: What shows that a folder was written by this.
+_MARK = Path("api") / "v1" / "index.json"
+_RAW = "raw"
+
+
+def write_site(bundles: Iterable[Bundle], folder: Path, repository: str = "", raw: str = "") -> int:
+    """Write the pages of ``bundles`` to ``folder``, in place of those that it holds. Returns how many chips
+    there are.
+
+    ``repository`` is the address of the repository that they come from; ``raw`` that of its folder of
+    bundles, where these are not to be copied beside the pages. Raises BadInput where ``folder`` holds
+    anything else, and OSError.
+    """
+    for name, address in (("repository", repository), ("raw", raw)):
+        if address and not address.startswith(("https://", "http://")):
+            raise BadInput(f"--{name}: {address!r} is no address that begins with https://")
+    if folder.exists() and not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder}: holds something that is no site; name a new folder")
+    found = list(bundles)
+    chips = gathered(found)
+    temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+    try:
+        _write(chips, temporary, repository.rstrip("/"), raw.rstrip("/"))
+        if not raw:
+            _copy(found, temporary)
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return len(chips)
+
+
+def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
+    for bundle in bundles:
+        target = folder / _RAW / bundle.chip / f"{bundle.sha256}.zip"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(bundle.path, target)
+
+
+def _write(chips: Sequence[Chip], folder: Path, repository: str, raw: str) -> None:
+    def put(name: str, content: str) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, "utf-8", "backslashreplace")
+
+    put("style.css", resources.files("rocmprobe.site").joinpath("templates/style.css").read_text("utf-8"))
+    put("index.html", _page("index", "", repository, chips=chips))
+    for chip in chips:
+        put(f"{chip.name}/index.html", _page("chip", "../", repository, chip=chip))
+        for stack in chip.stacks:
+            page = _page(
+                "stack", "../../", repository, chip=chip, stack=stack, checks=_by_check(stack),
+                address=lambda answer: api.address_of(answer, raw or f"../../{_RAW}"),
+            )  # fmt: skip
+            put(f"{chip.name}/{stack.name}/index.html", page)
+    put("api/v1/index.json", _json(api.index(chips, repository)))
+    put("api/v1/schema.json", _json(reading.schema("site")))
+    for chip in chips:
+        put(f"api/v1/{chip.name}.json", _json(api.of_chip(chip, raw or f"../../{_RAW}", repository)))
+
+
+def _by_check(stack: Stack) -> list[dict[str, Any]]:
+    """For each check its settings as columns, its dtypes and directions as rows, and the cell of each."""
+    tables: dict[str, dict[str, Any]] = {}
+    for cell in stack.cells:
+        question = cell.question
+        column = question.setting + (" (capi)" if question.driver == "capi" else "")
+        table = tables.setdefault(question.check, {"name": question.check, "columns": [], "rows": {}})
+        if column not in table["columns"]:
+            table["columns"].append(column)
+        table["rows"].setdefault((question.dtype, question.direction), {})[column] = cell
+    for table in tables.values():
+        cells = [cell for row in table["rows"].values() for cell in row.values()]
+        table["differ"] = sum(cell.differs for cell in cells)
+        table["fail"] = sum(cell.works is False for cell in cells)
+        table["work"] = sum(cell.works is True for cell in cells)
+        table["all"] = len(cells)
+    return list(tables.values())
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1) + "\n"
+
+
+def _page(name: str, root: str, repository: str, **content: Any) -> str:
+    template = _templates().get_template(f"{name}.html.jinja")
+    return template.render(root=root, repository=repository, version=__version__, licence=LICENCE, **content)
+
+
+@lru_cache(maxsize=1)
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("rocmprobe.site"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(looks=LOOKS, words=VERDICT_WORDS, tones=VERDICT_TONES)
+    environment.filters.update(date=lambda value: text.date(value)[:10], bytes=text.bytes_, count=text.count)
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    """Any value as a page may show it: foreign text without control characters, and not without end."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, Markup):
+        return value
+    plain = text.plain(str(value))
+    return plain if len(plain) <= _LONGEST else plain[:_LONGEST] + "…"
+
+
+#: Characters of one value on a page.
+_LONGEST = 2000
