@@ -1,4 +1,4 @@
-"""The test for Debian's autopkgtest: its exit codes by a stand-in, and all of it where autopkgtest is installed."""
+"""The test for Debian's autopkgtest: its exit codes by a stand-in, all of it where autopkgtest is there."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_autopkgtest_passes_fails_and_skips(tmp_path: Path, arguments: str, code
         "utf-8",
     )
     (package / "debian" / "control").write_text(
-        "Source: a\nMaintainer: A <a@example.org>\nSection: misc\nPriority: optional\nStandards-Version: 4.7.0\n\n"
-        "Package: a\nArchitecture: all\nDescription: a\n a\n", "utf-8"
+        "Source: a\nMaintainer: A <a@example.org>\nSection: misc\nPriority: optional\n"
+        "Standards-Version: 4.7.0\n\nPackage: a\nArchitecture: all\nDescription: a\n a\n", "utf-8"
     )  # fmt: skip
     # Neither the package nor rocmprobe is installed on this machine.
     tests = package / "debian" / "tests" / "control"
