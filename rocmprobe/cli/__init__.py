@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocmprobe.cli import check, machine, programs, results, run
+from rocmprobe.cli import check, machine, programs, results, run, table
 from rocmprobe.cli.base import main
 
-__all__ = ["check", "machine", "main", "programs", "results", "run"]
+__all__ = ["check", "machine", "main", "programs", "results", "run", "table"]

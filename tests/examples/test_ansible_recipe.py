@@ -104,8 +104,8 @@ def test_a_machine_that_fails_and_one_that_hangs_do_not_keep_the_others_out_of_t
     )  # fmt: skip
     assert ended.returncode == 2, ended.stdout + ended.stderr
     (gathered,) = [each for each in (tmp_path / "gathered").iterdir() if each.is_dir()]
-    assert {each.stem for each in gathered.iterdir()} == set(machines)
-    assert json.loads((gathered / "hangs.json").read_text("utf-8"))["partial"] is True
+    assert {each.name for each in gathered.iterdir()} == set(machines)
+    assert json.loads((gathered / "hangs" / "results.json").read_text("utf-8"))["partial"] is True
     assert gathered.with_suffix(".html").exists()
     failed = {
         name

@@ -36,7 +36,7 @@ def test_the_code_is_that_of_the_check(tmp_path: Path, code: int) -> None:
     path = program(tmp_path, f'echo "$*"; exit {code}')
     ended = subprocess.run([SCRIPT], env={"PATH": path}, capture_output=True, text=True, check=False)
     assert ended.returncode == code
-    assert ended.stdout == "check --exit-codes autopkgtest --budget 300\n"
+    assert ended.stdout == "check --exit-codes autopkgtest --device cuda:0 --budget 300\n"
 
 
 @pytest.mark.thorough
@@ -47,7 +47,7 @@ def test_the_code_is_that_of_the_check(tmp_path: Path, code: int) -> None:
         ("--simulate healthy-gfx1100", 0, "PASS"),
         ("--simulate rdna1-rocm52-conv-dead", 4, "FAIL"),
         # A machine without this GPU, whatever it has.
-        ("--device cuda:15", 2, "SKIP"),
+        ("--device cuda:15", 8, "SKIP"),
     ],
 )
 def test_autopkgtest_passes_fails_and_skips(tmp_path: Path, arguments: str, code: int, told: str) -> None:

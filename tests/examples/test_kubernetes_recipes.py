@@ -157,7 +157,7 @@ def test_the_daemonset_checks_again_and_ends_at_once(tmp_path: Path) -> None:
     shell.send_signal(signal.SIGTERM)
     assert shell.wait(timeout=30) == 0
     assert set(calls.read_text("utf-8").splitlines()) == {
-        f"check --budget 50 --metrics {tmp_path / 'metrics'}/rocmprobe.prom"
+        f"check --device cuda:0 --budget 50 --metrics {tmp_path / 'metrics'}/rocmprobe.prom"
     }
 
 
