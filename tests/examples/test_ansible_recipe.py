@@ -68,12 +68,24 @@ def test_the_inventory_sets_every_variable_of_the_playbook() -> None:
 def test_a_machine_that_fails_and_one_that_hangs_do_not_keep_the_others_out_of_the_table(
     tmp_path: Path,
 ) -> None:
-    hanging = {"phase": "first-call", "kind": "hang", "device": "cuda"}
+    hanging = {"library": "miopen", "effect": "hang"}
     machines = {
         "works": "healthy-gfx1100",
         "fails": "rdna1-rocm52-conv-dead",
-        "hangs": str(runs.machine_file(tmp_path / "hangs.toml", hanging, first_call=600.0)),
+        "hangs": "conv-hang",
+        # Hangs for longer than the playbook waits.
+        "stuck": str(runs.machine_file(tmp_path / "stuck.toml", hanging, first_call=600.0)),
     }
+    few = [
+        "--only",
+        "convolution",
+        "--settings",
+        "default",
+        "--problem",
+        runs.PROBLEM,
+        "--purpose",
+        "inference",
+    ]
     mark = str(tmp_path / "rocmprobe")
     Path(mark).write_text(f'#!/bin/sh\nexec {sys.executable} -m rocmprobe "$@"\n', "utf-8")
     Path(mark).chmod(0o755)
@@ -82,9 +94,9 @@ def test_a_machine_that_fails_and_one_that_hangs_do_not_keep_the_others_out_of_t
         (tmp_path / "machines" / name).mkdir(parents=True)
         hosts[name] = {
             "rocmprobe_check_arguments": ["--simulate", machine],
-            "rocmprobe_run_arguments": ["--simulate", machine, *runs.SMALL],
+            "rocmprobe_run_arguments": ["--simulate", machine, *few],
         }
-    hosts["hangs"]["rocmprobe_run_limit"] = 20  # type: ignore[assignment]
+    hosts["stuck"]["rocmprobe_run_limit"] = 20  # type: ignore[assignment]
     variables = {
         **INVENTORY["gpus"]["vars"],
         "ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3",
@@ -105,15 +117,15 @@ def test_a_machine_that_fails_and_one_that_hangs_do_not_keep_the_others_out_of_t
     assert ended.returncode == 2, ended.stdout + ended.stderr
     (gathered,) = [each for each in (tmp_path / "gathered").iterdir() if each.is_dir()]
     assert {each.name for each in gathered.iterdir()} == set(machines)
-    assert json.loads((gathered / "hangs" / "results.json").read_text("utf-8"))["partial"] is True
+    assert json.loads((gathered / "stuck" / "results.json").read_text("utf-8"))["partial"] is True
     assert gathered.with_suffix(".html").exists()
     failed = {
         name
         for name, count in re.findall(r"^(\w+) .*failed=(\d)", ended.stdout, re.MULTILINE)
         if count != "0"
     }
-    assert failed == {"fails", "hangs"}
+    assert failed == {"fails", "hangs", "stuck"}
     verdicts = dict(re.findall(r'^ok: \[(\w+)\] => {\n *"msg": "(\w+):', ended.stdout, re.MULTILINE))
-    assert verdicts == {"works": "ok", "fails": "problem", "hangs": "problem"}
+    assert verdicts == {"works": "ok", "fails": "problem", "hangs": "problem", "stuck": "problem"}
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
     assert left == ""
