@@ -66,7 +66,7 @@ class Over(Exception):
 
 
 class Unwritten(Journal):
-    """A journal of which nothing is kept. What a run writes down of its waiting goes down the pipe."""
+    """A journal of which nothing is kept. For what a child is waited for goes down the pipe."""
 
     def __init__(self, pipe: Pipe) -> None:
         super().__init__(Path(os.devnull), redact=False)
@@ -74,7 +74,7 @@ class Unwritten(Journal):
 
     def append(self, record: str, **content: Any) -> None:
         if record == "waiting":
-            self._pipe.tell("waiting", phase=content["phase"], left=content["left"])
+            self._pipe.tell("waiting", phase=content["phase"])
         elif record == "wedged":
             self._pipe.tell("wedged")
 
