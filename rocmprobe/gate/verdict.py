@@ -22,6 +22,8 @@ _LONGEST = 300
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
 #: A start that does nothing hangs where it has read nothing for so many seconds, or this share of its time.
 _READING, _READING_SHARE = 5.0, 0.25
+#: Causes that say that others have the memory, of the machine or of the GPU, and not that anything is broken.
+_MEMORY = ("oom-kill", "out-of-memory")
 #: Rungs whose first call may compile for minutes, inside of the process.
 _COMPILING = ("conv", "batch-norm")
 
@@ -128,6 +130,8 @@ def _failed(seen: Seen, last: Mapping[str, Any]) -> tuple[str, Optional[str], st
     why = (last["evidence"] or [""])[0]
     if state == "probe-error":
         return "unknown", "internal", f"the probe itself failed in {what}: {why}", ()
+    if last["cause"] in _MEMORY:
+        return "unknown", "error", f"no memory for {what}: {why}", ()
     if last["cause"] == "torch-unusable":
         return "problem", "error", f"error in {what}: {why}", (last["id"],)
     if state == "hang" and not _proven(seen, last):
