@@ -63,6 +63,8 @@ def judged(seen: Seen, order: Order, started: str) -> Verdict:
     facts = seen.facts
     answered = {each["id"] for each in seen.answers if each["state"] != "n/a"}
     line = one_line(f"{state}: {text}", _LONGEST).encode("ascii", "replace").decode()
+    # GitHub would run it as a command, from anywhere in a line.
+    line = line.replace("##[", "# #[")
     return Verdict(
         state, line, facts.get("setting"), facts.get("device"), facts.get("gpu"), facts.get("native_isa"),
         facts.get("effective_isa"), reason, failed,

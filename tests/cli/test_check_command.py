@@ -389,12 +389,13 @@ def test_what_cannot_be_killed_is_a_problem_where_there_was_no_answer() -> None:
 
 
 def test_the_line_is_short_ascii_and_harmless() -> None:
-    given = verdict(answered("error", evidence=["\x1b[31mfünf\n" + "x" * 5000]))
+    given = verdict(answered("error", evidence=["\x1b[31mfünf\n##[error]" + "x" * 5000]))
     assert given.verdict.startswith(
         "problem: error in convolution fwd float32, default on gfx1010 (cuda:0): "
     )
     assert given.verdict.isascii()
     assert given.verdict.isprintable()
+    assert "##[" not in given.verdict
     assert len(given.verdict) <= 300
 
 
