@@ -4,9 +4,9 @@ answers a filter.
 
 The results are made by variation. The simulated machines of data/machines run once each at `--level quick`
 with a few checks. What they answered, and their stacks, are laid on 40 machines: five groups of eight with
-the hardware of a recorded one, which differ in kernel, processor, VBIOS and firmware. Each machine is seen many
-times, at a later date and under another of five stacks. Nothing of it is from AMD hardware. Each run is a
-process of its own, and so is the plain loop: `json.load` of each file and a `collections.Counter` of chip,
+the hardware of a recorded one, which differ in kernel, processor, VBIOS and firmware. Each machine is seen
+many times, at a later date and under another of five stacks. Nothing of it is from AMD hardware. Each run is
+a process of its own, and so is the plain loop: `json.load` of each file and a `collections.Counter` of chip,
 stack, setting, check, dtype, direction and state, which neither tells machines apart nor knows of time::
 
     python benchmarks/table.py -o benchmarks/results/table.json

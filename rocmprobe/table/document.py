@@ -190,8 +190,8 @@ class _Order:
             rows.append(
                 {
                     "name": self.name[number], "label": machine.label,
-                    "gpus": [dict(zip(names, gpu)) for gpu in machine.gpus],
-                    "os": latest.system, "kernel": machine.kernel, "driver": machine.driver,
+                    "gpus": [dict(zip(names, gpu)) for gpu in latest.system.gpus],
+                    "os": latest.system.os, "kernel": latest.system.kernel, "driver": latest.system.driver,
                     "simulated": machine.simulated, "runs": count[number], "partial": partial[number],
                     "first": first[number], "last": latest.started, "rocmprobe": latest.rocmprobe,
                     "sha256": latest.sha256, "file": latest.name,
