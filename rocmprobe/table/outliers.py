@@ -2,9 +2,9 @@
 
 Equal are machines with the same native ISA, PCI id, revision and stack. In one question under one setting,
 asked of the same problems, a machine is an outlier if it has another state than the others have: at least
-``FEWEST`` machines, and at least ``SHARE`` of those that learned anything. Where the states come and go nobody
-is an outlier: not if a machine is flaky or changed more than once, and not with a state that an unsteady
-machine of the cell has had, too.
+``FEWEST`` machines, and at least ``SHARE`` of those that learned anything. Where the states come and go
+nobody is an outlier: not if a machine is flaky or changed more than once, and not with a state that an
+unsteady machine of the cell has had, too.
 """
 
 from __future__ import annotations

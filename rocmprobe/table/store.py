@@ -220,7 +220,8 @@ class Store:
         for found in self._base.execute(
             "SELECT run.machine, subject.device, row.question, subject.chip, subject.stack, row.state, "
             "row.cause, row.solver, row.problems, row.asked, run.id, run.started, run.partial, "
-            "subject.facts, run.place FROM row JOIN subject ON subject.id = row.subject JOIN run ON run.id = subject.run "
+            "subject.facts, run.place FROM row JOIN subject ON subject.id = row.subject "
+            "JOIN run ON run.id = subject.run "
             "ORDER BY run.machine, subject.device, row.question, run.place"
         ):
             yield Told._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))
