@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -32,7 +33,7 @@ def table_command(
 ) -> int:
     """Gather results of many machines into one table: what works where, and who differs.
 
-    RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of `rocmprobe submit`,
+    RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of submitted results,
     or - for a list of names on standard input. What cannot be read is one line on stderr, and the rest goes
     on (docs/many-machines.md).
 
@@ -62,6 +63,8 @@ def table_command(
         raise
     except OSError as error:
         raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
+    except sqlite3.OperationalError as error:
+        raise BadInput(f"the rows do not fit ({error}); name a folder with more room with TMPDIR") from error
     print_stderr(_summary(read))
     if output is not None:
         say(output)
