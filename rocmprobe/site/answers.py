@@ -28,11 +28,13 @@ class Question(NamedTuple):
 @dataclass(frozen=True)
 class Recommended:
     """What is recommended for a chip and stack. ``vendor_library``: whether convolution may enter it; None
-    where nothing is recommended."""
+    where nothing is recommended. ``pytorch_layers`` are the other layers that PyTorch's own kernels compute.
+    """
 
     verdict: str
     setting: Optional[str]
     vendor_library: Optional[bool]
+    pytorch_layers: tuple[str, ...]
     env: Mapping[str, str]
     code: str
 
@@ -126,9 +128,10 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
     verdict, setting = (one.verdict, one.setting) if one else (found.verdict, found.configuration.setting)
     env = one.env if one else found.configuration.env
     same = setting == found.configuration.setting
-    native = {"native": True, "native-with-settings": True, "none": None}
-    assert set(NATIVE) <= set(native)
+    row = next((each for each in results.settings if each.name == setting), None)
+    # Of "none" nothing follows; under the other verdicts convolution stays out of the library.
+    library = None if verdict == "none" else verdict in NATIVE
     return Recommended(
-        verdict, setting, native.get(verdict, False), dict(sorted(env.items())),
+        verdict, setting, library, row.pytorch_layers if row else (), dict(sorted(env.items())),
         found.configuration.code if same else "",
     )  # fmt: skip

@@ -67,7 +67,8 @@ def _stack(chip: Chip, stack: Stack, raw: str) -> dict[str, Any]:
         "recommended": _recommended(stack),
         "settings": {
             name: {
-                "env": dict(sorted(setting.env.items())),
+                "env": stack.env_of(name),
+                "derived": setting.derived,
                 "vendor_library": setting.vendor_library and not setting.bypass,
                 "bypass": setting.bypass,
                 "cells": [_cell(cell) for cell in stack.cells if cell.question.setting == name],
@@ -95,6 +96,7 @@ def _configuration(one: Optional[Recommended]) -> dict[str, Any]:
         "verdict": one.verdict if one else None,
         "setting": one.setting if one else None,
         "vendor_library": one.vendor_library if one else None,
+        "pytorch_layers": list(one.pytorch_layers) if one else None,
         "env": dict(one.env) if one else None,
         "code": one.code if one else None,
     }

@@ -126,6 +126,21 @@ class Stack:
                 found.setdefault(name, setting)
         return found
 
+    def env_of(self, setting: str) -> Optional[Mapping[str, str]]:
+        """The variables of a setting; None where it was found out on each machine, with different ones."""
+        found = {
+            tuple(sorted(answer.settings[setting].env.items()))
+            for answer in self.backing.answers
+            if any(question.setting == setting for question in answer.states)
+        }
+        return dict(found.pop()) if len(found) == 1 else None
+
+    @cached_property
+    def derived(self) -> tuple[str, ...]:
+        """The settings that were found out on each machine."""
+        asked = {cell.question.setting for cell in self.cells}
+        return tuple(name for name, each in self.settings.items() if each.derived and name in asked)
+
     @cached_property
     def advised(self) -> tuple[Advised, ...]:
         """Every recommendation, that of most machines first."""
