@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 
-from rocmprobe.explain.explain import scores, weigh
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
 from rocmprobe.explain.signatures import Calibration, calibration
+from rocmprobe.explain.weighing import scores, weigh
 from rocmprobe.knowledge import causes
 from rocmprobe.model.results import BadInput
 from rocmprobe.text import printing, reading

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocmprobe.cli import machine, programs, results, run, submit
+from rocmprobe.cli import check, machine, programs, results, run, submit, table
 from rocmprobe.cli.base import main
 
-__all__ = ["machine", "main", "programs", "results", "run", "submit"]
+__all__ = ["check", "machine", "main", "programs", "results", "run", "submit", "table"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
-from rocmprobe.explain.explain import Weighed, ruled_out, scores, weigh
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
+from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
 from rocmprobe.judge.assessment import driver_of, failed
 from rocmprobe.knowledge import causes
 from rocmprobe.model.results import Outcome, Results

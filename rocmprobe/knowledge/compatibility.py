@@ -45,7 +45,8 @@ class Combination:
     ("2.12.0+rocm10.1.0"), ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR; ``torch_targets`` and
     ``rocblas_targets`` are those that the installed library was seen to hold. ``system`` is one of
     ``stacks.SYSTEMS``, ``atomics`` whether PCIe atomics reach the card, ``primitive`` what MIOpen was asked
-    for (the words of [[primitive]]). ``torch_kind`` is "rocm", "cuda" or "cpu" where torch itself says it.
+    for (the words of [[primitive]]), ``package`` the targets in the name of what was installed ("gfx110X",
+    "gfx1100 gfx1101"). ``torch_kind`` is "rocm", "cuda" or "cpu" where torch itself says it.
     ``first`` is one of FIRST: where the device of index 0 is, None on a machine without both.
     """
 

@@ -33,6 +33,10 @@ class Guardian:
             bufsize=0, cwd="/", start_new_session=True,
         )  # fmt: skip
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def remove(self, folder: Path) -> None:
         """A folder is to go with this process."""
         # Its name may hold any byte, a newline, too.

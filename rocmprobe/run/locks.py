@@ -133,12 +133,23 @@ class DeviceLock:
         finally:
             os.close(turnstile)
         waited = time.monotonic() - asked
-        pid = os.getpid()
-        holder = Holder(pid, str(self._run), time.time(), alone, started(pid), pid_namespace())
-        # Who waits may find no word of this one; no reason to end a run.
-        with contextlib.suppress(OSError):
-            self._record.write_text(json.dumps({"device": self.device, **asdict(holder)}), "utf-8")
+        self._write_record(alone)
         return waited
+
+    def take_at_once(self) -> bool:
+        """Hold the device alone if nobody holds it or waits for it; returns whether it is held."""
+        taken: list[int] = []
+        try:
+            for name in (f"{self._name}.turnstile", self._name):
+                taken.append(_opened(name))
+                if not _at_once(taken[-1], fcntl.LOCK_EX):
+                    return False
+            self._descriptor = taken.pop()
+        finally:
+            for descriptor in taken:
+                os.close(descriptor)
+        self._write_record(alone=True)
+        return True
 
     def let_go(self) -> None:
         """Hold nothing any more."""
@@ -148,9 +159,15 @@ class DeviceLock:
                 self._record.unlink()
             os.close(descriptor)
 
+    def _write_record(self, alone: bool) -> None:
+        pid = os.getpid()
+        holder = Holder(pid, str(self._run), time.time(), alone, started(pid), pid_namespace())
+        # Who waits may find no word of this one; no reason to end a run.
+        with contextlib.suppress(OSError):
+            self._record.write_text(json.dumps({"device": self.device, **asdict(holder)}), "utf-8")
+
     def _locked(self, name: str, mode: int, unnoticed: float) -> int:
-        # Not inherited by children: a leaked one would keep the lock alive.
-        descriptor = os.open(lock_folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _opened(name)
         try:
             while not _at_once(descriptor, mode):
                 if time.monotonic() > unnoticed:
@@ -165,6 +182,11 @@ class DeviceLock:
             os.close(descriptor)
             raise
         return descriptor
+
+
+def _opened(name: str) -> int:
+    # Not inherited by children: a leaked one would keep the lock alive.
+    return os.open(lock_folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _at_once(descriptor: int, mode: int) -> bool:

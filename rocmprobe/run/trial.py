@@ -115,10 +115,13 @@ class Trials:
         sharing: int = 1,
         turns: Optional[Turns] = None,
         launches: Optional[Mapping[str, Launch]] = None,
+        spawn: bool = False,
     ) -> None:
         """``targets`` and ``settings`` are by the key of a target. ``threads`` is how many a program had for
         its kernels on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once;
-        ``turns`` gives a case its device. ``launches`` has by environment how a child is started there."""
+        ``turns`` gives a case its device. ``launches`` has by environment how a child is started there.
+        ``spawn``: every child starts from scratch, with no fork server."""
+        self._spawn = spawn
         self._turns = turns or Turns(journal)
         self._launches = launches or {}
         self._threads = threads
@@ -161,6 +164,12 @@ class Trials:
     def outcome(self, case: Case) -> Outcome:
         """Put ``case`` to a child; a start-up to several, one after the other."""
         return self._start_up(case) if case.check == "start-up" else self._asked(case)
+
+    def once(self, case: Case) -> Outcome:
+        """Put ``case`` to a child, one time: what ends the child is not tried again in a fresh one, and
+        nobody asks whether the device still answers."""
+        reply = self._reply(case)
+        return self._made(case, [reply], [self._last_id] * len(reply.answers))
 
     def _start_up(self, case: Case) -> Outcome:
         """Cold and warm starts in turns: a machine whose load changes changes both."""
@@ -240,7 +249,7 @@ class Trials:
         place = self._places[case.target] if case.driver == "capi" else None
         if place:
             environ = with_folder(place, environ)
-        spawn = place is not None or must_spawn(setting)
+        spawn = self._spawn or place is not None or must_spawn(setting)
         launch = self._launches.get(case.environment)
         if launch:
             environ.update(launch.variables)

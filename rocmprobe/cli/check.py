@@ -1,0 +1,97 @@
+"""``rocmprobe check``: whether one configuration works now, within a time limit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from rocmprobe.cli.base import answering, main, needs_linux
+from rocmprobe.model.exit_codes import USAGE
+from rocmprobe.model.results import BadInput
+from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
+
+_CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
+#: Seconds that may be spent over the budget on writing the metrics, to a file system that hangs, say.
+_OVER = 0.5
+#: What a service manager or Slurm leaves out; without a PATH no compiler is found.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin"
+
+
+@main.command("check")
+@click.argument("results", required=False, type=click.Path(path_type=Path), metavar="[RESULTS|FOLDER]")
+@click.option("--budget", type=click.FloatRange(3, 86400), default=50, show_default=True, metavar="SECONDS",
+              help="Wall time from start to end, whatever hangs.")  # fmt: skip
+@click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: that of the results).")
+@click.option("--setting", default="", metavar="NAME",
+              help="Instead of the one that the results recommend.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the line (docs/check.md).")
+@click.option("--exit-codes", "convention", type=click.Choice(_CONVENTIONS), default="own",
+              show_default=True, help="Whose exit codes (docs/check.md).")  # fmt: skip
+@click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Also write Prometheus text, for node exporter's textfile collector.")  # fmt: skip
+@click.option("--simulate", default="", metavar="MACHINE",
+              help="A simulated machine (rocmprobe list machines), or its TOML file.")  # fmt: skip
+@answering
+def check_command(
+    results: Optional[Path], budget: float, device: str, setting: str, as_json: bool, convention: str,
+    metrics: Optional[Path], simulate: str,
+) -> int:  # fmt: skip
+    """Say in one line whether the recommended configuration works now: ok, problem, unknown, busy or nothing.
+
+    It asks few and small questions under one setting, ends within its budget whatever hangs, and leaves a
+    GPU alone that another process uses (docs/check.md).
+
+    \b
+    Examples:
+      rocmprobe check
+      rocmprobe check reports/latest --budget 20 --json
+      rocmprobe check --exit-codes nagios --metrics /var/lib/node_exporter/rocmprobe.prom
+    """
+    from rocmprobe.gate.messages import Order
+    from rocmprobe.gate.verdict import exit_code, judged
+    from rocmprobe.gate.watch import Watch
+
+    missing = needs_linux("check")
+    if missing:
+        raise BadInput(missing)
+    if not os.environ.get("PATH"):
+        os.environ["PATH"] = _PATH
+    os.environ.setdefault("HOME", "/")
+    started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    order = Order(results, device, setting, simulate, budget)
+    watch = Watch(order)
+    seen = watch.wait()
+    if seen.ended != "signal":
+        # Whether something cannot be killed belongs to the answer.
+        watch.end()
+    if seen.over.get("usage"):
+        print_stderr(seen.over["usage"])
+        return USAGE
+    verdict = judged(seen, order, started, time.monotonic())
+    code = exit_code(verdict, convention)
+    watch.limit(_OVER, code)
+    if as_json:
+        say_json(verdict.as_json())
+    else:
+        say(verdict.verdict)
+    sys.stdout.flush()
+    if seen.over.get("traceback"):
+        print_stderr_lines(seen.over["traceback"].rstrip("\n"))
+    if metrics:
+        from rocmprobe.gate.metrics import text, write
+
+        try:
+            write(text(verdict, time.time()), metrics)
+        except OSError as error:
+            print_stderr(f"--metrics {metrics}: cannot be written ({error.strerror})")
+    if seen.ended == "signal":
+        watch.end()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return code

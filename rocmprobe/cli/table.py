@@ -1,0 +1,130 @@
+"""``rocmprobe table``: the results of many machines in one table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from rocmprobe.cli.base import answering, main
+from rocmprobe.model.exit_codes import OK
+from rocmprobe.model.results import BadInput, write_whole
+from rocmprobe.text.printing import print_stderr, say
+
+_FORMATS = ("html", "json", "csv", "parquet")
+_ENDS = {".htm": "html", ".ndjson": "json", **{f".{name}": name for name in _FORMATS}}
+
+
+@main.command("table")
+@click.argument("results", nargs=-1, required=True, metavar="RESULTS...")
+@click.option("--format", "form", type=click.Choice(_FORMATS),
+              help="What to write (default: by the name of FILE, else html).")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path), metavar="FILE",
+              help="Output file (default: table.html, table.parquet; json, csv: the terminal).")  # fmt: skip
+@click.option("--by-folder", is_flag=True,
+              help="The first folder below each given folder or archive names a machine.")  # fmt: skip
+@click.option("--simulated", is_flag=True, help="Take runs of simulated machines, too.")
+@answering
+def table_command(
+    results: tuple[str, ...], form: Optional[str], output: Optional[Path], by_folder: bool, simulated: bool
+) -> int:
+    """Gather results of many machines into one table: what works where, and who differs.
+
+    RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of `rocmprobe submit`,
+    or - for a list of names on standard input. What cannot be read is one line on stderr, and the rest goes
+    on (docs/many-machines.md).
+
+    \b
+    Examples:
+      rocmprobe table reports/ -o table.html
+      rocmprobe table --by-folder gathered/ --format json
+      find /srv/runs -name results.json | rocmprobe table - --format csv -o rows.csv
+    """
+    from rocmprobe.table.gather import gather
+    from rocmprobe.table.sources import found, listed
+    from rocmprobe.table.store import Store
+
+    chosen = form or (_ENDS.get(output.suffix.lower(), "html") if output else "html")
+    if output is None and chosen in ("html", "parquet"):
+        output = Path(f"table.{chosen}")
+    names: list[str] = []
+    for name in results:
+        names.extend(listed(sys.stdin.buffer) if name == "-" else [name])
+    try:
+        with Store() as store:
+            read = gather(found(names, by_folder), store, simulated, print_stderr)
+            if not read.results:
+                raise BadInput(_nothing(read))
+            _write(store, read, chosen, output)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
+    print_stderr(_summary(read))
+    if output is not None:
+        say(output)
+    return OK
+
+
+def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
+    if form == "parquet":
+        from rocmprobe.table.files import write_parquet
+
+        assert output is not None
+        write_parquet(store.every(), output)
+    elif form == "csv":
+        from rocmprobe.table.files import write_csv
+
+        if output is None:
+            write_csv(store.every(), sys.stdout)
+            return
+        temporary = output.with_name(f"{output.name}.tmp")
+        try:
+            with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+                write_csv(store.every(), stream)
+            temporary.replace(output)
+        finally:
+            temporary.unlink(missing_ok=True)
+    else:
+        from rocmprobe.table.document import document
+
+        table = document(store, read)
+        if form == "html":
+            from rocmprobe.table.page import page
+
+            text = page(table)
+        else:
+            import json
+
+            text = json.dumps(table, indent=1).replace("\x7f", "\\u007f") + "\n"
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            write_whole(
+                text.encode("utf-8", "backslashreplace"), output.with_name(f"{output.name}.tmp"), output
+            )
+
+
+def _nothing(read: Any) -> str:
+    if read.simulated and not read.refused:
+        return f"all {read.simulated} results are of simulated machines; take them with --simulated"
+    return f"no results in {_files(read.files)}; name results.json files, or folders with some below"
+
+
+def _summary(read: Any) -> str:
+    left_out = [
+        f"{count} {what}"
+        for count, what in (
+            (read.duplicates, "there twice"),
+            (read.simulated, "left out as simulated"),
+            (read.refused, "refused"),
+        )
+        if count
+    ]
+    return f"{read.results} results from {_files(read.files)}" + "".join(f", {each}" for each in left_out)
+
+
+def _files(count: int) -> str:
+    return f"{count} file" if count == 1 else f"{count} files"

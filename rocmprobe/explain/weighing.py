@@ -1,0 +1,144 @@
+"""All that a log and facts say of causes: the points of each line, rule and relation, added up."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Optional
+
+from rocmprobe.explain.log_facts import Facts
+from rocmprobe.explain.primitives import WORDS
+from rocmprobe.explain.signatures import Calibration, Hit, Signature, found, rules
+from rocmprobe.explain.situations import words_and_answers
+from rocmprobe.knowledge import causes
+from rocmprobe.knowledge.compatibility import Answer, failing
+from rocmprobe.text.log import Log
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """All that speaks for or against causes: ``points`` added up, and each piece of evidence with its own.
+
+    ``named`` are the causes that lines speak for, not facts alone; ``excluded`` those that facts rule out
+    although something speaks for them, each with why. ``layers`` is where causes sit here, ``speaking`` the
+    layer whose text reports the failure, ``places`` the layers in whose texts the evidence for each cause
+    stands, with its weight. ``primitive`` is what was asked of the vendor library, ``failing`` what chip and
+    stack cannot do together.
+    """
+
+    points: Mapping[str, float]
+    pieces: tuple[tuple[str, Mapping[str, float]], ...]
+    layers: Mapping[str, str]
+    named: frozenset[str]
+    words: frozenset[str]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    speaking: Optional[str] = None
+    places: Mapping[str, Mapping[Optional[str], float]] = field(default_factory=dict)
+    primitive: Optional[str] = None
+    failing: tuple[Answer, ...] = ()
+
+
+def weigh(log: Log, facts: Facts) -> Weighed:
+    """The evidence that signatures, rules, and the relations of chip and stack find."""
+    hits = found(log.lines)
+    situations, answered = words_and_answers(facts, log)
+    primitive = next((word for word in WORDS if word in situations), None)
+    words = situations | {hit.signature.name for hit in hits} | {hit.signature.kind for hit in hits}
+    showing = _showing(hits, facts)
+    pieces = [(_quoted(hit), hit.signature.points) for hit in hits]
+    pieces += [(rule.says, rule.points) for rule in rules() if causes.all_hold(rule.when, words)]
+    pieces += [(each.says, given) for each in answered if (given := each.points(showing))]
+    points: dict[str, float] = defaultdict(float)
+    for _, by_cause in pieces:
+        for cause, weight in by_cause.items():
+            points[cause] += weight
+    speaking = _speaking(hits, points)
+    settled = {cause: each.says for each in answered for cause in each.settled}
+    excluded = {cause: says for cause, says in settled.items() if points.pop(cause, 0.0) > 0}
+    named = {cause for hit in hits for cause, weight in hit.signature.points.items() if weight > 0}
+    return Weighed(
+        points, tuple(pieces), _layers(hits), frozenset(named - set(excluded)), words, excluded,
+        speaking, _places(hits, answered, showing, speaking), primitive, failing(answered),
+    )  # fmt: skip
+
+
+def ruled_out(weighed: Weighed) -> tuple[str, ...]:
+    """What facts rule out, each in words with the reason."""
+    return tuple(f"not {cause}: {says}" for cause, says in weighed.excluded.items())
+
+
+def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, float]]:
+    """Causes with points and ``unknown``, each with its share of exp(sharpness * points), the best first."""
+    counted = {cause: value for cause, value in points.items() if value > 0}
+    counted["unknown"] = max(by.unknown, counted.get("unknown", 0.0))
+    weights = {cause: math.exp(by.sharpness * value) for cause, value in counted.items()}
+    total = sum(weights.values())
+    return sorted(((cause, weight / total) for cause, weight in weights.items()), key=lambda pair: -pair[1])
+
+
+def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
+    """The symptoms of a failure: of lines that tell why it failed, else of how it ended."""
+    of_kind: dict[bool, set[str]] = {True: set(), False: set()}
+    for signature in (hit.signature for hit in hits):
+        if signature.shows:
+            of_kind[signature.kind == "fatal"].add(signature.shows)
+    fatal = any(hit.signature.kind == "fatal" for hit in hits)
+    ended = {"hang": "hang", "segv": "died"}.get(facts.exit or "")
+    return frozenset(of_kind[True] if fatal else of_kind[False] | ({ended} if ended else set()))
+
+
+def _layer_of(signature: Signature) -> Optional[str]:
+    """The layer whose text a signature is: its own, or the usual one of the cause that it speaks for the
+    most."""
+    if signature.layer or not signature.points:
+        return signature.layer
+    return causes.cause(max(signature.points, key=lambda cause: signature.points[cause])).layer
+
+
+def _speaking(hits: Iterable[Hit], points: Mapping[str, float]) -> Optional[str]:
+    """The layer whose text reports the failure: that of the fatal lines, else of how it ended. A text that
+    others take most of its weight from reports none."""
+    for kind in ("fatal", "ending"):
+        weights: dict[str, float] = defaultdict(float)
+        for signature in (hit.signature for hit in hits if hit.signature.kind == kind):
+            most = max(signature.points.values(), default=0.0)
+            left = max((points.get(cause, 0.0) for cause in signature.points), default=0.0)
+            if (layer := _layer_of(signature)) and left >= most / 2:
+                weights[layer] += max(most, 0.1)
+        if weights:
+            return max(weights, key=lambda layer: weights[layer])
+    return None
+
+
+def _quoted(hit: Hit) -> str:
+    first, times = hit.lines[0], sum(line.count for line in hit.lines)
+    again = f" (and {times - 1} more like it)" if times > 1 else ""
+    return f"line {first.number}: {first.quoted.strip()}{again}: {hit.signature.says}"
+
+
+def _layers(hits: Iterable[Hit]) -> dict[str, str]:
+    """The layer in which causes sit here, where the signature that speaks for one the most names it."""
+    strongest: dict[str, tuple[float, Optional[str]]] = {}
+    for signature in (hit.signature for hit in hits):
+        most = max(signature.points.values(), default=0.0)
+        for cause, weight in signature.points.items():
+            if weight == most > strongest.get(cause, (0.0, None))[0]:
+                strongest[cause] = weight, signature.layer
+    return {cause: layer for cause, (_, layer) in strongest.items() if layer and not causes.parts_of(layer)}
+
+
+def _places(
+    hits: Iterable[Hit], answered: Iterable[Answer], showing: frozenset[str], speaking: Optional[str]
+) -> Mapping[str, Mapping[Optional[str], float]]:
+    found_places: dict[str, dict[Optional[str], float]] = defaultdict(lambda: defaultdict(float))
+    for signature in (hit.signature for hit in hits):
+        for cause, weight in signature.points.items():
+            if weight > 0:
+                found_places[cause][signature.layer or causes.cause(cause).layer] += weight
+    for each in answered:
+        for cause, weight in each.points(showing).items():
+            if weight > 0:
+                found_places[cause][speaking or causes.cause(cause).layer] += weight
+    return found_places

@@ -1,0 +1,292 @@
+"""The process that asks: it looks at the machine and puts the questions to a worker, one after the other.
+
+Whatever it does may take for ever, a read of a file included; ``watch`` ends it then. It leaves nothing
+behind: its worker dies with it, and the guardian removes its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.detect.gpus.users import users
+from rocmprobe.detect.machine import detect_devices
+from rocmprobe.detect.tree import Tree
+from rocmprobe.gate.messages import Order, Pipe
+from rocmprobe.gate.questions import Question, questions, setting_of
+from rocmprobe.judge.assessment import device_of
+from rocmprobe.judge.blame import library
+from rocmprobe.judge.recommendation.configuration import isa_override
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.model.cases import Case
+from rocmprobe.model.results import (
+    FAILING_STATES,
+    BadInput,
+    Environment,
+    Machine,
+    NothingToTest,
+    Outcome,
+    Results,
+    read_results,
+)
+from rocmprobe.process.guardian import guardian
+from rocmprobe.run.interpreters import Launch, found_again, interpreters, launch
+from rocmprobe.run.journal import Journal
+from rocmprobe.run.locks import DeviceLock, Turns, holders, lock_name
+from rocmprobe.run.options import Budgets
+from rocmprobe.run.targets import Target, find_targets
+from rocmprobe.run.trial import Trials
+from rocmprobe.simulate.machines import SimulatedMachine, load_machine
+
+#: In place of the folder of a run, for those who wait for a device that a check holds.
+CHECK = "check"
+LATEST = Path("reports/latest/results.json")
+#: Shares of the budget: how long a worker may be silent at its start, in a first call and in any other.
+_START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
+#: Where temporary files may go when no folder that Python knows takes any.
+_OTHER_FOLDERS = ("/dev/shm", "/run")  # noqa: S108
+#: What a worker writes at most, its databases and its compiled kernels, is far more; this shows a full disk.
+_TRIED_BYTES = 1 << 16
+
+
+class Over(Exception):
+    """The check ends here, with this state and reason."""
+
+    def __init__(self, state: str, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.state = state
+        self.reason = reason
+
+
+class Unwritten(Journal):
+    """A journal of which nothing is kept. What a run writes down of its waiting goes down the pipe."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        super().__init__(Path(os.devnull), redact=False)
+        self._pipe = pipe
+
+    def append(self, record: str, **content: Any) -> None:
+        if record == "waiting":
+            self._pipe.tell("waiting", phase=content["phase"], left=content["left"])
+        elif record == "wedged":
+            self._pipe.tell("wedged")
+
+    def find(self, case_id: str) -> Optional[Outcome]:
+        return None
+
+    def wedged(self, target: str) -> bool:
+        return False
+
+
+class WholeDevice(Turns):
+    """The turns of a check, which holds its device from the beginning to the end."""
+
+    @contextmanager
+    def of(self, case: Case) -> Iterator[None]:
+        yield
+
+    def alone(self) -> None:
+        pass
+
+    def let_share_go(self) -> None:
+        pass
+
+    def let_go(self) -> None:
+        pass
+
+
+def ask(order: Order, pipe: Pipe) -> None:
+    """Carry out ``order``, and tell of it."""
+    try:
+        _make_room()
+        _ask(order, pipe)
+    except Over as over:
+        pipe.tell("over", state=over.state, reason=over.reason, text=str(over))
+    except BadInput as error:
+        pipe.tell("over", usage=str(error))
+    else:
+        pipe.tell("over")
+
+
+def _make_room() -> None:
+    """Let temporary files go where there is room for them."""
+    named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    failed = ""
+    for folder in dict.fromkeys((*named, "/tmp", "/var/tmp", *_OTHER_FOLDERS)):  # noqa: S108
+        if not folder:
+            continue
+        try:
+            with tempfile.TemporaryFile(dir=folder) as stream:
+                stream.write(bytes(_TRIED_BYTES))
+                stream.flush()
+        except OSError as error:
+            failed = failed or f"{error.strerror} in {folder}"
+            continue
+        # For the worker and its compilers, too.
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        return
+    raise Over("unknown", "error", f"no room for temporary files: {failed}; name a folder with TMPDIR")
+
+
+def _ask(order: Order, pipe: Pipe) -> None:
+    simulated = load_machine(order.simulate) if order.simulate else None
+    path, results = _results(order, simulated)
+    environment = results.recommended_environment if results else None
+    if results and environment:
+        results = results.of(environment)
+    pipe.tell("facts", simulated=simulated.name if simulated else None, results=str(path) if path else None)
+    if results and not simulated and library(results) == "MIOpen":
+        _same_override(isa_override(results))
+    launches, machine = _machine(environment, simulated)
+    target = _target(order.device, machine, results)
+    if environment:
+        target = dataclasses.replace(target, environment=environment.name)
+    setting = setting_of(_name(order, results), target, machine.value("torch.version"), results)
+    gpu = target.gpu
+    pipe.tell(
+        "facts", setting=setting.name, device=setting.device or target.device,
+        gpu=gpu.name.value if gpu else None, native_isa=target.native_isa,
+        effective_isa=target.effective_isa,
+    )  # fmt: skip
+    lock = None if simulated else _held(target, lock_name(setting, target, False), setting.device == "cpu")
+    try:
+        purpose = str(results.options.get("purpose") or "training") if results else "training"
+        own = simulated.problems if simulated else ()
+        asked = questions(target, setting, purpose, results, own)
+        pipe.tell("plan", ids=[each.case.id for each in asked])
+        guardian_of = guardian()
+        pipe.tell("facts", guardian=guardian_of.pid)
+        budgets = Budgets(
+            _START * order.budget, _FIRST_CALL * order.budget, _STEADY * order.budget, teardown=0.5,
+            measure=0.1,
+        )  # fmt: skip
+        journal = Unwritten(pipe)
+        trials = Trials(
+            {target.key: target}, {target.key: {setting.name: setting}}, budgets,
+            dataclasses.replace(simulated, fresh=False) if simulated else None, journal,
+            turns=WholeDevice(journal), launches=launches, spawn=True,
+        )  # fmt: skip
+        try:
+            _put(asked, trials, pipe)
+        finally:
+            trials.close(at_once=True)
+    finally:
+        if lock:
+            lock.let_go()
+
+
+def _same_override(before: Mapping[str, str]) -> None:
+    """Let the ISA override be the one that the results rest on."""
+    for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _put(asked: tuple[Question, ...], trials: Trials, pipe: Pipe) -> None:
+    """Ask until something fails: then the answer is known, and the next one could only take time."""
+    for question in asked:
+        case = question.case
+        pipe.tell("asking", id=case.id)
+        started = time.monotonic()
+        outcome = trials.once(case)
+        pipe.tell("answer", usual=question.usual, **_told(case, outcome, time.monotonic() - started))
+        if outcome.state in FAILING_STATES | {"probe-error"}:
+            return
+
+
+def _told(case: Case, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    return {
+        "id": case.id, "check": case.check, "dtype": case.dtype, "direction": case.direction,
+        "rung": case.rung, "state": outcome.state, "seconds": round(seconds, 3), "phase": outcome.phase,
+        "activity": outcome.activity, "cause": outcome.cause,
+        "evidence": list(outcome.evidence[:3]),
+    }  # fmt: skip
+
+
+def _results(order: Order, simulated: Optional[SimulatedMachine]) -> tuple[Optional[Path], Optional[Results]]:
+    """The results to rest on, with their path."""
+    if order.results is None:
+        try:
+            results = read_results(LATEST) if LATEST.is_file() else None
+        except (BadInput, OSError):
+            # Nobody named it.
+            return None, None
+        same = results is not None and results.simulated == (simulated.name if simulated else None)
+        return (LATEST, results) if same else (None, None)
+    path = order.results / "results.json" if order.results.is_dir() else order.results
+    results = read_results(path)
+    if results.simulated != (simulated.name if simulated else None):
+        of = f"the simulated machine {results.simulated}" if results.simulated else "a real machine"
+        mend = f"add --simulate {results.simulated}" if results.simulated else "leave out --simulate"
+        raise BadInput(f"{path}: these results are of {of}; {mend}, or name other results")
+    return path, results
+
+
+def _machine(
+    environment: Optional[Environment], simulated: Optional[SimulatedMachine]
+) -> tuple[Mapping[str, Launch], Machine]:
+    """The machine as the Python of ``environment`` sees it, or this one, and how a worker starts there."""
+    if environment is None:
+        here = detect_devices()
+        if here.value("torch.kind") is None:
+            raise Over("unknown", "no-torch", "no torch in this Python; nothing could be tried")
+        return {}, simulated.machine if simulated else here
+    python = found_again(environment.name, environment.python)
+    found = interpreters([f"{environment.name}={python}"])[0]
+    machine = detect_devices(python=found.imports)
+    if machine.value("torch.kind") is None:
+        raise Over("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tried")
+    return {environment.name: launch(found.python, found.reads_toml)}, machine
+
+
+def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Target:
+    """The device that is meant: with ``auto`` that of the results, else the first GPU, and the CPU where
+    torch is built for that alone. A ROCm build of torch without a GPU is no reason to pass the CPU."""
+    before = device_of(results) if results and wanted == "auto" else None
+    try:
+        target = find_targets(before or wanted, machine)[0]
+    except NothingToTest as error:
+        if before:
+            text = f"{before} of the results is gone: {error}"
+            raise Over("problem", "no-device", text) from error
+        raise Over("nothing", "no-device", str(error)) from error
+    if wanted == "auto" and not before and target.device == "cpu" and machine.value("torch.kind") != "cpu":
+        built = f"torch {machine.value('torch.version')} is built for one"
+        raise Over("nothing", "no-device", f"no GPU that torch could use, and {built}; --device cpu asks it")
+    return target
+
+
+def _name(order: Order, results: Optional[Results]) -> str:
+    recommended = results.recommendation if results else None
+    return order.setting or (recommended.configuration.setting if recommended else None) or "default"
+
+
+def _held(target: Target, name: str, on_cpu: bool) -> Optional[DeviceLock]:
+    """Hold the device alone; a run that comes meanwhile waits until the check is over.
+
+    Raises Over where another process uses it.
+    """
+    lock = None
+    # Where there is no place for locks, nobody else has one either.
+    with contextlib.suppress(OSError):
+        lock = DeviceLock(name, Path(CHECK))
+        if not lock.take_at_once():
+            others = holders(name).get(name, [])
+            who = ", ".join(f"pid {each.pid} ({_named(each.run)})" for each in others) or "another rocmprobe"
+            raise Over("busy", "busy", f"{who} holds {name}; nothing was tried")
+    found = users(Tree(Path("/")), target.gpu, os.getpid()) if target.gpu and not on_cpu else ()
+    if found:
+        who = ", ".join(f"pid {each.pid} ({each.name})" if each.name else f"pid {each.pid}" for each in found)
+        raise Over("busy", "busy", f"{who} has the GPU open ({found[0].source}); nothing was tried")
+    return lock
+
+
+def _named(run: str) -> str:
+    return "another check" if run == CHECK else f"rocmprobe run, {run}"

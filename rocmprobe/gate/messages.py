@@ -1,0 +1,75 @@
+"""What the process that asks tells the one that keeps the time: JSON lines on a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to check. ``results`` is a file or a folder, None for the latest run or else none; ``setting`` ""
+    is the one that the results recommend, or ``default``. ``budget`` is in seconds."""
+
+    results: Optional[Path] = None
+    device: str = "auto"
+    setting: str = ""
+    simulate: str = ""
+    budget: float = 50.0
+
+
+class Pipe:
+    """The writing end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def tell(self, event: str, **content: Any) -> None:
+        """Write one line."""
+        data = json.dumps({"event": event, **content}).encode() + b"\n"
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+@dataclass
+class Seen:
+    """What came so far. ``ended`` is how the check came to its end: "over" (the other process said all that
+    it had to say), "time", "signal" or "died". ``limit`` is when, by the monotonic clock, the limit of the
+    question at hand is over; None where nobody waits. ``moved`` is when the worker read something last."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    planned: list[str] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    asking: str = ""
+    phase: str = ""
+    limit: Optional[float] = None
+    over: dict[str, Any] = field(default_factory=dict)
+    ended: str = ""
+    unkillable: bool = False
+    moved: Optional[float] = None
+    seconds: float = 0.0
+
+    def take(self, message: Mapping[str, Any], now: float) -> None:
+        """Take in one message that came at ``now`` (monotonic)."""
+        event = message.get("event")
+        content = {key: value for key, value in message.items() if key != "event"}
+        if event == "facts":
+            self.facts.update(content)
+        elif event == "plan":
+            self.planned = list(content["ids"])
+        elif event == "asking":
+            self.asking, self.phase, self.limit = content["id"], "", None
+        elif event == "waiting":
+            self.phase = content["phase"]
+            self.limit = now + content["left"] if content["left"] else None
+        elif event == "answer":
+            self.answers.append({**content, "ended": now})
+            self.asking, self.limit = "", None
+        elif event == "wedged":
+            self.unkillable = True
+        elif event == "over":
+            self.over, self.ended = content, "over"

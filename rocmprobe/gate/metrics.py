@@ -1,0 +1,101 @@
+"""A verdict as Prometheus text, for the textfile collector of node exporter.
+
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/, names:
+https://prometheus.io/docs/practices/naming/. The collector reads files that end in ".prom", whole or not at
+all, so one is written beside it and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rocmprobe.gate.verdict import REASONS, STATES, Verdict
+from rocmprobe.model.results import STATES as OUTCOMES
+from rocmprobe.process.processes import started
+
+Labels = Mapping[str, str]
+Samples = Sequence[tuple[Labels, float]]
+
+
+def text(verdict: Verdict, now: float) -> str:
+    """The metrics of a verdict that was given at ``now`` (seconds since the epoch)."""
+    lines = [
+        *_metric("check_state", "The state of the last check: 1 for the one that it came to.", [
+            ({"state": state}, state == verdict.state) for state in STATES]),
+        *_metric("check_reason", "Why the last check did not come to ok: 1 for the reason.", [
+            ({"reason": reason}, reason == verdict.reason) for reason in REASONS]),
+        *_metric("check_duration_seconds", "How long the last check took.", [({}, verdict.seconds)]),
+        *_metric("check_budget_seconds", "How long the last check was allowed to take.", [
+            ({}, verdict.budget)]),
+        *_metric("check_timestamp_seconds", "When the last check ended, in seconds since the epoch.", [
+            ({}, now)]),
+        *_metric("check_simulated", "1 where the last check was of a simulated machine.", [
+            ({}, verdict.simulated is not None)]),
+        *_metric("check_question_state", "What each question of the last check came to: 1 for its state.",
+                 _questions(verdict)),
+        *_metric("check_info", "What the last check was of.", [({
+            "device": verdict.device or "", "setting": verdict.setting or "",
+            "native_isa": verdict.native_isa or "", "effective_isa": verdict.effective_isa or "",
+        }, 1)]),
+        *_metric("build_info", "The version of rocmprobe that wrote this.", [
+            ({"version": verdict.rocmprobe}, 1)]),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def write(content: str, path: Path) -> None:
+    """Write ``path`` whole or not at all, readable for all users: node exporter is another one. Raises
+    OSError."""
+    for left in path.parent.glob(f".{path.name}.*.tmp"):
+        _remove_if_dead(left)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            os.fchmod(descriptor, 0o644)
+            stream.write(content)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _remove_if_dead(left: Path) -> None:
+    """Remove what a check left that was killed while it wrote."""
+    number = left.name.split(".")[-2]
+    if number.isdigit() and started(int(number)) is None:
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+def _questions(verdict: Verdict) -> Samples:
+    rows: dict[tuple[str, ...], tuple[Labels, bool]] = {}
+    for each in verdict.checked:
+        for state in OUTCOMES:
+            labels = {
+                "check": str(each["check"]), "dtype": str(each["dtype"]),
+                "direction": str(each["direction"] or ""), "state": state,
+            }  # fmt: skip
+            value = state == each["state"]
+            key = tuple(labels.values())
+            # Several problems of one check and direction are one question; all its states are shown.
+            rows[key] = (labels, value or (key in rows and rows[key][1]))
+    return list(rows.values())
+
+
+def _metric(name: str, help_text: str, samples: Samples) -> Iterator[str]:
+    if not samples:
+        return
+    yield f"# HELP rocmprobe_{name} {help_text}"
+    yield f"# TYPE rocmprobe_{name} gauge"
+    for labels, value in samples:
+        inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        yield f"rocmprobe_{name}{{{inner}}} {value:.15g}" if inner else f"rocmprobe_{name} {value:.15g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

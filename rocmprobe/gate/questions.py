@@ -1,0 +1,143 @@
+"""Which questions a check asks, in which order, and under which setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.knowledge.layers import refuse_foreign
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.knowledge.solvers import are_switches
+from rocmprobe.model.cases import Case
+from rocmprobe.model.problems import Problem, parse_problem, problems
+from rocmprobe.model.results import (
+    DIRECTIONS,
+    FAILING_STATES,
+    WORKING_STATES,
+    BadInput,
+    Outcome,
+    Results,
+    Setting,
+)
+from rocmprobe.run.targets import Target
+
+#: Problems of convolution in float32, and in each other dtype.
+_FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1
+#: Checks below convolution, which every setting needs, lowest first.
+_BELOW = ("copy", "elementwise", "gemm")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A case, and the seconds that its first call took in the results, None where that is not known."""
+
+    case: Case
+    usual: Optional[float] = None
+
+
+def setting_of(name: str, target: Target, torch: Optional[str], results: Optional[Results]) -> Setting:
+    """The setting ``name`` of the backend of ``target``, for PyTorch ``torch``. One that runs derive on the
+    machine is as ``results`` have it.
+
+    Raises BadInput for an unknown one, and for a derived one that the results do not hold.
+    """
+    found = next((each for each in results.settings if each.name == name), None) if results else None
+    if found and found.derived:
+        if found.by_layer:
+            refuse_foreign(found, "check")
+        elif not found.env or not are_switches(found.env):
+            raise BadInput(f"check: {name} of these results is not a set of solver switches; run again")
+        return found
+    try:
+        rows = settings_for(target.backend, f"{name},", torch, ("torch",))
+    except BadInput as error:
+        raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
+    setting = next(each for each in rows if each.name == name)
+    if setting.undecided:
+        raise BadInput(f"--setting {name}: a run finds out what it is; name the results of one that did")
+    return setting
+
+
+def questions(
+    target: Target, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
+) -> tuple[Question, ...]:
+    """What is asked of ``target`` under ``setting``: the ladder, convolution in float32 (and backward where
+    ``purpose`` is training), batch norm, and convolution in every other dtype for which ``results`` recommend
+    the same setting. Small problems come first; ``own`` are those to ask instead.
+
+    What failed in results that recommend the setting all the same is not asked: it is not needed.
+    """
+    recommended = results.recommendation if results else None
+    follows = recommended is not None and recommended.configuration.setting == setting.name
+    known = {outcome.id: outcome for outcome in results.outcomes} if results else {}
+    found = []
+    for case in _cases(target, setting, purpose, results if follows else None, own):
+        before = _before(case, known)
+        if follows and _failed(before) and not (case.check == "convolution" and case.dtype == "float32"):
+            continue
+        usual = before.timings.get("first_call") if before and before.state in WORKING_STATES else None
+        found.append(Question(case, usual))
+    return tuple(found)
+
+
+def _before(case: Case, known: dict[str, Outcome]) -> Optional[Outcome]:
+    """What the same question came to in the results; the ladder is asked there under ``default`` alone."""
+    under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
+    return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
+
+
+def _failed(outcome: Optional[Outcome]) -> bool:
+    return outcome is not None and outcome.state in FAILING_STATES | {"blocked"}
+
+
+def _cases(
+    target: Target, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...]
+) -> Iterator[Case]:
+    def case(check: str, dtype: str, problem: Optional[str] = None, direction: Optional[str] = None) -> Case:
+        return Case(
+            target.device, "torch", setting.name, check, dtype, problem, direction,
+            environment=target.environment,
+        )  # fmt: skip
+
+    directions = DIRECTIONS if purpose == "training" else DIRECTIONS[:1]
+    chosen = _problems(setting, results, own)
+    for check in _BELOW:
+        yield case(check, "float32")
+    for problem in chosen:
+        if problem.dtype == "float32" or setting.dtype or own:
+            for direction in directions:
+                yield case("convolution", problem.dtype, problem.text, direction)
+    yield case("batch-norm" if purpose == "training" else "batch-norm-eval", "float32")
+    for dtype in _other_dtypes(setting, purpose, results):
+        yield case("gemm", dtype)
+        for problem in [each for each in chosen if each.dtype == dtype][:_OTHER_PROBLEMS]:
+            for direction in directions:
+                yield case("convolution", dtype, problem.text, direction)
+
+
+def _problems(setting: Setting, results: Optional[Results], own: tuple[str, ...]) -> tuple[Problem, ...]:
+    """Those that were right in the results, else those of level quick; the small ones first, few of each
+    dtype."""
+    if own:
+        return tuple(map(parse_problem, own))
+    right = {
+        str(each.problem)
+        for each in (results.outcomes if results else ())
+        if each.check == "convolution" and each.setting == setting.name and each.state in WORKING_STATES
+    }
+    asked = [parse_problem(text) for text in sorted(right)] or list(problems("quick", "native"))
+    asked.sort(key=lambda problem: (problem.flops, problem.text))
+    taken: list[Problem] = []
+    for problem in asked:
+        most = _FLOAT32_PROBLEMS if problem.dtype == "float32" else _OTHER_PROBLEMS
+        if sum(each.dtype == problem.dtype for each in taken) < most:
+            taken.append(problem)
+    return tuple(taken)
+
+
+def _other_dtypes(setting: Setting, purpose: str, results: Optional[Results]) -> tuple[str, ...]:
+    """The dtypes besides float32 for which the results recommend this setting, too."""
+    per = results.recommendation.per if results and results.recommendation else {}
+    found = (key.partition("/") for key, answer in per.items() if answer.get("setting") == setting.name)
+    return tuple(dtype for dtype, _, of in found if of == purpose and dtype != "float32")

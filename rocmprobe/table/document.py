@@ -1,0 +1,336 @@
+"""The table as one document, from a store: cells, configurations, outliers, changes, machines.
+
+The rows come once, in order of machine, device, question and time. What is kept of them is the latest state
+of each machine in each cell, and of the past of a machine its changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from itertools import groupby
+from typing import Any, NamedTuple, Optional
+
+from rocmprobe import __version__
+from rocmprobe.report.states import LOOKS
+from rocmprobe.table.gather import Read
+from rocmprobe.table.outliers import Place, Seen, outliers
+from rocmprobe.table.reading import UNLEARNED, Machine, in_order
+from rocmprobe.table.store import RunRow, Store, Told
+
+SCHEMA_VERSION = 1
+#: Of the changes of one machine, so many are told, the latest.
+_CHANGES = 30
+#: Of what else changed between two runs, so many facts.
+_FACTS = 12
+_RANK = {state: rank for rank, state in enumerate(LOOKS)}
+#: Changes that are written to the store together.
+_AT_ONCE = 1000
+#: From so many changes on a state does not hold: it comes and goes.
+_UNSTEADY = 2
+
+
+class Cell(NamedTuple):
+    """Where machines are compared: one question on one chip under one stack."""
+
+    chip: int
+    stack: int
+    question: int
+
+
+@dataclass
+class _Sum:
+    """What the machines of one cell have, by their latest runs."""
+
+    seen: dict[tuple[int, int], Seen] = field(default_factory=dict)
+    causes: Counter[str] = field(default_factory=Counter)
+    solvers: Counter[str] = field(default_factory=Counter)
+    runs: int = 0
+    problems: int = 0
+    partial: int = 0
+    first: str = ""
+    last: str = ""
+
+
+def document(store: Store, read: Read) -> dict[str, Any]:
+    """The content of table.json (schema: ``data/table.schema.json``)."""
+    cells: dict[Cell, _Sum] = {}
+    places: dict[tuple[int, int, int, int], tuple[int, int]] = {}
+    changes: list[tuple[Any, ...]] = []
+    for _, rows in groupby(store.rows(), key=lambda row: row[:3]):
+        _take(rows, cells, changes, places)
+        if len(changes) >= _AT_ONCE:
+            store.changed(changes)
+            changes.clear()
+    store.changed(changes)
+    order = _Order(store)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "rocmprobe": __version__,
+        "made": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "read": {
+            "files": read.files, "results": read.results, "duplicates": read.duplicates,
+            "simulated_left_out": read.simulated, "refused": read.refused, "partial": read.partial,
+            "reasons": [{"file": name, "reason": reason} for name, reason in read.reasons],
+        },
+        "machines": order.machine_rows(),
+        "chips": [store.chips[number]._asdict() for number in order.chips],
+        "stacks": [store.stacks[number]._asdict() for number in order.stacks],
+        "cells": [_cell(order, cell, cells[cell]) for cell in sorted(cells, key=order.of_cell)],
+        "configurations": _configurations(order),
+        "outliers": _outliers(order, cells, places),
+        "changes": _changes(order),
+    }  # fmt: skip
+
+
+@dataclass
+class _Past:
+    """One machine's device in one cell: the latest row that answered, the states it had in the order in which
+    each was last taken up, the number of changes, and of runs since the last of them."""
+
+    row: Told
+    states: tuple[str, ...] = ()
+    turns: int = 0
+    since: int = 0
+
+    def add(self, row: Told) -> None:
+        if row.state in UNLEARNED:
+            if self.row.state in UNLEARNED:
+                self.row = row
+            return
+        self.row = row
+        self.since += 1
+        if self.states and self.states[-1] != row.state:
+            self.turns += 1
+            self.since = 1
+        self.states = (*(state for state in self.states if state != row.state), row.state)
+
+    @property
+    def unsteady(self) -> bool:
+        """Whether its states come and go, or it changed in its last run, which no other has confirmed."""
+        return self.turns >= _UNSTEADY or "flaky" in self.states or (self.turns > 0 and self.since == 1)
+
+
+def _take(
+    rows: Iterator[Told],
+    cells: dict[Cell, _Sum],
+    changes: list[tuple[Any, ...]],
+    places: dict[tuple[int, int, int, int], tuple[int, int]],
+) -> None:
+    """The rows of one machine, device and question, in the order of time."""
+    before: Optional[Told] = None
+    pasts: dict[tuple[int, int], _Past] = {}
+    for row in rows:
+        cell = cells.setdefault(Cell(row.chip, row.stack, row.question), _Sum())
+        cell.runs += 1
+        if row.started:
+            cell.first = min(filter(None, (cell.first, row.started)))
+            cell.last = max(cell.last, row.started)
+        place = (row.machine, row.device, row.chip, row.stack)
+        if row.place >= places.get(place, (0, 0))[0]:
+            places[place] = (row.place, row.facts)
+        pasts.setdefault((row.chip, row.stack), _Past(row)).add(row)
+        if row.state in UNLEARNED:
+            continue
+        if before is not None and before.state != row.state:
+            changes.append(
+                (row.machine, row.device, before.run, row.run, before.state, row.state, row.question,
+                 before.facts, row.facts)
+            )  # fmt: skip
+        before = row
+    for (chip, stack), past in pasts.items():
+        row = past.row
+        cell = cells[Cell(chip, stack, row.question)]
+        cell.seen[row.machine, row.device] = Seen(row.state, past.states if past.unsteady else ())
+        cell.problems = max(cell.problems, row.problems)
+        cell.partial += row.partial
+        if row.cause:
+            cell.causes[row.cause] += 1
+        if row.solver:
+            cell.solvers[row.solver] += 1
+
+
+class _Order:
+    """The machines, chips, stacks and questions of a store in an order that does not depend on that of the
+    files, with the numbers that the document has for them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.chips = sorted(range(len(store.chips)), key=lambda number: store.chips[number])
+        self.stacks = sorted(range(len(store.stacks)), key=lambda number: store.stacks[number])
+        self.machines = sorted(range(len(store.machines)), key=lambda number: store.machines[number])
+        self.chip = {number: place for place, number in enumerate(self.chips)}
+        self.stack = {number: place for place, number in enumerate(self.stacks)}
+        self.machine = {number: place for place, number in enumerate(self.machines)}
+        self.name = dict(zip(self.machines, _machine_names([store.machines[each] for each in self.machines])))
+
+    def of_cell(self, cell: Cell) -> tuple[Any, ...]:
+        question = in_order(self.store.questions[cell.question])
+        return self.chip[cell.chip], self.stack[cell.stack], question
+
+    def of_question(self, number: int) -> tuple[Any, ...]:
+        return in_order(self.store.questions[number])
+
+    def machine_rows(self) -> list[dict[str, Any]]:
+        count: Counter[int] = Counter()
+        first: dict[int, str] = {}
+        last: dict[int, RunRow] = {}
+        partial: Counter[int] = Counter()
+        for run in self.store.all_runs():
+            count[run.machine] += 1
+            partial[run.machine] += run.partial
+            first.setdefault(run.machine, run.started)
+            last[run.machine] = run
+        names = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
+        rows = []
+        for number in self.machines:
+            machine, latest = self.store.machines[number], last[number]
+            rows.append(
+                {
+                    "name": self.name[number], "label": machine.label,
+                    "gpus": [dict(zip(names, gpu)) for gpu in machine.gpus],
+                    "os": latest.system, "kernel": machine.kernel, "driver": machine.driver,
+                    "simulated": machine.simulated, "runs": count[number], "partial": partial[number],
+                    "first": first[number], "last": latest.started, "rocmprobe": latest.rocmprobe,
+                    "sha256": latest.sha256, "file": latest.name,
+                }
+            )  # fmt: skip
+        return rows
+
+
+def _machine_names(machines: list[Machine]) -> list[str]:
+    """The label, or a number where there is none or several machines have it."""
+    labels = Counter(machine.label for machine in machines)
+    return [
+        machine.label if machine.label and labels[machine.label] == 1
+        else f"{machine.label or 'machine'} {number}"
+        for number, machine in enumerate(machines, 1)
+    ]  # fmt: skip
+
+
+def _question(order: _Order, number: int) -> dict[str, str]:
+    return order.store.questions[number]._asdict()
+
+
+def _states(found: dict[tuple[int, int], Seen]) -> tuple[dict[str, int], int]:
+    """By state the number of machines that have it, and the number of machines. One with two GPUs that
+    differ counts under both states."""
+    by_state: dict[str, set[int]] = {}
+    for (machine, _), seen in found.items():
+        by_state.setdefault(seen.state, set()).add(machine)
+    counted = {state: len(by_state[state]) for state in sorted(by_state, key=_RANK.__getitem__)}
+    return counted, len({machine for machine, _ in found})
+
+
+def _cell(order: _Order, cell: Cell, found: _Sum) -> dict[str, Any]:
+    states, machines = _states(found.seen)
+    return {
+        "chip": order.chip[cell.chip], "stack": order.stack[cell.stack], **_question(order, cell.question),
+        "states": states, "machines": machines, "runs": found.runs, "problems": found.problems,
+        "partial": found.partial, "unsteady": sum(bool(seen.states) for seen in found.seen.values()),
+        "causes": dict(found.causes.most_common(3)), "solvers": dict(found.solvers.most_common(3)),
+        "first": found.first, "last": found.last,
+    }  # fmt: skip
+
+
+def _configurations(order: _Order) -> list[dict[str, Any]]:
+    """By chip, stack, dtype and purpose: what the latest run of each machine recommends."""
+    said: dict[tuple[Any, ...], Any] = {}
+    for machine, device, chip, stack, advice in order.store.advice():
+        said[chip, stack, advice.dtype, advice.purpose, machine, device] = advice
+    by_answer: dict[tuple[Any, ...], set[int]] = {}
+    everyone: dict[tuple[Any, ...], set[int]] = {}
+    for (chip, stack, dtype, purpose, machine, _), advice in said.items():
+        place = (order.chip[chip], order.stack[stack], dtype, purpose)
+        by_answer.setdefault((*place, advice), set()).add(machine)
+        everyone.setdefault(place, set()).add(machine)
+    rows = [
+        {
+            "chip": chip, "stack": stack, "dtype": dtype, "purpose": purpose, "verdict": advice.verdict,
+            "setting": advice.setting or None, "env": dict(advice.env), "machines": len(machines),
+            "of": len(everyone[chip, stack, dtype, purpose]),
+        }
+        for (chip, stack, dtype, purpose, advice), machines in by_answer.items()
+    ]  # fmt: skip
+    return sorted(
+        rows,
+        key=lambda row: (
+            row["chip"], row["stack"], row["dtype"], row["purpose"], -row["machines"], row["verdict"],
+            row["setting"] or "", sorted(row["env"].items()),
+        ),
+    )  # fmt: skip
+
+
+def _outliers(
+    order: _Order, cells: dict[Cell, _Sum], places: dict[tuple[int, int, int, int], tuple[int, int]]
+) -> list[dict[str, Any]]:
+    groups: dict[tuple[int, int], dict[int, dict[tuple[int, int], Seen]]] = {}
+    for cell in sorted(cells, key=order.of_cell):
+        groups.setdefault((cell.chip, cell.stack), {})[cell.question] = cells[cell].seen
+    # Where the PCI id is known, the name of a chip is not what makes two of them equal.
+    equal: dict[tuple[Any, ...], Place] = {}
+    for (chip, stack), questions in groups.items():
+        silicon = order.store.chips[chip]
+        same = silicon[:3] if silicon.pci_id else silicon
+        place = equal.setdefault((*same, stack), Place(order.chip[chip], order.stack[stack], {}, {}))
+        for question, seen in questions.items():
+            place.questions.setdefault(question, {}).update(seen)
+        for (machine, device, other_chip, other_stack), (_, facts) in places.items():
+            if (other_chip, other_stack) == (chip, stack):
+                place.facts[machine, device] = facts
+    told = []
+    for place in equal.values():
+        for found in outliers(place, order.store.facts):
+            told.append(
+                {
+                    "chip": place.chip, "stack": place.stack,
+                    "machines": sorted({order.name[machine] for machine, _ in found.machines}),
+                    "cells": [
+                        {
+                            **_question(order, each.question), "state": each.state, "majority": each.majority,
+                            "machines": each.machines, "of": each.of,
+                        }
+                        for each in found.cells
+                    ],
+                    "facts": [
+                        {"name": each.name, "value": each.value, "others": dict(each.others)}
+                        for each in found.facts
+                    ],
+                }
+            )  # fmt: skip
+    return told
+
+
+def _changes(order: _Order) -> list[dict[str, Any]]:
+    """What changed on each machine from one run to a later one, the latest first, with what else did."""
+    store = order.store
+    amounts = store.number_of_changes()
+    rows = []
+    for machine in order.machines:
+        if machine not in amounts:
+            continue
+        for change in store.changes(machine, _CHANGES):
+            old, new = change.facts_before, change.facts_after
+            counted: dict[tuple[str, str], list[int]] = {}
+            for was, became, question in change.states:
+                counted.setdefault((was, became), []).append(question)
+            rows.append(
+                {
+                    "machine": order.name[machine], "device": store.devices[change.device],
+                    "before": change.before.started, "after": change.after.started,
+                    "sha256_before": change.before.sha256, "sha256_after": change.after.sha256,
+                    "states": [
+                        {"before": was, "after": became, "questions": len(questions),
+                         "first": _question(order, min(questions, key=order.of_question))}
+                        for (was, became), questions in sorted(counted.items())
+                    ],
+                    "facts": [
+                        {"name": name, "before": old.get(name, ""), "after": new.get(name, "")}
+                        for name in sorted({**old, **new}) if old.get(name) != new.get(name)
+                    ][:_FACTS],
+                    "earlier": max(0, amounts[machine] - _CHANGES),
+                }
+            )  # fmt: skip
+    return rows

@@ -1,0 +1,124 @@
+"""Machines that should be equal and are not, and the facts that separate them.
+
+Equal are machines with the same native ISA, PCI id, revision and stack. In one question under one setting a
+machine is an outlier if it has another state than the others have: at least ``FEWEST`` machines, and at least
+``SHARE`` of those that learned anything. Where the states come and go nobody is an outlier: not if a machine
+is flaky or changed more than once, and not with a state that an unsteady machine of the cell has had, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rocmprobe.table.reading import UNLEARNED
+
+#: Machines that agree, and their share.
+FEWEST = 3
+SHARE = 0.75
+#: Facts named for an outlier.
+_MOST_FACTS = 6
+
+Unit = tuple[int, int]
+
+
+class Seen(NamedTuple):
+    """The latest state of a machine's device in a cell; ``states`` are those that it has had where these
+    come and go, else empty."""
+
+    state: str
+    states: tuple[str, ...] = ()
+
+
+@dataclass
+class Place:
+    """What is compared: by question the state of each (machine, device), and the number of its facts."""
+
+    chip: int
+    stack: int
+    questions: dict[int, dict[Unit, Seen]]
+    facts: dict[Unit, int]
+
+
+class Differs(NamedTuple):
+    """A question in which the outliers have ``state`` and ``machines`` of ``of`` have ``majority``."""
+
+    question: int
+    state: str
+    majority: str
+    machines: int
+    of: int
+
+
+class Separates(NamedTuple):
+    """A fact whose ``value`` only the outliers have; ``others`` has the values of the rest, with counts."""
+
+    name: str
+    value: str
+    others: tuple[tuple[str, int], ...]
+
+
+class Outlier(NamedTuple):
+    """Machines that differ in the same way."""
+
+    machines: tuple[Unit, ...]
+    cells: tuple[Differs, ...]
+    facts: tuple[Separates, ...]
+
+
+def outliers(place: Place, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
+    """The outliers of one place; ``facts`` gives those of a number."""
+    differing: dict[Unit, list[Differs]] = {}
+    for question, seen in place.questions.items():
+        for unit, differs in _differing(question, seen):
+            differing.setdefault(unit, []).append(differs)
+    if not differing:
+        return
+    alike: dict[tuple[Differs, ...], list[Unit]] = {}
+    for unit, cells in differing.items():
+        alike.setdefault(tuple(cells), []).append(unit)
+    ordinary = [unit for unit in place.facts if unit not in differing]
+    rest = [facts(place.facts[unit]) for unit in ordinary]
+    for shared, units in sorted(alike.items(), key=lambda item: (-len(item[0]), item[1])):
+        own = [facts(place.facts[unit]) for unit in units if unit in place.facts]
+        yield Outlier(tuple(sorted(units)), shared, tuple(_separating(own, rest))[:_MOST_FACTS])
+
+
+def _differing(question: int, seen: Mapping[Unit, Seen]) -> Iterator[tuple[Unit, Differs]]:
+    steady = {unit: each for unit, each in seen.items() if each.state not in UNLEARNED and not each.states}
+    shaken = {state for each in seen.values() for state in each.states}
+    # Several devices of a machine are no independent witnesses.
+    witnesses: dict[str, set[int]] = {}
+    for (machine, _), each in steady.items():
+        witnesses.setdefault(each.state, set()).add(machine)
+    if len(witnesses) < 2:
+        return
+    majority = max(witnesses, key=lambda state: (len(witnesses[state]), state))
+    agreeing, everyone = len(witnesses[majority]), len({machine for machine, _ in steady})
+    if agreeing < FEWEST or agreeing < SHARE * everyone:
+        return
+    for unit, each in steady.items():
+        if each.state != majority and each.state not in shaken:
+            yield unit, Differs(question, each.state, majority, agreeing, everyone)
+
+
+def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[Separates]:
+    """The facts that all of ``own`` share and none of ``rest`` has, those first in which the rest agrees.
+
+    A fact in which each of the rest has a value of its own separates everyone from everyone: it is left out.
+    """
+    found = []
+    for name in sorted(
+        {name for facts in own for name in facts} | {name for facts in rest for name in facts}
+    ):
+        values = {facts.get(name, "") for facts in own}
+        others = Counter(facts.get(name, "") for facts in rest)
+        if len(values) != 1 or not others or values & set(others):
+            continue
+        (value,) = values
+        if len(others) > 1 and len(others) > len(rest) / 2:
+            continue
+        found.append((len(others), not value, name, Separates(name, value, tuple(others.most_common(3)))))
+    return [each for *_, each in sorted(found, key=lambda item: item[:3])]

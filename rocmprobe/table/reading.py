@@ -1,0 +1,451 @@
+"""One results.json as rows of the table: who was asked, what, and what came out.
+
+Only what the table needs is decoded (msgspec passes over the rest), so that a file costs a fraction of what
+reading all of it does. A file is taken if that part of it has the right types; whatever else is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, Optional
+
+import msgspec
+
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.results import DIRECTIONS, SCHEMA_VERSION, STATES
+from rocmprobe.model.telemetry import QUANTITIES
+from rocmprobe.report.states import LOOKS
+from rocmprobe.text.plain_text import one_line
+from rocmprobe.text.redact import redacted
+
+#: States that say nothing about what was asked.
+UNLEARNED = frozenset({"skipped", "n/a", "blocked", "aborted", "probe-error"})
+#: Worst first: the order in which a report shows them.
+_RANK = {state: rank for rank, state in enumerate(LOOKS)}
+_LONGEST = 120
+_MOST_FACTS = 2000
+#: Of a fact that is a table itself, such as the installed packages.
+_DEEPEST_FACT = 3
+#: Facts of the moment, of a single device, or of the place in the file system.
+_LEFT_OUT = re.compile(
+    r"memory\.available_bytes|memory\.swap_bytes|dmesg\.|simulation\.|capi\.mapped|miopen\.(?:user_db|kernel_cache)"
+    r"|rocminfo\.agents|access\.nodes|torch\.path|torch\.loader|rocm\.loader|rocm\.libraries|torch\.libraries"
+)
+_OF_A_GPU = frozenset(
+    {*QUANTITIES, "pcie_link", "address", "uuid", "order", "index", "native_isa", "effective_isa", "pci_id",
+     "revision", "vendor", "name", "vram_used_bytes", "busy_percent"}
+)  # fmt: skip
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
+
+
+class NoResults(Exception):
+    """Why a file is not in the table, in one line."""
+
+
+class Simulated(NoResults):
+    """It is of a simulated machine."""
+
+
+class _Fact(msgspec.Struct):
+    value: Any = None
+
+
+class _Machine(msgspec.Struct):
+    gpus: list[dict[str, _Fact]] = []
+    facts: dict[str, _Fact] = {}
+    variables: dict[str, _Fact] = {}
+
+
+class _Expected(msgspec.Struct):
+    state: Optional[str] = None
+
+
+class _Outcome(msgspec.Struct):
+    state: str
+    id: str = ""
+    device: str = ""
+    driver: str = "torch"
+    setting: str = ""
+    check: str = ""
+    dtype: str = ""
+    direction: Optional[str] = None
+    cause: Optional[str] = None
+    solver: Optional[str] = None
+    native_isa: Optional[str] = None
+    effective_isa: Optional[str] = None
+    environment: str = ""
+    expected: Optional[_Expected] = None
+
+
+class _Configuration(msgspec.Struct):
+    setting: Optional[str] = None
+    env: dict[str, str] = {}
+    code: str = ""
+
+
+class _Answer(msgspec.Struct):
+    verdict: str = ""
+    setting: Optional[str] = None
+    env: dict[str, str] = {}
+
+
+class _Recommendation(msgspec.Struct):
+    verdict: str = ""
+    configuration: _Configuration = msgspec.field(default_factory=_Configuration)
+    per: dict[str, _Answer] = {}
+    devices: dict[str, _Answer] = {}
+
+
+class _Environment(msgspec.Struct):
+    name: str
+    facts: dict[str, _Fact] = {}
+    recommendation: Optional[_Recommendation] = None
+
+
+class _Results(msgspec.Struct):
+    schema_version: Any = None
+    outcomes: Optional[list[_Outcome]] = None
+    rocmprobe: str = ""
+    started: str = ""
+    partial: bool = False
+    simulated: Optional[str] = None
+    machine: _Machine = msgspec.field(default_factory=_Machine)
+    recommendation: Optional[_Recommendation] = None
+    environments: list[_Environment] = []
+
+
+_DECODER = msgspec.json.Decoder(_Results)
+
+
+class Chip(NamedTuple):
+    """The silicon: what has to be equal for two machines to be compared."""
+
+    isa: str
+    pci_id: str
+    revision: str
+    name: str
+
+
+class Stack(NamedTuple):
+    """What runs on it; ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, "" where it is not set."""
+
+    torch: str
+    rocm: str
+    miopen: str
+    override: str
+    simulated: str
+
+
+class Machine(NamedTuple):
+    """A machine as far as it can be told from others; ``label`` is what its submitter calls it.
+
+    ``gpus`` has (native ISA, PCI id, revision, compute units, bytes of VRAM) of each.
+    """
+
+    label: str
+    gpus: tuple[tuple[str, ...], ...]
+    kernel: str
+    driver: str
+    simulated: str
+
+
+class Question(NamedTuple):
+    """What was asked, whatever the problem; ``caller`` is who called the library, torch or capi."""
+
+    setting: str
+    caller: str
+    check: str
+    dtype: str
+    direction: str
+
+
+#: For each part of a question the words that come first; others follow by the alphabet.
+_FIRST: Mapping[str, tuple[str, ...]] = {
+    "setting": ("default", "as-found"),
+    "caller": ("torch", "capi"),
+    "check": tuple(CHECKS),
+    "dtype": ("float32", "float16", "bfloat16", "float64"),
+    "direction": DIRECTIONS,
+}
+_PLACES = {part: {word: place for place, word in enumerate(words)} for part, words in _FIRST.items()}
+
+
+def word_order(part: str, word: str) -> tuple[int, str]:
+    """The place of a word among all of one part of a question, such as a dtype among the dtypes."""
+    places = _PLACES[part]
+    return places.get(word, len(places)), word
+
+
+def in_order(question: Question) -> tuple[tuple[int, str], ...]:
+    """What sorts questions: ``default`` first, checks as the ladder has them."""
+    return tuple(word_order(part, word) for part, word in zip(Question._fields, question))
+
+
+class Row(NamedTuple):
+    """The worst that came out of the problems of one question, and how many of them there were."""
+
+    question: Question
+    state: str
+    cause: str
+    solver: str
+    problems: int
+
+
+class Advice(NamedTuple):
+    """What a run recommends for a dtype and a purpose; ``setting`` is "" where nothing works."""
+
+    dtype: str
+    purpose: str
+    verdict: str
+    setting: str
+    env: tuple[tuple[str, str], ...]
+
+
+class Subject(NamedTuple):
+    """One device of a run, in one environment."""
+
+    device: str
+    chip: Chip
+    stack: Stack
+    facts: Mapping[str, str]
+    rows: tuple[Row, ...]
+    advice: tuple[Advice, ...]
+
+
+class Run(NamedTuple):
+    """One results.json. ``started`` is a date in ISO 8601, "" where it has none."""
+
+    sha256: str
+    rocmprobe: str
+    started: str
+    partial: bool
+    machine: Machine
+    system: str
+    subjects: tuple[Subject, ...]
+
+
+def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
+    """The rows of a results.json. Raises NoResults, of which Simulated is one unless ``simulated``."""
+    try:
+        data = _DECODER.decode(content)
+    except msgspec.ValidationError as error:
+        raise NoResults(f"not a results.json of rocmprobe ({one_line(str(error))})") from error
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise NoResults(f"not JSON ({one_line(str(error))})") from error
+    if data.outcomes is None or data.schema_version is None:
+        raise NoResults("not a results.json of rocmprobe (it has no schema_version and outcomes)")
+    if type(data.schema_version) is not int or data.schema_version != SCHEMA_VERSION:
+        version = one_line(str(data.schema_version), 20)
+        raise NoResults(f"schema_version is {version}, this rocmprobe reads {SCHEMA_VERSION}")
+    if data.simulated is not None and not simulated:
+        raise Simulated(f"of the simulated machine {one_line(data.simulated, 60)}; --simulated takes it")
+    if not data.outcomes:
+        raise NoResults("no outcome in it")
+    started = data.started.strip()
+    return Run(
+        hashlib.sha256(content).hexdigest(),
+        _text(data.rocmprobe, 40),
+        started if _DATE.fullmatch(started) else "",
+        data.partial,
+        _machine(data, label),
+        _value(data.machine.facts, "os.name"),
+        tuple(_subjects(data)),
+    )
+
+
+def _machine(data: _Results, label: str) -> Machine:
+    facts = data.machine.facts
+    gpus = tuple(
+        sorted(
+            tuple(_value(gpu, name) for name in ("native_isa", "pci_id", "revision", "cus", "vram_bytes"))
+            for gpu in data.machine.gpus[:64]
+        )
+    )
+    driver = _value(facts, "amdgpu.version") or _value(facts, "amdgpu.origin")
+    if not gpus:
+        gpus = (("", _value(facts, "cpu.name"), "", _value(facts, "cpu.cores"), ""),)
+    return Machine(
+        _text(label, 80), gpus, _value(facts, "kernel.release"), driver, _text(data.simulated or "", 60)
+    )
+
+
+def _subjects(data: _Results) -> Iterator[Subject]:
+    asked: dict[tuple[str, str], list[_Outcome]] = {}
+    for outcome in data.outcomes or ():
+        asked.setdefault((outcome.environment, outcome.device), []).append(outcome)
+    environments = {each.name: each for each in data.environments}
+    flat: dict[str, dict[str, str]] = {}
+    for (name, device), outcomes in asked.items():
+        environment = environments.get(name)
+        facts = data.machine.facts
+        if environment is not None:
+            facts = {**facts, **environment.facts}
+        if name not in flat:
+            flat[name] = dict(_flat(facts, data.machine.variables))
+        gpu = _gpu(data.machine.gpus, device, outcomes[0])
+        own = {f"gpu.{key}": _short(fact.value) for key, fact in gpu.items() if key not in _OF_A_GPU}
+        recommended = data.recommendation if environment is None else environment.recommendation
+        kept = {**flat[name], **{key: value for key, value in own.items() if value}}
+        yield Subject(
+            _text(f"{name}:{device}" if name else device, 40),
+            _chip(gpu, outcomes[0], facts),
+            Stack(
+                _value(facts, "torch.version"),
+                _value(facts, "rocm.version"),
+                _value(facts, "miopen.version"),
+                _value(data.machine.variables, OVERRIDE), _text(data.simulated or "", 60),
+            ),
+            redacted({**kept, "rocmprobe": _text(data.rocmprobe, 40)}),
+            tuple(_rows(outcomes)),
+            tuple(_advice(recommended, device, len({each for _, each in asked}) > 1)),
+        )  # fmt: skip
+
+
+def _gpu(gpus: list[dict[str, _Fact]], device: str, outcome: _Outcome) -> dict[str, _Fact]:
+    """The GPU that ``device`` names: by torch's number of it, else by its place; none for a CPU."""
+    if device == "cpu":
+        return {}
+    number = device.rpartition(":")[2]
+    at = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else 0
+    # capi knows of no NVIDIA; where both are there, the numbers are those of the vendor that was asked.
+    known = [gpu for gpu in gpus if gpu.get("index", _Fact()).value == at and _fits(gpu, outcome)]
+    fitting = [gpu for gpu in gpus if _fits(gpu, outcome)]
+    if known:
+        return known[0]
+    if at < len(fitting):
+        return fitting[at]
+    return fitting[0] if fitting else {}
+
+
+def _fits(gpu: dict[str, _Fact], outcome: _Outcome) -> bool:
+    return outcome.native_isa is None or gpu.get("native_isa", _Fact()).value in (None, outcome.native_isa)
+
+
+def _chip(gpu: dict[str, _Fact], outcome: _Outcome, facts: dict[str, _Fact]) -> Chip:
+    if not gpu and not outcome.native_isa:
+        return Chip("cpu" if outcome.device == "cpu" else "", "", "", _value(facts, "cpu.name"))
+    return Chip(
+        _text(outcome.native_isa or _value(gpu, "native_isa"), 40),
+        _value(gpu, "pci_id"), _value(gpu, "revision"), _value(gpu, "name"),
+    )  # fmt: skip
+
+
+def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for each in outcomes:
+        state = each.state
+        if state in ("xfail", "xpass") and each.expected is not None and each.expected.state:
+            # What is expected differs between versions; what happened does not.
+            state = each.expected.state
+        if state not in _RANK:
+            continue
+        check = each.check or _checked(each.id)
+        key = (each.setting, each.driver, check, each.dtype, each.direction or "")
+        known = found.get(key)
+        if known is None:
+            found[key] = [state, each.cause, each.solver, 1]
+            continue
+        known[3] += 1
+        if _RANK[state] < _RANK[known[0]]:
+            known[:3] = state, each.cause, each.solver
+    for key, (state, cause, solver, problems) in found.items():
+        yield Row(
+            _question(*key), state, _text(cause or "", 60),
+            _text(solver or "", 60), problems,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _question(*parts: str) -> Question:
+    return Question._make(_text(part, 60) for part in parts)
+
+
+def _checked(identity: str) -> str:
+    """The check that an id names: `device/driver/setting/check/...`."""
+    parts = identity.split("/")
+    return parts[3] if len(parts) > 3 else ""
+
+
+def _advice(recommended: Optional[_Recommendation], device: str, several: bool) -> Iterator[Advice]:
+    if recommended is None:
+        return
+    own = recommended.devices.get(device)
+    if own is not None:
+        yield _advised("", "", own.verdict, own.setting, own.env)
+        return
+    if several and device == "cpu":
+        # The answer of a run that tested a GPU, too, is about the GPU.
+        return
+    configuration = recommended.configuration
+    yield _advised("", "", recommended.verdict, configuration.setting, configuration.env)
+    for name, answer in recommended.per.items():
+        dtype, _, purpose = name.partition("/")
+        yield _advised(dtype, purpose, answer.verdict, answer.setting, answer.env)
+
+
+def _advised(dtype: str, purpose: str, verdict: str, setting: Optional[str], env: dict[str, str]) -> Advice:
+    pairs = ((_text(name, 80), _text(value, 80)) for name, value in list(env.items())[:40])
+    return Advice(
+        _text(dtype, 40),
+        _text(purpose, 40),
+        _text(verdict, 40),
+        _text(setting or "", 60),
+        tuple(sorted(pairs)),
+    )
+
+
+def _flat(facts: Mapping[str, _Fact], variables: Mapping[str, _Fact]) -> Iterator[tuple[str, str]]:
+    left = _MOST_FACTS
+    for name, fact in facts.items():
+        if _LEFT_OUT.match(name):
+            continue
+        for leaf, value in _leaves(name, fact.value, _DEEPEST_FACT):
+            left -= 1
+            if left < 0:
+                return
+            if value:
+                yield _text(leaf, 100), value
+    for name, fact in list(variables.items())[:500]:
+        yield _text(f"variables.{name}", 100), _short(fact.value) or "(set)"
+
+
+def _leaves(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, dict):
+        yield name, _short(value)
+    elif depth:
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}", inner, depth - 1)
+
+
+def _value(facts: Mapping[str, _Fact], name: str) -> str:
+    fact = facts.get(name)
+    return "" if fact is None else _short(fact.value)
+
+
+def _short(value: Any) -> str:
+    """A fact in one line; "" where it was not learned."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        # Order says nothing in a list of targets or groups, and all of it matters in a comparison.
+        words = " ".join(sorted(_short(each) for each in value[:200]))
+        if len(words) > _LONGEST:
+            digest = hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:8]
+            return f"{_text(words, _LONGEST)} ({len(value)} items, digest {digest})"
+        return _text(words)
+    return _text(str(value) if not isinstance(value, dict) else f"{len(value)} entries")
+
+
+def _text(value: str, limit: int = _LONGEST) -> str:
+    if len(value) <= limit and value.isascii() and value.isprintable() and "  " not in value:
+        return value.strip()
+    return one_line(value, limit)
+
+
+assert set(STATES) == set(_RANK)

@@ -1,0 +1,240 @@
+"""Finds the results.json files behind the names that a user gives: files, folders, globs, archives, a list.
+
+One file is in memory at a time. What cannot be read is a ``Refused`` among the rest, never an end of them.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import json
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Optional, Union
+
+from rocmprobe.text.plain_text import one_line
+
+#: Bytes of a results.json: that of 6,000 questions has 7 million.
+LARGEST_FILE = 64 * 2**20
+#: Bytes that one archive may unpack to, and its number of members.
+LARGEST_ARCHIVE = 4 * 2**30
+MOST_MEMBERS = 200_000
+#: An archive of bundles holds archives; those hold none.
+_DEEPEST_ARCHIVE = 2
+_TAR_ENDS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+_ARCHIVE_ENDS = (".zip", *_TAR_ENDS)
+#: Not results, but beside them in a bundle of `rocmprobe submit`.
+_MANIFEST = "manifest.json"
+_DAMAGED = (
+    OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError,
+    zlib.error,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """The bytes of one file. ``name`` is how it was reached, an archive's member as ARCHIVE:MEMBER;
+    ``label`` is what the submitter calls the machine, "" where nobody said."""
+
+    name: str
+    content: bytes
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A file that is not in the table, and why, in one line without the name."""
+
+    name: str
+    reason: str
+    simulated: bool = False
+
+
+Found = Union[Source, Refused]
+
+
+def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Found]:
+    """Every file that ``names`` lead to, in their order.
+
+    ``by_folder``: the first folder below a folder (or an archive) that was given names the machine; of a file
+    that was given by its own name it is the folder that the file lies in.
+    """
+    for name in names:
+        if os.path.exists(name):
+            yield from _named(Path(name), by_folder)
+        elif glob.has_magic(name):
+            matches = glob.iglob(name, recursive=True)
+            first = next(matches, None)
+            if first is None:
+                yield Refused(name, "no file matches; quote the pattern, or name a folder")
+                continue
+            yield from _named(Path(first), by_folder)
+            for match in matches:
+                yield from _named(Path(match), by_folder)
+        else:
+            yield Refused(name, "no such file or folder")
+
+
+def listed(stream: BinaryIO) -> list[str]:
+    """The names in a list: one a line, or ended by NUL characters as `find -print0` writes them."""
+    content = stream.read(LARGEST_FILE)
+    names = content.split(b"\0") if b"\0" in content else content.splitlines()
+    return [os.fsdecode(name) for name in names if name.strip()]
+
+
+def _named(path: Path, by_folder: bool) -> Iterator[Found]:
+    if path.is_dir():
+        yield from _folder(path, by_folder)
+    else:
+        folder = path.resolve().parent.name if by_folder else ""
+        yield from _file(path, str(path), folder, by_folder)
+
+
+def _folder(root: Path, by_folder: bool) -> Iterator[Found]:
+    unread: list[OSError] = []
+    # Links are not followed: `reports/latest` is one, and so may be a loop.
+    for folder, below, names in os.walk(root, onerror=unread.append):
+        below.sort()
+        for name in sorted(names):
+            if not name.lower().endswith((".json", *_ARCHIVE_ENDS)):
+                continue
+            path = Path(folder) / name
+            steps = path.relative_to(root).parts
+            label = (steps[0] if len(steps) > 1 else _stem(name)) if by_folder else ""
+            yield from _file(path, str(path), label, False)
+    for error in unread:
+        yield Refused(str(error.filename), f"cannot be read ({error.strerror})")
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _file(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Found]:
+    try:
+        if not path.is_file():
+            yield Refused(name, "not a file")
+            return
+        if name.lower().endswith(_ARCHIVE_ENDS):
+            yield from _archive(path, name, label, by_folder)
+            return
+        with path.open("rb") as stream:
+            content = stream.read(LARGEST_FILE + 1)
+    except OSError as error:
+        yield Refused(name, f"cannot be read ({error.strerror})")
+        return
+    yield _whole(name, content, label)
+
+
+def _whole(name: str, content: bytes, label: str) -> Found:
+    if len(content) > LARGEST_FILE:
+        return Refused(name, f"larger than {LARGEST_FILE:,} bytes")
+    return Source(name, content, label)
+
+
+def _archive(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Found]:
+    try:
+        with path.open("rb") as stream:
+            yield from _Archive(name, label, by_folder).read(stream)
+    except _DAMAGED as error:
+        yield Refused(name, f"the archive is damaged ({one_line(str(error))})")
+
+
+class _Archive:
+    """What is in an archive, up to a number of members and bytes."""
+
+    def __init__(self, name: str, label: str, by_folder: bool, depth: int = 1) -> None:
+        self.name = name
+        self.label = label
+        self.by_folder = by_folder
+        self.depth = depth
+        self._left = LARGEST_ARCHIVE
+
+    def read(self, stream: BinaryIO) -> Iterator[Found]:
+        """Raises what zipfile and tarfile raise for a damaged one."""
+        if self.name.lower().endswith(".zip"):
+            yield from self._zip(stream)
+        else:
+            yield from self._tar(stream)
+
+    def _zip(self, stream: BinaryIO) -> Iterator[Found]:
+        with zipfile.ZipFile(stream) as archive:
+            members = archive.infolist()
+            manifests = [each for each in members if each.filename == _MANIFEST]
+            if manifests and not self.label:
+                with archive.open(manifests[0]) as member:
+                    self.label = _label(member.read(2**20))
+            for number, info in enumerate(members):
+                if number >= MOST_MEMBERS or self._left <= 0:
+                    yield self._too_large()
+                    return
+                if info.is_dir() or not _wanted(info.filename):
+                    continue
+                try:
+                    with archive.open(info) as opened:
+                        content = opened.read(LARGEST_FILE + 1)
+                except _DAMAGED as error:
+                    yield Refused(f"{self.name}:{info.filename}", f"damaged ({one_line(str(error))})")
+                    continue
+                yield from self._member(info.filename, content)
+
+    def _tar(self, stream: BinaryIO) -> Iterator[Found]:
+        with tarfile.open(fileobj=stream, mode="r|*") as archive:
+            for number, info in enumerate(archive):
+                # What is skipped is unpacked all the same.
+                self._left -= 0 if _wanted(info.name) else info.size
+                if number >= MOST_MEMBERS or self._left <= 0:
+                    yield self._too_large()
+                    return
+                opened = archive.extractfile(info) if info.isfile() and _wanted(info.name) else None
+                if opened is not None:
+                    yield from self._member(info.name, opened.read(LARGEST_FILE + 1))
+                # It would keep every member for a second look.
+                archive.members = []  # type: ignore[attr-defined]
+
+    def _too_large(self) -> Refused:
+        return Refused(
+            self.name,
+            f"has more than {MOST_MEMBERS:,} members or unpacks to more than {LARGEST_ARCHIVE:,} bytes; the "
+            "rest is left out",
+        )
+
+    def _member(self, member: str, content: bytes) -> Iterator[Found]:
+        self._left -= len(content)
+        name = f"{self.name}:{member}"
+        label = self.label
+        if self.by_folder:
+            steps = PurePosixPath(member).parts
+            label = steps[0] if len(steps) > 1 else label or _stem(Path(self.name).name)
+        if not member.lower().endswith(_ARCHIVE_ENDS):
+            yield _whole(name, content, label)
+        elif self.depth >= _DEEPEST_ARCHIVE:
+            yield Refused(name, "an archive in an archive in an archive; unpack it")
+        elif len(content) > LARGEST_FILE:
+            yield Refused(name, f"larger than {LARGEST_FILE:,} bytes; unpack it")
+        else:
+            try:
+                inner = _Archive(name, label, False, self.depth + 1)
+                yield from inner.read(io.BytesIO(content))
+            except _DAMAGED as error:
+                yield Refused(name, f"the archive is damaged ({one_line(str(error))})")
+
+
+def _wanted(member: str) -> bool:
+    name = member.lower()
+    return name.endswith((".json", *_ARCHIVE_ENDS)) and PurePosixPath(name).name != _MANIFEST
+
+
+def _label(manifest: bytes) -> str:
+    """What the submitter of a bundle calls the machine, "" where the manifest does not say."""
+    try:
+        data: Any = json.loads(manifest)
+    except (ValueError, RecursionError):
+        return ""
+    label: Optional[Any] = data.get("label") if isinstance(data, dict) else None
+    return one_line(label, 80) if isinstance(label, str) else ""

@@ -1,0 +1,299 @@
+"""The rows of all runs, in a temporary SQLite file: in order whenever they came, and not in memory.
+
+Files come in any order of date, and what changed on a machine needs them in the order of time. SQLite sorts
+on disk, is in the standard library, and holds its memory to its cache (docs/many-machines.md has the
+measurement). What is kept in memory are names: machines, stacks, questions. None of them grow with the number
+of files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Optional
+
+from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack
+
+#: KiB of SQLite's cache. It sorts on disk above that.
+_CACHE = 8 * 1024
+#: Runs between two commits.
+_COMMIT = 500
+
+_TABLES = """
+CREATE TABLE run (id INTEGER PRIMARY KEY, sha256 TEXT UNIQUE, name TEXT, started TEXT, rocmprobe TEXT,
+                  partial INTEGER, machine INTEGER, system TEXT, place INTEGER);
+CREATE TABLE subject (id INTEGER PRIMARY KEY, run INTEGER, device INTEGER, chip INTEGER, stack INTEGER,
+                      facts INTEGER);
+CREATE TABLE facts (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, content TEXT);
+CREATE TABLE row (subject INTEGER, question INTEGER, state INTEGER, cause INTEGER, solver INTEGER,
+                  problems INTEGER);
+CREATE TABLE advice (subject INTEGER, advice INTEGER);
+CREATE TABLE change (machine INTEGER, device INTEGER, before INTEGER, after INTEGER, was TEXT, became TEXT,
+                     question INTEGER, facts_before INTEGER, facts_after INTEGER);
+"""
+
+
+class Told(NamedTuple):
+    """One row with all that it belongs to, in the order of machine, device, question and time."""
+
+    machine: int
+    device: int
+    question: int
+    chip: int
+    stack: int
+    state: str
+    cause: str
+    solver: str
+    problems: int
+    run: int
+    started: str
+    partial: bool
+    facts: int
+    place: int
+
+
+class RunRow(NamedTuple):
+    """One run: its file, date, version and machine."""
+
+    id: int
+    sha256: str
+    name: str
+    started: str
+    rocmprobe: str
+    partial: bool
+    machine: int
+    system: str
+
+
+class Changed(NamedTuple):
+    """What changed on a device between two runs: (before, after, question) of each, and the facts of both."""
+
+    device: int
+    before: RunRow
+    after: RunRow
+    facts_before: dict[str, str]
+    facts_after: dict[str, str]
+    states: list[tuple[str, str, int]]
+
+
+class _Names:
+    """Numbers for values that come again and again."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self.values: list[Any] = []
+
+    def number(self, value: Any) -> int:
+        found = self._numbers.get(value)
+        if found is None:
+            found = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return found
+
+
+class Store:
+    """A table under construction; a context manager, which removes its file."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="rocmprobe-table-")
+        self._path = Path(self._folder.name) / "rows.sqlite"
+        self._base = sqlite3.connect(self._path, isolation_level=None)
+        run = self._base.execute
+        # It is a scratch file: what a crash leaves of it is of no use.
+        run("PRAGMA journal_mode = OFF")
+        run("PRAGMA synchronous = OFF")
+        run(f"PRAGMA cache_size = -{_CACHE}")
+        run("PRAGMA temp_store = FILE")
+        # Its sorts must not fill a small /tmp in memory: they go where the rows are.
+        os.environ.setdefault("SQLITE_TMPDIR", self._folder.name)
+        self._base.executescript(_TABLES)
+        run("BEGIN")
+        self._machines, self._chips, self._stacks = _Names(), _Names(), _Names()
+        self._questions, self._devices, self._words, self._answers = _Names(), _Names(), _Names(), _Names()
+        self.runs = 0
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self._base.close()
+        if os.environ.get("SQLITE_TMPDIR") == self._folder.name:
+            del os.environ["SQLITE_TMPDIR"]
+        self._folder.cleanup()
+
+    @property
+    def machines(self) -> list[Machine]:
+        return self._machines.values
+
+    @property
+    def chips(self) -> list[Chip]:
+        return self._chips.values
+
+    @property
+    def stacks(self) -> list[Stack]:
+        return self._stacks.values
+
+    @property
+    def questions(self) -> list[Question]:
+        return self._questions.values
+
+    @property
+    def devices(self) -> list[str]:
+        return self._devices.values
+
+    def add(self, run: Run, name: str) -> bool:
+        """Take the rows of a run in; False where the same file is in already."""
+        number = self.runs
+        taken = self._base.execute(
+            "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+            (number, run.sha256, name, run.started, run.rocmprobe, run.partial,
+             self._machines.number(run.machine), run.system),
+        )  # fmt: skip
+        if not taken.rowcount:
+            return False
+        self.runs += 1
+        word = self._words.number
+        for subject in run.subjects:
+            made = self._base.execute(
+                "INSERT INTO subject VALUES (NULL, ?, ?, ?, ?, ?)",
+                (number, self._devices.number(subject.device), self._chips.number(subject.chip),
+                 self._stacks.number(subject.stack), self._facts(subject.facts)),
+            ).lastrowid  # fmt: skip
+            self._base.executemany(
+                "INSERT INTO row VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (made, self._questions.number(each.question), word(each.state), word(each.cause),
+                     word(each.solver), each.problems)
+                    for each in subject.rows
+                ],
+            )  # fmt: skip
+            self._base.executemany(
+                "INSERT INTO advice VALUES (?, ?)",
+                [(made, self._answers.number(each)) for each in subject.advice],
+            )
+        if self.runs % _COMMIT == 0:
+            self._base.execute("COMMIT")
+            self._base.execute("BEGIN")
+        return True
+
+    def _facts(self, facts: Mapping[str, str]) -> int:
+        content = json.dumps(facts, sort_keys=True)
+        digest = hashlib.sha256(content.encode()).digest()
+        self._base.execute("INSERT OR IGNORE INTO facts VALUES (NULL, ?, ?)", (digest, content))
+        (found,) = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
+        return int(found)
+
+    def in_order(self) -> None:
+        """Put all runs in the order of time; what has no date comes first."""
+        self._base.execute("COMMIT")
+        run = self._base.execute
+        run("CREATE TABLE placed (place INTEGER PRIMARY KEY, id INTEGER UNIQUE)")
+        run("INSERT INTO placed (id) SELECT id FROM run ORDER BY started, sha256")
+        run("UPDATE run SET place = (SELECT place FROM placed WHERE placed.id = run.id)")
+
+    def rows(self) -> Iterator[Told]:
+        """Every row, by machine, device, question and time."""
+        words = self._words.values
+        for found in self._base.execute(
+            "SELECT run.machine, subject.device, row.question, subject.chip, subject.stack, row.state, "
+            "row.cause, row.solver, row.problems, run.id, run.started, run.partial, subject.facts, run.place "
+            "FROM row JOIN subject ON subject.id = row.subject JOIN run ON run.id = subject.run "
+            "ORDER BY run.machine, subject.device, row.question, run.place"
+        ):
+            yield Told._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))
+
+    def changed(self, changes: Sequence[tuple[Any, ...]]) -> None:
+        """Keep changes of state: the columns of the table ``change``."""
+        self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
+
+    def changes(self, machine: int, most: int) -> Iterator[Changed]:
+        """What changed on a machine from one run to a later one, the latest ``most`` first."""
+        for found in self._base.execute(
+            "SELECT device, before, after, facts_before, facts_after FROM change "
+            "JOIN run ON run.id = change.after WHERE change.machine = ? "
+            "GROUP BY device, before, after ORDER BY run.place DESC, device, before LIMIT ?",
+            (machine, most),
+        ).fetchall():
+            device, before, after, facts_before, facts_after = found
+            states = self._base.execute(
+                "SELECT was, became, question FROM change WHERE machine = ? AND device = ? AND before = ? "
+                "AND after = ?",
+                (machine, device, before, after),
+            ).fetchall()
+            yield Changed(
+                device, self.run_named(before), self.run_named(after), self.facts(facts_before),
+                self.facts(facts_after), states,
+            )  # fmt: skip
+
+    def number_of_changes(self) -> dict[int, int]:
+        """By machine, the pairs of runs between which something changed."""
+        self._base.execute("CREATE INDEX IF NOT EXISTS of_machine ON change (machine, device, before, after)")
+        return dict(
+            self._base.execute(
+                "SELECT machine, count(*) FROM (SELECT DISTINCT machine, device, before, after FROM change) "
+                "GROUP BY machine"
+            )
+        )
+
+    def every(self) -> Iterator[dict[str, Any]]:
+        """Every row as the columns of a file, by run and question (`COLUMNS`)."""
+        words = self._words.values
+        for found in self._base.execute(
+            "SELECT run.machine, run.name, run.sha256, run.started, run.rocmprobe, run.partial, run.system, "
+            "subject.device, subject.chip, subject.stack, row.question, row.state, row.cause, row.solver, "
+            "row.problems FROM row JOIN subject ON subject.id = row.subject JOIN run ON run.id = subject.run "
+            "ORDER BY row.rowid"
+        ):
+            machine, chip = self.machines[found[0]], self.chips[found[8]]
+            stack, question = self.stacks[found[9]], self.questions[found[10]]
+            yield {
+                "label": machine.label, "native_isa": chip.isa, "pci_id": chip.pci_id,
+                "revision": chip.revision, "gpu": chip.name, "device": self.devices[found[7]],
+                "os": found[6], "kernel": machine.kernel, "driver": machine.driver, "torch": stack.torch,
+                "rocm": stack.rocm, "miopen": stack.miopen, "override": stack.override,
+                "simulated": stack.simulated, **question._asdict(), "state": words[found[11]],
+                "cause": words[found[12]], "solver": words[found[13]], "problems": found[14],
+                "started": found[3], "partial": bool(found[5]), "rocmprobe": found[4], "sha256": found[2],
+                "file": found[1],
+            }  # fmt: skip
+
+    def advice(self) -> Iterator[tuple[int, int, int, int, Advice]]:
+        """Machine, device, chip, stack, and what the latest run there that recommends it says."""
+        answers = self._answers.values
+        for found in self._base.execute(
+            "SELECT run.machine, subject.device, subject.chip, subject.stack, advice.advice FROM advice "
+            "JOIN subject ON subject.id = advice.subject JOIN run ON run.id = subject.run "
+            "ORDER BY run.place"
+        ):
+            yield (*found[:4], answers[found[4]])
+
+    def all_runs(self) -> Iterator[RunRow]:
+        """Every run in the order of time."""
+        for found in self._base.execute(
+            "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run ORDER BY place"
+        ):
+            yield RunRow._make(found)
+
+    def run_named(self, number: int) -> RunRow:
+        """The run of that number."""
+        found = self._base.execute(
+            "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run WHERE id = ?",
+            (number,),
+        ).fetchone()
+        return RunRow._make(found)
+
+    def facts(self, number: int) -> dict[str, str]:
+        (content,) = self._base.execute("SELECT content FROM facts WHERE id = ?", (number,)).fetchone()
+        found: dict[str, str] = json.loads(content)
+        return found
