@@ -289,32 +289,30 @@ def judged_by(version: str) -> Callable[[dict[str, bytes]], None]:
     return change
 
 
-def test_what_an_older_version_judged_passes_only_where_it_was_taken_before(
+def test_what_an_older_version_judged_passes_only_where_it_is_judged_again(
     bundle: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "bundles"
-    (folder / "gfx1010").mkdir(parents=True)
-    taken = ("--accepted", str(folder), "--site", str(tmp_path / "site"))
+    def page(path: Path) -> tuple[int, str]:
+        done = cli("table", path, "--site", tmp_path / "site")
+        return done.returncode, done.stderr
 
-    def kept(change: Callable[[dict[str, bytes]], None]) -> Path:
-        for path in (folder / "gfx1010").iterdir():
-            path.unlink()
-        made = repacked(bundle, tmp_path / "b.zip", change)
-        return made.rename(folder / "gfx1010" / f"{hashlib.sha256(made.read_bytes()).hexdigest()}.zip")
-
-    assert "judged by rocmprobe 0.0.1" in check(kept(judged_by("0.0.1")))[1]
-    assert check(folder, options=taken) == (0, "")
-    assert "All is well" not in (tmp_path / "site/gfx1010/torch-2.4.0-rocm6.1/index.html").read_text("utf-8")
-    kept(judged_by("999.0"))
-    assert "newer than this one" in check(folder, options=taken)[1]
+    old = repacked(bundle, tmp_path / "old.zip", judged_by("0.0.1"))
+    assert "judged by rocmprobe 0.0.1" in check(old)[1]
+    assert page(old) == (0, "")
+    assert "All is well" not in "".join(
+        each.read_text("utf-8") for each in (tmp_path / "site").rglob("*.json")
+    )
+    new = repacked(bundle, tmp_path / "new.zip", judged_by("999.0"))
+    assert "newer than this one" in check(new)[1]
+    assert "newer than this one" in page(new)[1]
 
     def state(files: dict[str, bytes]) -> None:
         edited_results(EDITS["a state"])(files)
         about = json.loads(files["manifest.json"])
         files["manifest.json"] = document({**about, "rocmprobe": "0.0.1"})
 
-    kept(state)
-    assert "edited: " in check(folder, options=taken)[1]
+    code, refused = page(repacked(bundle, tmp_path / "s.zip", state))
+    assert (code, "edited: " in refused) == (1, True)
 
 
 def test_what_was_taken_stays_and_is_not_checked_again(bundle: Path, tmp_path: Path) -> None:
