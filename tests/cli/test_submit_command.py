@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 from bundles import disguised, document, records, repacked, rewritten
-from runs import CHECKOUT, SMALL, Run, cli, machine_file, rocmprobe, run
+from runs import CHECKOUT, SMALL, Run, cli, environment, machine_file, rocmprobe, run
 
 FILES = ("manifest.json", "results.json", "journal.jsonl")
 TOKEN = "hf_" + "abCD1234" * 4
@@ -127,6 +129,24 @@ def test_nobody_to_ask_writes_nothing(real: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of Unix")
+@pytest.mark.parametrize(("answer", "written"), [("y", 1), ("n", 0), ("", 0)])
+def test_on_a_terminal_it_asks(real: Path, tmp_path: Path, answer: str, written: int) -> None:
+    leader, follower = os.openpty()
+    command = [sys.executable, "-m", "rocmprobe", "submit", str(real)]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdin=follower, stdout=subprocess.PIPE, text=True
+    ) as process:
+        os.write(leader, f"{answer}\n".encode())
+        shown, _ = process.communicate(timeout=120)
+    os.close(leader)
+    os.close(follower)
+    assert process.returncode == 0
+    assert "[y/N]" in shown
+    assert ("Nothing was written." in shown) == (not written)
+    assert len(list(tmp_path.iterdir())) == written
+
+
 def test_planted_identifiers_are_not_in_a_bundle(tmp_path: Path) -> None:
     """A real run on the processor, whose torch says all that was planted, kept with --no-redact."""
     package = tmp_path / "torch"
@@ -223,6 +243,19 @@ def test_an_edited_manifest_is_refused(bundle: Path, tmp_path: Path) -> None:
         files["manifest.json"] = document({**about, "chip": "gfx1030"})
 
     assert "edited: manifest.json: chip" in check(repacked(bundle, tmp_path / "b.zip", change))[1]
+
+
+def test_a_journal_that_breaks_what_judges_it_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """Half a surrogate pair where a name is looked up."""
+
+    def change(files: dict[str, bytes]) -> None:
+        files["journal.jsonl"] = files["journal.jsonl"].replace(
+            b'"state": "error"', b'"state": "error", "\\ud800": 1', 1
+        )
+        sealed(files)
+
+    code, refused = check(repacked(bundle, tmp_path / "b.zip", change), bundle)
+    assert (code, refused.count("\n")) == (1, 1)
 
 
 def unmarked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
