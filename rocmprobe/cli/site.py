@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rocmprobe.model.exit_codes import FINDINGS, OK
@@ -16,20 +16,24 @@ def write_pages(names: Iterable[str], folder: Path, repository: str, raw: str) -
     code: FINDINGS where a bundle is refused, which is one line on stderr and not on the pages.
 
     What an older rocmprobe judged of a bundle may differ: the pages judge it again. Raises BadInput where
-    there is no bundle, or the pages cannot be written.
+    the pages cannot be written.
     """
-    from rocmprobe.bundle import Refused, read_bundle
+    from rocmprobe.bundle import Bundle, Refused, read_bundle
     from rocmprobe.site import write_site
 
-    taken, refused = [], 0
-    for path in _paths(names):
-        try:
-            taken.append(read_bundle(path, partial=True, accepted=True))
-        except Refused as error:
-            print_stderr_lines(f"refused: {one_line(str(path))}: {error}")
-            refused += 1
+    refused = 0
+
+    def taken() -> Iterator[Bundle]:
+        nonlocal refused
+        for path in _paths(names):
+            try:
+                yield read_bundle(path, partial=True, accepted=True)
+            except Refused as error:
+                print_stderr_lines(f"refused: {one_line(str(path))}: {error}")
+                refused += 1
+
     try:
-        write_site(taken, folder, repository, raw)
+        write_site(taken(), folder, repository, raw)
     except OSError as error:
         raise BadInput(f"{folder}: cannot be written ({error.strerror}); name another with --site") from error
     say(folder / "index.html")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe.bundle import Bundle
@@ -40,23 +41,39 @@ class Recommended:
 
 
 @dataclass(frozen=True)
+class Submission:
+    """A bundle without its results: of thousands they would not fit into memory."""
+
+    path: Path
+    sha256: str
+    size: int
+    chip: str
+    date: str
+    rocmprobe: str
+    partial: bool
+    label: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """What one bundle says of one chip and stack. ``states`` has, for each question, the worst state of the
-    problems that were asked; ``machine`` is what machines are told apart by."""
+    problems that were asked, and ``rungs`` the place of each check on the ladder; ``machine`` is what
+    machines are told apart by."""
 
-    bundle: Bundle
+    submission: Submission
     chip: str
     stack: str
     gpu: Mapping[str, Any]
     software: Mapping[str, Any]
     machine: tuple[Any, ...]
     states: Mapping[Question, str]
+    rungs: Mapping[str, str]
     settings: Mapping[str, Setting]
     recommended: Optional[Recommended]
 
     @property
     def date(self) -> str:
-        return self.bundle.results.started
+        return self.submission.date
 
 
 def works(state: str) -> Optional[bool]:
@@ -80,22 +97,31 @@ def _answer(
 ) -> Answer:
     facts = gpu_facts(gpu) if gpu else gpu_facts(Gpu())
     software = stack_facts(results.machine, gpu)
-    label = str(bundle.manifest.get("label") or "")
     same = (
         *(facts[name] for name in ("native_isa", "pci_id", "revision", "cus", "vram_bytes")),
         software["kernel"], software["driver"],
     )  # fmt: skip
+    submission = _submission(bundle)
     return Answer(
-        bundle,
+        submission,
         chip_name(facts["native_isa"], device),
         stack_name(results.machine, gpu),
         facts,
         software,
-        (label,) if label else same,
+        (submission.label,) if submission.label else same,
         states,
+        {each.check: each.rung for each in results.outcomes},
         {each.name: each for each in results.settings},
         _recommended(results, device),
     )
+
+
+def _submission(bundle: Bundle) -> Submission:
+    results, label = bundle.results, str(bundle.manifest.get("label") or "")
+    return Submission(
+        bundle.path, bundle.sha256, bundle.size, bundle.chip, results.started, results.rocmprobe,
+        results.partial, label,
+    )  # fmt: skip
 
 
 def _states(outcomes: Iterator[Outcome]) -> dict[Question, str]:

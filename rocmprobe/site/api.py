@@ -116,15 +116,14 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 
 def _submission(answer: Answer, raw: str) -> dict[str, Any]:
-    bundle = answer.bundle
+    one = answer.submission
     return {
-        "sha256": bundle.sha256, "size": bundle.size, "url": address_of(answer, raw), "date": answer.date,
-        "rocmprobe": bundle.results.rocmprobe, "partial": bundle.results.partial,
-        "label": bundle.manifest.get("label") or None, "gpu": dict(answer.gpu),
-        "software": dict(answer.software),
+        "sha256": one.sha256, "size": one.size, "url": address_of(answer, raw), "date": one.date,
+        "rocmprobe": one.rocmprobe, "partial": one.partial, "label": one.label or None,
+        "gpu": dict(answer.gpu), "software": dict(answer.software),
     }  # fmt: skip
 
 
 def address_of(answer: Answer, raw: str) -> str:
     """Where the bundle behind an answer is, in the folder ``raw``."""
-    return f"{raw}/{answer.bundle.chip}/{answer.bundle.sha256}.zip"
+    return f"{raw}/{answer.submission.chip}/{answer.submission.sha256}.zip"

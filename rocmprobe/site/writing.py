@@ -45,13 +45,12 @@ def write_site(bundles: Iterable[Bundle], folder: Path, repository: str = "", ra
             raise BadInput(f"--{name}: {address!r} is no address that begins with https://")
     if folder.exists() and not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: holds something that is no site; name a new folder")
-    found = list(bundles)
-    chips = gathered(found)
+    chips = gathered(bundles)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     try:
         _write(chips, temporary, repository.rstrip("/"), raw.rstrip("/"))
         if not raw:
-            _copy(found, temporary)
+            _copy(chips, temporary)
         if folder.exists():
             shutil.rmtree(folder)
         temporary.rename(folder)
@@ -60,11 +59,12 @@ def write_site(bundles: Iterable[Bundle], folder: Path, repository: str = "", ra
     return len(chips)
 
 
-def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
-    for bundle in bundles:
-        target = folder / _RAW / bundle.chip / f"{bundle.sha256}.zip"
+def _copy(chips: Sequence[Chip], folder: Path) -> None:
+    every = (answer.submission for chip in chips for answer in chip.backing.answers)
+    for sha256, one in {each.sha256: each for each in every}.items():
+        target = folder / _RAW / one.chip / f"{sha256}.zip"
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(bundle.path, target)
+        shutil.copyfile(one.path, target)
 
 
 def _write(chips: Sequence[Chip], folder: Path, repository: str, raw: str) -> None:
