@@ -25,7 +25,7 @@ from rocmprobe.bundle.simulated import sign_of_simulation
 from rocmprobe.model.results import BadInput, Results, as_stored, from_json, read_results, to_json
 from rocmprobe.run.journal import parsed
 from rocmprobe.text import reading
-from rocmprobe.text.plain_text import quoted
+from rocmprobe.text.plain_text import one_line, quoted
 from rocmprobe.text.redact import redacted_by_form
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -75,6 +75,12 @@ def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bu
             raise Refused(f"a simulated run: {sign}")
     except BadInput as error:
         raise Refused(str(error)) from error
+    except Refused:
+        raise
+    except Exception as error:
+        # A journal that breaks what judges it must not keep the others from being checked.
+        why = f"{type(error).__name__}: {error}"
+        raise Refused(f"{JOURNAL}: cannot be judged ({one_line(why, 120)}); {_AGAIN}") from error
     if right.partial and not (partial and about.get("partial") is True):
         raise Refused("a partial run: it did not come to its end")
     _refuse_edited(data, right, about, accepted)

@@ -24,7 +24,8 @@ def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: 
     nothing else, so that the same run gives the same bundle."""
     gpus = tested_gpus(results)
     device, gpu = next(iter(gpus.items()), ("cpu", None))
-    native = gpu.native_isa.value if gpu else None
+    facts = gpu_facts(gpu) if gpu else {}
+    native = facts.get("native_isa")
     return {
         "bundle": FORMAT,
         "rocmprobe": made_by,
@@ -35,8 +36,8 @@ def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: 
         "chip": chip_name(native, device),
         "stack": stack_name(machine_of(results), gpu),
         "native_isa": native,
-        "pci_id": gpu.pci_id.value if gpu else None,
-        "revision": gpu.revision.value if gpu else None,
+        "pci_id": facts.get("pci_id"),
+        "revision": facts.get("revision"),
         "gpus": [gpu_facts(each) for each in gpus.values() if each],
         "software": stack_facts(machine_of(results), gpu),
         "redacted": census(to_json(results)),

@@ -3,11 +3,13 @@ and addresses, so they hold nothing but small letters, digits, full stops and hy
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
 from rocmprobe.model.results import Gpu, Machine, Results
+from rocmprobe.text.plain_text import one_line
 
 _ISA = re.compile(r"gfx[0-9a-f]{3,8}")
 _UNSAFE = re.compile(r"[^a-z0-9.]+")
@@ -20,18 +22,27 @@ def safe_name(text: str) -> str:
     return re.sub(r"\.{2,}", ".", name) or "unknown"
 
 
-def chip_name(native_isa: Optional[str], device: str) -> str:
+def chip_name(native_isa: Any, device: str) -> str:
     """The chip behind ``device``: its native ISA; "cpu", "nvidia" where there is none."""
-    if native_isa and _ISA.fullmatch(native_isa):
+    if isinstance(native_isa, str) and _ISA.fullmatch(native_isa):
         return native_isa
     return "cpu" if device.partition(":")[0] == "cpu" else "nvidia" if not native_isa else "unknown"
+
+
+def _scalar(value: Any) -> Any:
+    """The value of a fact as a text, a number or None: a journal from elsewhere may hold anything."""
+    return value if value is None or isinstance(value, (str, int, float)) else one_line(json.dumps(value))
+
+
+def _text(value: Any) -> Optional[str]:
+    return None if value is None else str(_scalar(value))
 
 
 def stack_name(machine: Machine, gpu: Optional[Gpu]) -> str:
     """The software on a chip, such as "torch-2.12.0-rocm10.1.0": torch with its build, or without torch the
     vendor library that was called; then "as-" and the ISA that the chip was made to pass for."""
-    torch, miopen = machine.value("torch.version"), machine.value("capi.miopen")
-    hip = machine.value("capi.hip") or machine.value("hip.version")
+    torch, miopen = _text(machine.value("torch.version")), _text(machine.value("capi.miopen"))
+    hip = _text(machine.value("capi.hip") or machine.value("hip.version"))
     if torch:
         name = safe_name(f"torch-{torch}")
     elif miopen:
@@ -45,7 +56,10 @@ def stack_name(machine: Machine, gpu: Optional[Gpu]) -> str:
 def stack_facts(machine: Machine, gpu: Optional[Gpu]) -> dict[str, Any]:
     """What the stack is, by name: versions, driver, and the ISA that the chip passes for; None where a
     version is unknown."""
-    value = machine.value
+
+    def value(name: str) -> Optional[str]:
+        return _text(machine.value(name))
+
     amd = gpu is not None and gpu.vendor.value == "amd"
     return {
         "torch": value("torch.version"),
@@ -54,7 +68,7 @@ def stack_facts(machine: Machine, gpu: Optional[Gpu]) -> dict[str, Any]:
         "miopen": (value("miopen.version") or value("capi.miopen")) if amd else None,
         "os": value("os.name"),
         "kernel": value("kernel.release"),
-        "driver": gpu.driver.value if gpu else None,
+        "driver": _text(gpu.driver.value) if gpu else None,
         "effective_isa": _isas(gpu)[1],
     }
 
@@ -62,7 +76,7 @@ def stack_facts(machine: Machine, gpu: Optional[Gpu]) -> dict[str, Any]:
 def gpu_facts(gpu: Gpu) -> dict[str, Any]:
     """Which chip it is, without what tells two cards of one product apart."""
     names = ("native_isa", "effective_isa", "name", "pci_id", "revision", "cus", "vram_bytes")
-    return {name: getattr(gpu, name).value for name in names}
+    return {name: _scalar(getattr(gpu, name).value) for name in names}
 
 
 def tested_gpus(results: Results) -> Mapping[str, Optional[Gpu]]:

@@ -54,8 +54,8 @@ REPOSITORY = "ROCMPROBE_REPOSITORY"
     "--accepted",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="With --check: a folder of bundles taken before; none may be missing, and what an older rocmprobe "
-    "judged of them may differ.",
+    help="With --check: a folder of bundles taken before; these are not checked again, and none may be "
+    "missing.",
 )
 @click.option(
     "--into",
@@ -63,22 +63,10 @@ REPOSITORY = "ROCMPROBE_REPOSITORY"
     metavar="DIR",
     help="With --check: copy what is taken to its place in this folder of bundles.",
 )
-@click.option(
-    "--site",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="With --check: write pages of what was taken.",
-)
-@click.option(
-    "--raw",
-    default="",
-    metavar="URL",
-    help="With --site: the address of the folder of bundles (default: they are copied beside the pages).",
-)
 @answering
 def submit_command(
     sources: tuple[Path, ...], output: Optional[Path], yes: bool, partial: bool, label: str, repository: str,
-    checking: bool, accepted: Optional[Path], into: Optional[Path], site: Optional[Path], raw: str,
+    checking: bool, accepted: Optional[Path], into: Optional[Path],
 ) -> int:  # fmt: skip
     """Pack a run into one file for a repository of results, and show what is in it first.
 
@@ -96,15 +84,13 @@ def submit_command(
 
     with no_commands(os.environ):
         if checking:
-            taken, refused = _checked(sources, partial, accepted, bool(site))
+            taken, refused = _checked(sources, partial, accepted)
             if into:
                 _copy(taken, into)
-            if site:
-                write_pages(taken, site, repository, raw)
             return FINDINGS if refused else OK
         if len(sources) > 1:
             raise BadInput("submit: packs one run; name one folder, or add --check")
-        for option, given in (("--accepted", accepted), ("--into", into), ("--site", site), ("--raw", raw)):
+        for option, given in (("--accepted", accepted), ("--into", into)):
             if given:
                 raise BadInput(f"{option}: goes with --check; leave it out")
         return _submit(sources[0], output, yes, partial, label, repository)
@@ -187,11 +173,9 @@ def _what_next(bundle: Made, repository: str) -> Iterator[str]:
         yield f"  or add it there in a pull request, as {chip_and_name(bundle)}"
 
 
-def _checked(
-    sources: tuple[Path, ...], partial: bool, accepted: Optional[Path], all_of_them: bool
-) -> tuple[list[Bundle], int]:
-    """The bundles that are taken, and how many are refused, with a line for each. Those of the folder
-    ``accepted`` are read again only where ``all_of_them`` are needed."""
+def _checked(sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]) -> tuple[list[Bundle], int]:
+    """The bundles that are taken, and how many are refused, with a line for each. Those that lie in the
+    folder ``accepted`` are not read again."""
     from rocmprobe.bundle import Refused, read_bundle
     from rocmprobe.bundle.checking import misplaced, same_file
 
@@ -215,12 +199,11 @@ def _checked(
                 if now not in paths:
                     refuse(now, "was taken before, and is missing")
         for path in paths:
-            before = accepted is not None and same_file(path, accepted / path.parent.name / path.name)
-            if before and not all_of_them:
+            if accepted and same_file(path, accepted / path.parent.name / path.name):
                 known += 1
                 continue
             try:
-                bundle = read_bundle(path, partial or before, before)
+                bundle = read_bundle(path, partial)
             except Refused as error:
                 refuse(path, error)
                 continue
@@ -240,14 +223,3 @@ def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
         except OSError as error:
             raise BadInput(f"{target}: {error.strerror}; name another folder with --into") from error
         say(target)
-
-
-def write_pages(bundles: Sequence[Bundle], folder: Path, repository: str, raw: str) -> None:
-    """Write the pages of checked bundles, and say where. Raises BadInput where they cannot be written."""
-    from rocmprobe.site import write_site
-
-    try:
-        write_site(bundles, folder, repository, raw)
-    except OSError as error:
-        raise BadInput(f"{folder}: cannot be written ({error.strerror}); name another with --site") from error
-    say(folder / "index.html")

@@ -27,10 +27,20 @@ _ENDS = {".htm": "html", ".ndjson": "json", **{f".{name}": name for name in _FOR
 @click.option("--by-folder", is_flag=True,
               help="The first folder below each given folder or archive names a machine.")  # fmt: skip
 @click.option("--simulated", is_flag=True, help="Take runs of simulated machines, too.")
+@click.option("--site", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Write static pages and JSON of bundles instead (docs/sharing-results.md).")  # fmt: skip
+@click.option("--repository", default="", metavar="URL", help="With --site: where the bundles come from.")
+@click.option(
+    "--raw",
+    default="",
+    metavar="URL",
+    help="With --site: the address of the folder of bundles (default: beside the pages).",
+)
 @answering
 def table_command(
-    results: tuple[str, ...], form: Optional[str], output: Optional[Path], by_folder: bool, simulated: bool
-) -> int:
+    results: tuple[str, ...], form: Optional[str], output: Optional[Path], by_folder: bool, simulated: bool,
+    site: Optional[Path], repository: str, raw: str,
+) -> int:  # fmt: skip
     """Gather results of many machines into one table: what works where, and who differs.
 
     RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of submitted results,
@@ -42,17 +52,29 @@ def table_command(
       rocmprobe table reports/ -o table.html
       rocmprobe table --by-folder gathered/ --format json
       find /srv/runs -name results.json | rocmprobe table - --format csv -o rows.csv
+      rocmprobe table bundles/ --site site
     """
     from rocmprobe.table.gather import gather
     from rocmprobe.table.sources import found, listed
     from rocmprobe.table.store import Store
 
-    chosen = form or (_ENDS.get(output.suffix.lower(), "html") if output else "html")
-    if output is None and chosen in ("html", "parquet"):
-        output = Path(f"table.{chosen}")
     names: list[str] = []
     for name in results:
         names.extend(listed(sys.stdin.buffer) if name == "-" else [name])
+    if site:
+        for option, given in (
+            ("--format", form), ("-o", output), ("--by-folder", by_folder), ("--simulated", simulated),
+        ):  # fmt: skip
+            if given:
+                raise BadInput(f"{option}: does not go with --site; leave one of them out")
+        from rocmprobe.cli.site import write_pages
+
+        return write_pages(names, site, repository, raw)
+    if repository or raw:
+        raise BadInput("--repository and --raw go with --site; add it, or leave them out")
+    chosen = form or (_ENDS.get(output.suffix.lower(), "html") if output else "html")
+    if output is None and chosen in ("html", "parquet"):
+        output = Path(f"table.{chosen}")
     try:
         with Store() as store:
             read = gather(found(names, by_folder), store, simulated, print_stderr)

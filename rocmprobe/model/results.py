@@ -553,7 +553,8 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
         return cast(_T, _made(kind, data))
     try:
         return msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        # msgspec takes a text with half a surrogate pair, except where it looks up a name.
         raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
 
 

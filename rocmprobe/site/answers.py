@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe.bundle import Bundle
@@ -28,33 +29,51 @@ class Question(NamedTuple):
 @dataclass(frozen=True)
 class Recommended:
     """What is recommended for a chip and stack. ``vendor_library``: whether convolution may enter it; None
-    where nothing is recommended."""
+    where nothing is recommended. ``pytorch_layers`` are the other layers that PyTorch's own kernels compute.
+    """
 
     verdict: str
     setting: Optional[str]
     vendor_library: Optional[bool]
+    pytorch_layers: tuple[str, ...]
     env: Mapping[str, str]
     code: str
 
 
 @dataclass(frozen=True)
+class Submission:
+    """A bundle without its results: of thousands they would not fit into memory."""
+
+    path: Path
+    sha256: str
+    size: int
+    chip: str
+    date: str
+    rocmprobe: str
+    partial: bool
+    label: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """What one bundle says of one chip and stack. ``states`` has, for each question, the worst state of the
-    problems that were asked; ``machine`` is what machines are told apart by."""
+    problems that were asked, and ``rungs`` the place of each check on the ladder; ``machine`` is what
+    machines are told apart by."""
 
-    bundle: Bundle
+    submission: Submission
     chip: str
     stack: str
     gpu: Mapping[str, Any]
     software: Mapping[str, Any]
     machine: tuple[Any, ...]
     states: Mapping[Question, str]
+    rungs: Mapping[str, str]
     settings: Mapping[str, Setting]
     recommended: Optional[Recommended]
 
     @property
     def date(self) -> str:
-        return self.bundle.results.started
+        return self.submission.date
 
 
 def works(state: str) -> Optional[bool]:
@@ -78,22 +97,31 @@ def _answer(
 ) -> Answer:
     facts = gpu_facts(gpu) if gpu else gpu_facts(Gpu())
     software = stack_facts(results.machine, gpu)
-    label = str(bundle.manifest.get("label") or "")
     same = (
         *(facts[name] for name in ("native_isa", "pci_id", "revision", "cus", "vram_bytes")),
         software["kernel"], software["driver"],
     )  # fmt: skip
+    submission = _submission(bundle)
     return Answer(
-        bundle,
+        submission,
         chip_name(facts["native_isa"], device),
         stack_name(results.machine, gpu),
         facts,
         software,
-        (label,) if label else same,
+        (submission.label,) if submission.label else same,
         states,
+        {each.check: each.rung for each in results.outcomes},
         {each.name: each for each in results.settings},
         _recommended(results, device),
     )
+
+
+def _submission(bundle: Bundle) -> Submission:
+    results, label = bundle.results, str(bundle.manifest.get("label") or "")
+    return Submission(
+        bundle.path, bundle.sha256, bundle.size, bundle.chip, results.started, results.rocmprobe,
+        results.partial, label,
+    )  # fmt: skip
 
 
 def _states(outcomes: Iterator[Outcome]) -> dict[Question, str]:
@@ -126,9 +154,10 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
     verdict, setting = (one.verdict, one.setting) if one else (found.verdict, found.configuration.setting)
     env = one.env if one else found.configuration.env
     same = setting == found.configuration.setting
-    native = {"native": True, "native-with-settings": True, "none": None}
-    assert set(NATIVE) <= set(native)
+    row = next((each for each in results.settings if each.name == setting), None)
+    # Of "none" nothing follows; under the other verdicts convolution stays out of the library.
+    library = None if verdict == "none" else verdict in NATIVE
     return Recommended(
-        verdict, setting, native.get(verdict, False), dict(sorted(env.items())),
+        verdict, setting, library, row.pytorch_layers if row else (), dict(sorted(env.items())),
         found.configuration.code if same else "",
     )  # fmt: skip

@@ -67,7 +67,8 @@ def _stack(chip: Chip, stack: Stack, raw: str) -> dict[str, Any]:
         "recommended": _recommended(stack),
         "settings": {
             name: {
-                "env": dict(sorted(setting.env.items())),
+                "env": stack.env_of(name),
+                "derived": setting.derived,
                 "vendor_library": setting.vendor_library and not setting.bypass,
                 "bypass": setting.bypass,
                 "cells": [_cell(cell) for cell in stack.cells if cell.question.setting == name],
@@ -95,6 +96,7 @@ def _configuration(one: Optional[Recommended]) -> dict[str, Any]:
         "verdict": one.verdict if one else None,
         "setting": one.setting if one else None,
         "vendor_library": one.vendor_library if one else None,
+        "pytorch_layers": list(one.pytorch_layers) if one else None,
         "env": dict(one.env) if one else None,
         "code": one.code if one else None,
     }
@@ -114,15 +116,14 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 
 def _submission(answer: Answer, raw: str) -> dict[str, Any]:
-    bundle = answer.bundle
+    one = answer.submission
     return {
-        "sha256": bundle.sha256, "size": bundle.size, "url": address_of(answer, raw), "date": answer.date,
-        "rocmprobe": bundle.results.rocmprobe, "partial": bundle.results.partial,
-        "label": bundle.manifest.get("label") or None, "gpu": dict(answer.gpu),
-        "software": dict(answer.software),
+        "sha256": one.sha256, "size": one.size, "url": address_of(answer, raw), "date": one.date,
+        "rocmprobe": one.rocmprobe, "partial": one.partial, "label": one.label or None,
+        "gpu": dict(answer.gpu), "software": dict(answer.software),
     }  # fmt: skip
 
 
 def address_of(answer: Answer, raw: str) -> str:
     """Where the bundle behind an answer is, in the folder ``raw``."""
-    return f"{raw}/{answer.bundle.chip}/{answer.bundle.sha256}.zip"
+    return f"{raw}/{answer.submission.chip}/{answer.submission.sha256}.zip"

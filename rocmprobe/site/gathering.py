@@ -26,7 +26,7 @@ class Backing:
 
     @property
     def submissions(self) -> int:
-        return len({each.bundle.sha256 for each in self.answers})
+        return len({each.submission.sha256 for each in self.answers})
 
     @property
     def machines(self) -> int:
@@ -108,9 +108,7 @@ class Stack:
     @cached_property
     def _rungs(self) -> Mapping[str, int]:
         return {
-            outcome.check: _at(RUNGS, outcome.rung)
-            for answer in self.backing.answers
-            for outcome in answer.bundle.results.outcomes
+            check: _at(RUNGS, rung) for answer in self.backing.answers for check, rung in answer.rungs.items()
         }
 
     @cached_property
@@ -125,6 +123,21 @@ class Stack:
             for name, setting in answer.settings.items():
                 found.setdefault(name, setting)
         return found
+
+    def env_of(self, setting: str) -> Optional[Mapping[str, str]]:
+        """The variables of a setting; None where it was found out on each machine, with different ones."""
+        found = {
+            tuple(sorted(answer.settings[setting].env.items()))
+            for answer in self.backing.answers
+            if any(question.setting == setting for question in answer.states)
+        }
+        return dict(found.pop()) if len(found) == 1 else None
+
+    @cached_property
+    def derived(self) -> tuple[str, ...]:
+        """The settings that were found out on each machine."""
+        asked = {cell.question.setting for cell in self.cells}
+        return tuple(name for name, each in self.settings.items() if each.derived and name in asked)
 
     @cached_property
     def advised(self) -> tuple[Advised, ...]:
@@ -150,7 +163,7 @@ class Stack:
 
     @property
     def newest(self) -> Answer:
-        return max(self.backing.answers, key=lambda each: (each.date, each.bundle.sha256))
+        return max(self.backing.answers, key=lambda each: (each.date, each.submission.sha256))
 
 
 @dataclass(frozen=True)
@@ -168,12 +181,15 @@ class Chip:
 
 
 def gathered(bundles: Iterable[Bundle]) -> tuple[Chip, ...]:
-    """The chips that ``bundles`` are about, by name. The same bundle twice counts once."""
-    once = {bundle.sha256: bundle for bundle in bundles}
+    """The chips that ``bundles`` are about, by name. The same bundle twice counts once.
+
+    Of each bundle its answers are kept, not its results.
+    """
+    once = {bundle.sha256: tuple(answers_of(bundle)) for bundle in bundles}
     by_chip: dict[str, dict[str, list[Answer]]] = {}
-    for bundle in sorted(once.values(), key=lambda each: (each.results.started, each.sha256)):
-        for answer in answers_of(bundle):
-            by_chip.setdefault(answer.chip, {}).setdefault(answer.stack, []).append(answer)
+    every = (each for answers in once.values() for each in answers)
+    for answer in sorted(every, key=lambda each: (each.date, each.submission.sha256)):
+        by_chip.setdefault(answer.chip, {}).setdefault(answer.stack, []).append(answer)
     return tuple(_chip(name, by_chip[name]) for name in sorted(by_chip, key=_chip_order))
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import jinja2
 from markupsafe import Markup
@@ -17,11 +18,13 @@ from markupsafe import Markup
 from rocmprobe import __version__
 from rocmprobe.bundle import Bundle
 from rocmprobe.bundle.manifest import LICENCE
+from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.model.results import BadInput
 from rocmprobe.report import text
 from rocmprobe.report.states import LOOKS, VERDICT_TONES, VERDICT_WORDS
 from rocmprobe.site import api
-from rocmprobe.site.gathering import Chip, Stack, gathered
+from rocmprobe.site.answers import Recommended
+from rocmprobe.site.gathering import Cell, Chip, Stack, gathered
 from rocmprobe.text import reading
 
 #: What shows that a folder was written by this.
@@ -42,13 +45,12 @@ def write_site(bundles: Iterable[Bundle], folder: Path, repository: str = "", ra
             raise BadInput(f"--{name}: {address!r} is no address that begins with https://")
     if folder.exists() and not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: holds something that is no site; name a new folder")
-    found = list(bundles)
-    chips = gathered(found)
+    chips = gathered(bundles)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     try:
         _write(chips, temporary, repository.rstrip("/"), raw.rstrip("/"))
         if not raw:
-            _copy(found, temporary)
+            _copy(chips, temporary)
         if folder.exists():
             shutil.rmtree(folder)
         temporary.rename(folder)
@@ -57,11 +59,12 @@ def write_site(bundles: Iterable[Bundle], folder: Path, repository: str = "", ra
     return len(chips)
 
 
-def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
-    for bundle in bundles:
-        target = folder / _RAW / bundle.chip / f"{bundle.sha256}.zip"
+def _copy(chips: Sequence[Chip], folder: Path) -> None:
+    every = (answer.submission for chip in chips for answer in chip.backing.answers)
+    for sha256, one in {each.sha256: each for each in every}.items():
+        target = folder / _RAW / one.chip / f"{sha256}.zip"
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(bundle.path, target)
+        shutil.copyfile(one.path, target)
 
 
 def _write(chips: Sequence[Chip], folder: Path, repository: str, raw: str) -> None:
@@ -86,23 +89,52 @@ def _write(chips: Sequence[Chip], folder: Path, repository: str, raw: str) -> No
         put(f"api/v1/{chip.name}.json", _json(api.of_chip(chip, raw or f"../../{_RAW}", repository)))
 
 
-def _by_check(stack: Stack) -> list[dict[str, Any]]:
-    """For each check its settings as columns, its dtypes and directions as rows, and the cell of each."""
-    tables: dict[str, dict[str, Any]] = {}
+@dataclass(frozen=True)
+class _Table:
+    """A check: its settings as columns, its dtypes and directions as rows. ``untried`` are settings under
+    which nothing was learned."""
+
+    name: str
+    columns: tuple[str, ...]
+    untried: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, Cell]]
+
+    def count(self, works: Optional[bool], differs: bool = False) -> int:
+        """How many cells work, fail, or differ."""
+        cells = [cell for row in self.rows.values() for cell in row.values()]
+        return sum(cell.works is works and cell.differs is differs for cell in cells)
+
+
+def _by_check(stack: Stack) -> list[_Table]:
+    """The tables of a stack; what PyTorch does by itself and what is recommended stand first."""
+    first = ["default", *(each.recommended.setting for each in stack.advised)]
+    found: dict[str, dict[str, dict[str, Cell]]] = {}
     for cell in stack.cells:
         question = cell.question
         column = question.setting + (" (capi)" if question.driver == "capi" else "")
-        table = tables.setdefault(question.check, {"name": question.check, "columns": [], "rows": {}})
-        if column not in table["columns"]:
-            table["columns"].append(column)
-        table["rows"].setdefault((question.dtype, question.direction), {})[column] = cell
-    for table in tables.values():
-        cells = [cell for row in table["rows"].values() for cell in row.values()]
-        table["differ"] = sum(cell.differs for cell in cells)
-        table["fail"] = sum(cell.works is False for cell in cells)
-        table["work"] = sum(cell.works is True for cell in cells)
-        table["all"] = len(cells)
-    return list(tables.values())
+        row = f"{question.dtype} {question.direction}".strip()
+        found.setdefault(question.check, {}).setdefault(row, {})[column] = cell
+    tables = []
+    for name, rows in found.items():
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        learned = {
+            column
+            for row in rows.values()
+            for column, cell in row.items()
+            if cell.works is not None or cell.differs
+        }
+        columns.sort(key=lambda column: first.index(column) if column in first else len(first))
+        shown = tuple(column for column in columns if column in learned) or tuple(columns)
+        untried = tuple(column for column in columns if column not in shown)
+        tables.append(_Table(name, shown, untried, rows))
+    return tables
+
+
+def _word(recommended: Recommended) -> str:
+    """A verdict in words, with the layers that PyTorch's own kernels compute beside convolution."""
+    others = [OPTIONS[each] for each in recommended.pytorch_layers if each in OPTIONS]
+    word = VERDICT_WORDS[recommended.verdict]
+    return f"{word}, {' and '.join(others)} by PyTorch" if others else word
 
 
 def _json(data: Any) -> str:
@@ -124,7 +156,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(looks=LOOKS, words=VERDICT_WORDS, tones=VERDICT_TONES)
+    environment.globals.update(looks=LOOKS, word=_word, tones=VERDICT_TONES)
     environment.filters.update(date=lambda value: text.date(value)[:10], bytes=text.bytes_, count=text.count)
     return environment
 

@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 from bundles import disguised, document, records, repacked, rewritten
-from runs import CHECKOUT, SMALL, Run, cli, machine_file, rocmprobe, run
+from runs import CHECKOUT, SMALL, Run, cli, environment, machine_file, rocmprobe, run
 
 FILES = ("manifest.json", "results.json", "journal.jsonl")
 TOKEN = "hf_" + "abCD1234" * 4
@@ -127,6 +129,24 @@ def test_nobody_to_ask_writes_nothing(real: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of Unix")
+@pytest.mark.parametrize(("answer", "written"), [("y", 1), ("n", 0), ("", 0)])
+def test_on_a_terminal_it_asks(real: Path, tmp_path: Path, answer: str, written: int) -> None:
+    leader, follower = os.openpty()
+    command = [sys.executable, "-m", "rocmprobe", "submit", str(real)]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdin=follower, stdout=subprocess.PIPE, text=True
+    ) as process:
+        os.write(leader, f"{answer}\n".encode())
+        shown, _ = process.communicate(timeout=120)
+    os.close(leader)
+    os.close(follower)
+    assert process.returncode == 0
+    assert "[y/N]" in shown
+    assert ("Nothing was written." in shown) == (not written)
+    assert len(list(tmp_path.iterdir())) == written
+
+
 def test_planted_identifiers_are_not_in_a_bundle(tmp_path: Path) -> None:
     """A real run on the processor, whose torch says all that was planted, kept with --no-redact."""
     package = tmp_path / "torch"
@@ -225,6 +245,19 @@ def test_an_edited_manifest_is_refused(bundle: Path, tmp_path: Path) -> None:
     assert "edited: manifest.json: chip" in check(repacked(bundle, tmp_path / "b.zip", change))[1]
 
 
+def test_a_journal_that_breaks_what_judges_it_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """Half a surrogate pair where a name is looked up."""
+
+    def change(files: dict[str, bytes]) -> None:
+        files["journal.jsonl"] = files["journal.jsonl"].replace(
+            b'"state": "error"', b'"state": "error", "\\ud800": 1', 1
+        )
+        sealed(files)
+
+    code, refused = check(repacked(bundle, tmp_path / "b.zip", change), bundle)
+    assert (code, refused.count("\n")) == (1, 1)
+
+
 def unmarked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows[0]["simulation"] = rows[0]["options"]["simulate"] = None
     return rows
@@ -289,32 +322,30 @@ def judged_by(version: str) -> Callable[[dict[str, bytes]], None]:
     return change
 
 
-def test_what_an_older_version_judged_passes_only_where_it_was_taken_before(
+def test_what_an_older_version_judged_passes_only_where_it_is_judged_again(
     bundle: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "bundles"
-    (folder / "gfx1010").mkdir(parents=True)
-    taken = ("--accepted", str(folder), "--site", str(tmp_path / "site"))
+    def page(path: Path) -> tuple[int, str]:
+        done = cli("table", path, "--site", tmp_path / "site")
+        return done.returncode, done.stderr
 
-    def kept(change: Callable[[dict[str, bytes]], None]) -> Path:
-        for path in (folder / "gfx1010").iterdir():
-            path.unlink()
-        made = repacked(bundle, tmp_path / "b.zip", change)
-        return made.rename(folder / "gfx1010" / f"{hashlib.sha256(made.read_bytes()).hexdigest()}.zip")
-
-    assert "judged by rocmprobe 0.0.1" in check(kept(judged_by("0.0.1")))[1]
-    assert check(folder, options=taken) == (0, "")
-    assert "All is well" not in (tmp_path / "site/gfx1010/torch-2.4.0-rocm6.1/index.html").read_text("utf-8")
-    kept(judged_by("999.0"))
-    assert "newer than this one" in check(folder, options=taken)[1]
+    old = repacked(bundle, tmp_path / "old.zip", judged_by("0.0.1"))
+    assert "judged by rocmprobe 0.0.1" in check(old)[1]
+    assert page(old) == (0, "")
+    assert "All is well" not in "".join(
+        each.read_text("utf-8") for each in (tmp_path / "site").rglob("*.json")
+    )
+    new = repacked(bundle, tmp_path / "new.zip", judged_by("999.0"))
+    assert "newer than this one" in check(new)[1]
+    assert "newer than this one" in page(new)[1]
 
     def state(files: dict[str, bytes]) -> None:
         edited_results(EDITS["a state"])(files)
         about = json.loads(files["manifest.json"])
         files["manifest.json"] = document({**about, "rocmprobe": "0.0.1"})
 
-    kept(state)
-    assert "edited: " in check(folder, options=taken)[1]
+    code, refused = page(repacked(bundle, tmp_path / "s.zip", state))
+    assert (code, "edited: " in refused) == (1, True)
 
 
 def test_what_was_taken_stays_and_is_not_checked_again(bundle: Path, tmp_path: Path) -> None:

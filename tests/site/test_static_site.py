@@ -11,70 +11,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import jsonschema
-import pytest
-from bundles import Records, disguised, records, submitted, variant
-from runs import SMALL, cli, machine_file, run
+from bundles import Records, submitted, variant
+from runs import cli
 from sample import HOSTILE
 
-NAVI10 = {
-    "native_isa": "gfx1010", "effective_isa": "gfx1010", "name": "Radeon RX 5700 XT", "pci_id": "0x731f",
-    "revision": "0xc1", "cus": 40, "vram_bytes": 8 << 30, "driver": "amdgpu",
-}  # fmt: skip
-NAVI14 = {
-    **NAVI10, "native_isa": "gfx1012", "effective_isa": "gfx1030", "name": "Radeon RX 5500 XT",
-    "pci_id": "0x7340",
-}  # fmt: skip
-NAVI31 = {
-    **NAVI10, "native_isa": "gfx1100", "effective_isa": "gfx1100", "name": "Radeon RX 7900 XTX",
-    "pci_id": "0x744c",
-}  # fmt: skip
-OLD, NEW = {"torch.version": "2.4.0+rocm6.1"}, {"torch.version": "2.12.0+rocm10.1.0"}
-WORKS = {"/default/convolution/": "pass"}
+NEW = {"torch.version": "2.12.0+rocm10.1.0"}
+NAVI10 = {"native_isa": "gfx1010", "effective_isa": "gfx1010"}
+NAVI31 = {"native_isa": "gfx1100", "effective_isa": "gfx1100"}
 STACK = "torch-2.12.0-rocm10.1.0"
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Records:
-    """A run in which convolution fails as PyTorch comes, and works without MIOpen."""
-    folder = tmp_path_factory.mktemp("rows")
-    fault = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
-    machine = machine_file(folder / "machine.toml", fault)
-    settings = ("--settings", "default,vendor-off", *SMALL[:2], *SMALL[4:])
-    return disguised(records(run(folder / "out", "--simulate", machine, *settings).folder))
-
-
-@pytest.fixture(scope="module")
-def bundles(rows: Records, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Thirty bundles: three chips, two stacks, one chip on which people disagree."""
-    folder, target = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("repository") / "bundles"
-    number = 0
-
-    def add(gpu: dict[str, Any], facts: dict[str, Any], states: dict[str, str], label: str = "") -> None:
-        nonlocal number
-        number += 1
-        started = f"2026-0{1 + number // 10}-{1 + number % 28:02}T12:00:00Z"
-        changed = variant(rows, gpu, facts, started, states)
-        submitted(folder / str(number), changed, target, label)
-
-    for kernel in range(8):
-        add(NAVI10, {**OLD, "kernel.release": f"6.{kernel}.0"}, {})
-        add(NAVI10, {**NEW, "kernel.release": f"6.{kernel}.0"}, {} if kernel % 4 else WORKS)
-        add(NAVI31, {**NEW, "kernel.release": f"6.{kernel}.0"}, WORKS)
-    for _ in range(3):
-        add(NAVI14, OLD, {}, "box 1")
-    for _ in range(3):
-        add(NAVI14, NEW, {"/default/convolution/": "crash"})
-    assert len(list(target.glob("*/*.zip"))) == 30
-    return target
-
-
-@pytest.fixture(scope="module")
-def site(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site") / "site"
-    done = cli("submit", "--check", bundles, "--site", folder, "--repository", "https://example.org/r")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "30 taken, 0 refused" in done.stdout
-    return folder
 
 
 def data(site: Path, name: str) -> Any:
@@ -105,6 +49,12 @@ class _Links(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         self.found += [value or "" for name, value in attrs if name in ("href", "src")]
+
+
+def test_every_bundle_behind_the_pages_passes_the_check(bundles: Path) -> None:
+    done = cli("submit", "--check", bundles)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("\n30 taken, 0 refused\n")
 
 
 def test_every_link_leads_to_a_file_and_no_page_has_a_script(site: Path) -> None:
@@ -171,7 +121,7 @@ def test_a_program_reads_that_miopen_has_to_be_off(site: Path) -> None:
 
 def test_the_same_bundles_give_the_same_site(bundles: Path, site: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
-    cli("submit", "--check", bundles, "--site", again, "--repository", "https://example.org/r/")
+    cli("table", bundles, "--site", again, "--repository", "https://example.org/r/")
     names = sorted(path.relative_to(site) for path in site.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file())
     assert [name for name in names if (site / name).read_bytes() != (again / name).read_bytes()] == []
@@ -181,25 +131,44 @@ def test_a_site_is_replaced_and_nothing_else_is(rows: Records, tmp_path: Path) -
     one = submitted(tmp_path / "one", variant(rows, NAVI10, NEW), tmp_path / "bundles")
     two = submitted(tmp_path / "two", variant(rows, NAVI31, NEW), tmp_path / "bundles")
     folder = tmp_path / "site"
-    assert cli("submit", "--check", one, "--site", folder).returncode == 0
-    assert cli("submit", "--check", two, "--site", folder, "--raw", "https://example.org/raw").returncode == 0
+    assert cli("table", one, "--site", folder).returncode == 0
+    assert cli("table", two, "--site", folder, "--raw", "https://example.org/raw").returncode == 0
     assert not (folder / "gfx1010").exists()
     assert not (folder / "raw").exists()
     assert data(folder, "gfx1100")["stacks"][STACK]["raw"][0]["url"].startswith("https://example.org/raw/")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("")
     for options in (("--site", tmp_path / "mine"), ("--site", folder, "--repository", "javascript:alert(1)")):
-        done = cli("submit", "--check", two, *options)
+        done = cli("table", two, *options)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert (tmp_path / "mine/file").exists()
     assert [path.name for path in tmp_path.iterdir() if ".tmp" in path.name] == []
+
+
+def test_a_refused_bundle_is_not_on_the_pages(rows: Records, tmp_path: Path) -> None:
+    one = submitted(tmp_path / "one", variant(rows, NAVI10, NEW), tmp_path / "bundles")
+    (tmp_path / "bundles/gfx1010" / f"{'0' * 64}.zip").write_bytes(one.read_bytes())
+    done = cli("table", tmp_path / "bundles", "--site", tmp_path / "site")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "not the SHA-256 of its content" in done.stderr
+    assert data(tmp_path / "site", "gfx1010")["submissions"] == 1
+
+
+def test_facts_of_any_type_make_a_page(rows: Records, tmp_path: Path) -> None:
+    odd = {"a": [1, {"b": None}]}
+    facts = {"torch.version": odd, "os.name": 7, "kernel.release": [], "rocm.version": True}
+    gpu = {**NAVI10, "pci_id": 29471, "cus": "forty", "vram_bytes": odd, "driver": odd}
+    bundle = submitted(tmp_path / "run", variant(rows, gpu, facts), tmp_path / "bundles")
+    done = cli("table", bundle, "--site", tmp_path / "site")
+    assert (done.returncode, done.stderr) == (0, "")
+    jsonschema.validate(data(tmp_path / "site", "gfx1010"), data(tmp_path / "site", "schema"))
 
 
 def test_foreign_text_stays_text(rows: Records, tmp_path: Path) -> None:
     facts = {"os.name": HOSTILE, "torch.version": f"2.4.0+{HOSTILE}/../../x", "kernel.release": HOSTILE}
     gpu = {**NAVI10, "name": HOSTILE, "revision": HOSTILE}
     bundle = submitted(tmp_path / "run", variant(rows, gpu, facts), tmp_path / "bundles")
-    done = cli("submit", "--check", bundle, "--site", tmp_path / "site")
+    done = cli("table", bundle, "--site", tmp_path / "site")
     assert (done.returncode, done.stderr) == (0, "")
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) == 3
