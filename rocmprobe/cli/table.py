@@ -34,7 +34,7 @@ def table_command(
 ) -> int:
     """Gather results of many machines into one table: what works where, and who differs.
 
-    RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of `rocmprobe submit`,
+    RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of submitted results,
     or - for a list of names on standard input. What cannot be read is one line on stderr, and the rest goes
     on (docs/many-machines.md).
 

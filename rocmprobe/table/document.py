@@ -85,6 +85,34 @@ def document(store: Store, read: Read) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@dataclass
+class _Past:
+    """One machine's device in one cell: the latest row that answered, the states it had in the order in which
+    each was last taken up, the number of changes, and of runs since the last of them."""
+
+    row: Told
+    states: tuple[str, ...] = ()
+    turns: int = 0
+    since: int = 0
+
+    def add(self, row: Told) -> None:
+        if row.state in UNLEARNED:
+            if self.row.state in UNLEARNED:
+                self.row = row
+            return
+        self.row = row
+        self.since += 1
+        if self.states and self.states[-1] != row.state:
+            self.turns += 1
+            self.since = 1
+        self.states = (*(state for state in self.states if state != row.state), row.state)
+
+    @property
+    def unsteady(self) -> bool:
+        """Whether its states come and go, or it changed in its last run, which no other has confirmed."""
+        return self.turns >= _UNSTEADY or "flaky" in self.states or (self.turns > 0 and self.since == 1)
+
+
 def _take(
     rows: Iterator[Told],
     cells: dict[Cell, _Sum],
@@ -93,7 +121,7 @@ def _take(
 ) -> None:
     """The rows of one machine, device and question, in the order of time."""
     before: Optional[Told] = None
-    latest: dict[tuple[int, int], tuple[Told, int, list[str]]] = {}
+    pasts: dict[tuple[int, int], _Past] = {}
     for row in rows:
         cell = cells.setdefault(Cell(row.chip, row.stack, row.question), _Sum())
         cell.runs += 1
@@ -103,28 +131,19 @@ def _take(
         place = (row.machine, row.device, row.chip, row.stack)
         if row.place >= places.get(place, (0, 0))[0]:
             places[place] = (row.place, row.facts)
-        here = (row.chip, row.stack)
-        known = latest.get(here)
-        turns, states = (known[1], known[2]) if known else (0, [])
-        if row.state not in UNLEARNED:
-            if states and states[-1] != row.state:
-                turns += 1
-            if row.state not in states or states[-1] != row.state:
-                states = [*(state for state in states if state != row.state), row.state]
-            if before is not None and before.state != row.state:
-                changes.append(
-                    (row.machine, row.device, before.run, row.run, before.state, row.state, row.question,
-                     before.facts, row.facts)
-                )  # fmt: skip
-            before = row
-        if known is None or row.state not in UNLEARNED or known[0].state in UNLEARNED:
-            latest[here] = (row, turns, states)
-        else:
-            latest[here] = (known[0], turns, states)
-    for (chip, stack), (row, turns, states) in latest.items():
+        pasts.setdefault((row.chip, row.stack), _Past(row)).add(row)
+        if row.state in UNLEARNED:
+            continue
+        if before is not None and before.state != row.state:
+            changes.append(
+                (row.machine, row.device, before.run, row.run, before.state, row.state, row.question,
+                 before.facts, row.facts)
+            )  # fmt: skip
+        before = row
+    for (chip, stack), past in pasts.items():
+        row = past.row
         cell = cells[Cell(chip, stack, row.question)]
-        unsteady = turns >= _UNSTEADY or "flaky" in states
-        cell.seen[row.machine, row.device] = Seen(row.state, tuple(states) if unsteady else ())
+        cell.seen[row.machine, row.device] = Seen(row.state, past.states if past.unsteady else ())
         cell.problems = max(cell.problems, row.problems)
         cell.partial += row.partial
         if row.cause:
@@ -171,8 +190,8 @@ class _Order:
             rows.append(
                 {
                     "name": self.name[number], "label": machine.label,
-                    "gpus": [dict(zip(names, gpu)) for gpu in machine.gpus],
-                    "os": latest.system, "kernel": machine.kernel, "driver": machine.driver,
+                    "gpus": [dict(zip(names, gpu)) for gpu in latest.system.gpus],
+                    "os": latest.system.os, "kernel": latest.system.kernel, "driver": latest.system.driver,
                     "simulated": machine.simulated, "runs": count[number], "partial": partial[number],
                     "first": first[number], "last": latest.started, "rocmprobe": latest.rocmprobe,
                     "sha256": latest.sha256, "file": latest.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, Optional
 
 import msgspec
@@ -140,9 +141,10 @@ class Stack(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A machine as far as it can be told from others; ``label`` is what its submitter calls it.
+    """What tells a machine from others; ``label`` is what its submitter calls it.
 
-    ``gpus`` has (native ISA, PCI id, revision, compute units, bytes of VRAM) of each.
+    ``gpus`` has (native ISA, PCI id, revision) of each, and without a label compute units and bytes of VRAM,
+    too. ``kernel`` and ``driver`` are empty where there is a label: an update makes no other machine of it.
     """
 
     label: str
@@ -150,6 +152,15 @@ class Machine(NamedTuple):
     kernel: str
     driver: str
     simulated: str
+
+
+class System(NamedTuple):
+    """The machine as one run found it; ``gpus`` as of ``Machine`` without a label."""
+
+    os: str
+    kernel: str
+    driver: str
+    gpus: tuple[tuple[str, ...], ...]
 
 
 class Question(NamedTuple):
@@ -223,7 +234,7 @@ class Run(NamedTuple):
     started: str
     partial: bool
     machine: Machine
-    system: str
+    system: System
     subjects: tuple[Subject, ...]
 
 
@@ -245,18 +256,19 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
     if not data.outcomes:
         raise NoResults("no outcome in it")
     started = data.started.strip()
+    system = _system(data)
     return Run(
         hashlib.sha256(content).hexdigest(),
         _text(data.rocmprobe, 40),
         started if _DATE.fullmatch(started) else "",
         data.partial,
-        _machine(data, label),
-        _value(data.machine.facts, "os.name"),
+        _machine(system, _text(label, 80), _text(data.simulated or "", 60)),
+        system,
         tuple(_subjects(data)),
     )
 
 
-def _machine(data: _Results, label: str) -> Machine:
+def _system(data: _Results) -> System:
     facts = data.machine.facts
     gpus = tuple(
         sorted(
@@ -267,9 +279,13 @@ def _machine(data: _Results, label: str) -> Machine:
     driver = _value(facts, "amdgpu.version") or _value(facts, "amdgpu.origin")
     if not gpus:
         gpus = (("", _value(facts, "cpu.name"), "", _value(facts, "cpu.cores"), ""),)
-    return Machine(
-        _text(label, 80), gpus, _value(facts, "kernel.release"), driver, _text(data.simulated or "", 60)
-    )
+    return System(_value(facts, "os.name"), _value(facts, "kernel.release"), driver, gpus)
+
+
+def _machine(system: System, label: str, simulated: str) -> Machine:
+    if label:
+        return Machine(label, tuple(gpu[:3] for gpu in system.gpus), "", "", simulated)
+    return Machine("", system.gpus, system.kernel, system.driver, simulated)
 
 
 def _subjects(data: _Results) -> Iterator[Subject]:
@@ -353,9 +369,14 @@ def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
             known[:3] = state, each.cause, each.solver
     for key, (state, cause, solver, problems) in found.items():
         yield Row(
-            Question(*(_text(part, 60) for part in key)), state, _text(cause or "", 60),
+            _question(*key), state, _text(cause or "", 60),
             _text(solver or "", 60), problems,
         )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _question(*parts: str) -> Question:
+    return Question._make(_text(part, 60) for part in parts)
 
 
 def _checked(identity: str) -> str:

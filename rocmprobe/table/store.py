@@ -14,14 +14,15 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Optional
 
-from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack
+from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack, System
 
 #: KiB of SQLite's cache. It sorts on disk above that.
-_CACHE = 32 * 1024
+_CACHE = 8 * 1024
 #: Runs between two commits.
 _COMMIT = 500
 
@@ -68,7 +69,16 @@ class RunRow(NamedTuple):
     rocmprobe: str
     partial: bool
     machine: int
-    system: str
+    system: System
+
+
+def _run(found: Sequence[Any]) -> RunRow:
+    return RunRow._make((*found[:-1], _system(found[-1])))
+
+
+@lru_cache(maxsize=1024)
+def _system(content: str) -> System:
+    return System._make(json.loads(content))
 
 
 class Changed(NamedTuple):
@@ -154,15 +164,16 @@ class Store:
 
     def add(self, run: Run, name: str) -> bool:
         """Take the rows of a run in; False where the same file is in already."""
-        number = self.runs
-        taken = self._base.execute(
-            "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-            (number, run.sha256, name, run.started, run.rocmprobe, run.partial,
-             self._machines.number(run.machine), run.system),
-        )  # fmt: skip
-        if not taken.rowcount:
+        known = self._base.execute("SELECT 1 FROM run WHERE sha256 = ?", (run.sha256,)).fetchone()
+        if known:
             return False
+        number = self.runs
         self.runs += 1
+        self._base.execute(
+            "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+            (number, run.sha256, name, run.started, run.rocmprobe, run.partial,
+             self._machines.number(run.machine), json.dumps(run.system)),
+        )  # fmt: skip
         word = self._words.number
         for subject in run.subjects:
             made = self._base.execute(
@@ -256,11 +267,12 @@ class Store:
             "ORDER BY row.rowid"
         ):
             machine, chip = self.machines[found[0]], self.chips[found[8]]
+            system = _system(found[6])
             stack, question = self.stacks[found[9]], self.questions[found[10]]
             yield {
                 "label": machine.label, "native_isa": chip.isa, "pci_id": chip.pci_id,
                 "revision": chip.revision, "gpu": chip.name, "device": self.devices[found[7]],
-                "os": found[6], "kernel": machine.kernel, "driver": machine.driver, "torch": stack.torch,
+                "os": system.os, "kernel": system.kernel, "driver": system.driver, "torch": stack.torch,
                 "rocm": stack.rocm, "miopen": stack.miopen, "override": stack.override,
                 "simulated": stack.simulated, **question._asdict(), "state": words[found[11]],
                 "cause": words[found[12]], "solver": words[found[13]], "problems": found[14],
@@ -283,7 +295,7 @@ class Store:
         for found in self._base.execute(
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run ORDER BY place"
         ):
-            yield RunRow._make(found)
+            yield _run(found)
 
     def run_named(self, number: int) -> RunRow:
         """The run of that number."""
@@ -291,7 +303,7 @@ class Store:
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run WHERE id = ?",
             (number,),
         ).fetchone()
-        return RunRow._make(found)
+        return _run(found)
 
     def facts(self, number: int) -> dict[str, str]:
         (content,) = self._base.execute("SELECT content FROM facts WHERE id = ?", (number,)).fetchone()

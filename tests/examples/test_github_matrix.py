@@ -69,19 +69,20 @@ def write(folder: Path, results: Any) -> None:
 
 def test_the_summary_of_the_job_says_what_works_where(tmp_path: Path) -> None:
     card = dataclasses.replace(sample.rdna1(), simulated=None)
-    works = next(each for each in card.outcomes if each.state == "pass" and each.rung == "gemm")
-    worse = tuple(
-        dataclasses.replace(each, state="wrong") if each.id == works.id else each for each in card.outcomes
-    )
-    for number, name in enumerate("abc"):
+    own = tuple(dataclasses.replace(each, check=each.rung) for each in card.outcomes)
+    card = dataclasses.replace(card, outcomes=own)
+    first, *rest = own
+    worse = (dataclasses.replace(first, state="wrong"), *rest)
+    for number, name in enumerate("abcd"):
         run = dataclasses.replace(card, started=f"2030-01-01T00:00:0{number}Z")
         write(tmp_path / "runs" / f"gpu-{name}", to_json(run))
-    later = dataclasses.replace(card, started="2031-01-01T00:00:00Z", outcomes=worse)
-    write(tmp_path / "runs" / "gpu-c" / "later", to_json(later))
-    write(
-        tmp_path / "runs" / "gpu-foul",
-        sample.hostile(dataclasses.replace(sample.healthy_cpu(), simulated=None)),
-    )
+    bad = dataclasses.replace(card, started="2030-01-02T00:00:00Z", outcomes=worse)
+    write(tmp_path / "runs" / "gpu-bad", to_json(bad))
+    changed = (own[0], dataclasses.replace(own[1], state="error"), *own[2:])
+    later = dataclasses.replace(card, started="2031-01-01T00:00:00Z", outcomes=changed)
+    write(tmp_path / "runs" / "gpu-d" / "later", to_json(later))
+    foul = sample.HOSTILE.replace("\ud800", "")
+    write(tmp_path / "runs" / "gpu-foul", sample.hostile(run, foul))
     write(tmp_path / "runs" / "gpu-dead", "<img src=x>")
     summary = tmp_path / "summary.md"
     variables = {"ROCMPROBE_PACKAGE": "x", "GITHUB_STEP_SUMMARY": str(summary)}
@@ -94,10 +95,10 @@ def test_the_summary_of_the_job_says_what_works_where(tmp_path: Path) -> None:
     assert set(told) == {"Not read", "Machines that differ from equal ones", "What changed"}
     assert "gpu-dead/results.json" in told["Not read"]
     assert re.match(
-        r"\s*- `gpu-c`: `wrong` instead of `pass` in ", told["Machines that differ from equal ones"]
+        r"\s*- `gpu-bad`: `wrong` instead of `pass` in ", told["Machines that differ from equal ones"]
     )
-    assert re.match(r"\s*- `gpu-c`: `pass` to `wrong` in ", told["What changed"])
-    assert "3 of 3" in text
+    assert re.match(r"\s*- `gpu-d`: `pass` to `error` in ", told["What changed"])
+    assert "5 of 5" in text
 
 
 def test_without_a_package_to_install_the_job_says_which_variable_is_missing(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
   // The columns of a cell, as page.py packs them.
   const CHIP = 0, STACK = 1, SETTING = 2, CALLER = 3, CHECK = 4, DTYPE = 5, DIRECTION = 6, STATES = 7,
     MACHINES = 8, RUNS = 9, UNSTEADY = 10, PARTIAL = 11, WHY = 12, LAST = 13;
-  const PAGE = 60;
+  const PAGE = 30;
   const form = document.querySelector(".filter"), shown = document.getElementById("shown");
   const more = document.getElementById("more"), output = form.querySelector("output");
   const columns = { chip: CHIP, stack: STACK, setting: SETTING, check: CHECK, dtype: DTYPE };
@@ -82,7 +82,7 @@
       badge.title = `${meaning}; ${cell[MACHINES]} machines, ${cell[RUNS]} runs, latest ${cell[LAST] || "without a date"}${why}`;
       states.append(badge);
     }
-    const notes = [cell[UNSTEADY] ? `comes and goes on ${cell[UNSTEADY]}` : "", cell[PARTIAL] ? `${cell[PARTIAL]} partial` : ""];
+    const notes = [cell[UNSTEADY] ? `not steady on ${cell[UNSTEADY]}` : "", cell[PARTIAL] ? `${cell[PARTIAL]} partial` : ""];
     for (const note of notes.filter(Boolean)) states.append(make("span", "note", note));
     line.append(states);
     return line;

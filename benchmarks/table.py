@@ -1,0 +1,277 @@
+"""What `rocmprobe table` takes for 100, 1,000 and 10,000 results of 40 machines, beside a plain loop over the
+same files; whether it finds the machines that were planted as outliers, and no others; and how soon the page
+answers a filter.
+
+The results are made by variation. The simulated machines of data/machines run once each at `--level quick`
+with a few checks. What they answered, and their stacks, are laid on 40 machines: five groups of eight with
+the hardware of a recorded one, which differ in kernel, processor, VBIOS and firmware. Each machine is seen
+many times, at a later date and under another of five stacks. Nothing of it is from AMD hardware. Each run is
+a process of its own, and so is the plain loop: `json.load` of each file and a `collections.Counter` of chip,
+stack, setting, check, dtype, direction and state, which neither tells machines apart nor knows of time::
+
+    python benchmarks/table.py -o benchmarks/results/table.json
+
+The filter is timed in headless Chromium, where playwright and a Chromium are there (``--chromium PATH``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from statistics import median
+from typing import Any, Optional
+
+from figures import publish
+
+SIZES = (100, 1_000, 10_000)
+MACHINES = 40
+SEED = 23
+CHECKS = ("copy", "gemm", "convolution", "batch-norm")
+#: Machines that are alike but for their label, kernel and the like: enough of them for a majority.
+ALIKE = 8
+#: Stacks under which each machine is seen.
+STACKS = 5
+KERNELS = ("6.1.0-18-amd64", "6.8.0-45-generic", "6.12.9-200.fc41.x86_64")
+#: Recorded machines (PCI id, revision, compute units, VRAM, ISA, name), from public reports.
+RECORDED = (
+    ("0x731f", "0xc1", 40, 8573157376, "gfx1010", "AMD Radeon RX 5700 XT"),
+    ("0x731f", "0xca", 36, 6425673728, "gfx1010", "AMD Radeon RX 5600 XT"),
+    ("0x7340", "0xc5", 22, 8573157376, "gfx1012", "AMD Radeon RX 5500 XT"),
+    ("0x73ff", "0xc1", 32, 8573157376, "gfx1032", "AMD Radeon RX 6600 XT"),
+    ("0x744c", "0xc8", 96, 25753026560, "gfx1100", "AMD Radeon RX 7900 XTX"),
+)  # fmt: skip
+#: The machine that differs, the fact that only it has, and what fails there instead of passing.
+PLANTED = (
+    (3, "kernel.release", "5.4.0-100-generic", "hang"),
+    (11, "gpu.vbios", "113-BROKEN-001", "crash"),
+    (18, "variables.HSA_ENABLE_SDMA", "1", "wrong"),
+    (25, "packages.linux-firmware", "20190815", "error"),
+    (36, "cpu.name", "Intel Core i5-650", "crash"),
+)
+CHILD = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(code, time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
+LOOP = """
+import collections, json, pathlib, sys
+count = collections.Counter()
+for path in pathlib.Path(sys.argv[1]).rglob("*.json"):
+    with path.open() as stream:
+        data = json.load(stream)
+    gpu = data["machine"]["gpus"][0]
+    facts = data["machine"]["facts"]
+    chip = tuple(gpu[name]["value"] for name in ("native_isa", "pci_id", "revision"))
+    names = ("torch.version", "rocm.version", "miopen.version")
+    stack = tuple(facts.get(name, {}).get("value") for name in names)
+    for each in data["outcomes"]:
+        question = each["setting"], each["check"], each["dtype"], each["direction"], each["state"]
+        count[chip, stack, question] += 1
+print(len(count))
+"""
+#: Every value of every filter in turn: milliseconds until the page shows the answer, layout included.
+FILTERS = """() => {
+  const form = document.querySelector('.filter'), times = []
+  for (const name of ['chip', 'stack', 'setting', 'check', 'dtype', 'state']) {
+    for (const value of ['', ...[...form.elements[name].options].map((each) => each.value)]) {
+      const begun = performance.now()
+      form.elements[name].value = value
+      form.dispatchEvent(new Event('change'))
+      document.body.offsetHeight
+      times.push(performance.now() - begun)
+    }
+    form.elements[name].value = ''
+  }
+  return times
+}"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument(
+        "--runs", type=Path, help="folder with runs of simulated machines, instead of new ones"
+    )
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rocmprobe-benchmark-") as name:
+        folder = Path(name)
+        templates = _templates(options.runs or _runs(folder / "runs"))
+        facts = {"python": platform.python_version(), "load_average": os.getloadavg()[0]}
+        sizes = {str(size): _measure(templates, size, folder, options.chromium) for size in options.sizes}
+        publish({**facts, "machines": MACHINES, "planted": len(PLANTED), "results": sizes}, options.output)
+
+
+def _runs(folder: Path) -> Path:
+    """One run of each simulated machine, into ``folder``."""
+    listed = subprocess.run(
+        [sys.executable, "-c",
+         "from rocmprobe.simulate.machines import machine_names; print(*machine_names())"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    only = [word for check in CHECKS for word in ("--only", check)]
+    for name in listed.stdout.split():
+        command = [sys.executable, "-m", "rocmprobe", "run", "--simulate", name, "--level", "quick", *only,
+                   "--settings", "default,vendor-off,bypass"]  # fmt: skip
+        subprocess.run([*command, "--out", str(folder / name)], check=False, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def _templates(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*/results.json"))]
+
+
+def _machines(templates: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """40 machines, each under ``STACKS`` stacks: five groups of eight that have the same chip."""
+    chance = random.Random(SEED)  # noqa: S311 - the same machines every time
+    source = "varied by benchmarks/table.py"
+    made = []
+    for number in range(MACHINES):
+        group = number // ALIKE
+        pci, revision, cus, vram, isa, name = RECORDED[group]
+        gpu = {"pci_id": pci, "revision": revision, "cus": cus, "vram_bytes": vram, "native_isa": isa,
+               "name": name, "vbios": f"113-{group:03}-{chance.choice('AB')}"}  # fmt: skip
+        facts = {
+            "kernel.release": chance.choice(KERNELS),
+            "cpu.name": chance.choice(("AMD Ryzen 5 3600", "AMD Ryzen 7 5800X")),
+            "packages": {"linux-firmware": chance.choice(("20240318", "20250211"))},
+            "memory.bytes": 2**34 + chance.randrange(2**20),
+        }
+        variants = []
+        for data in copy.deepcopy(
+            [templates[(group * STACKS + each) % len(templates)] for each in range(STACKS)]
+        ):
+            data["machine"]["gpus"][0].update({key: _fact(value, source) for key, value in gpu.items()})
+            data["machine"]["facts"].update({key: _fact(value, source) for key, value in facts.items()})
+            data["simulated"] = None
+            for each in data["outcomes"]:
+                each["native_isa"] = isa
+            variants.append(data)
+        made.append(variants)
+    for number, fact, value, state in PLANTED:
+        for data in made[number]:
+            _plant(data, fact, value, state)
+    return made
+
+
+def _fact(value: Any, source: str) -> dict[str, Any]:
+    return {"value": value, "source": source}
+
+
+def _plant(data: dict[str, Any], fact: str, value: str, state: str) -> None:
+    kind, _, name = fact.partition(".")
+    machine, made = data["machine"], _fact(value, "planted by benchmarks/table.py")
+    if kind == "gpu":
+        machine["gpus"][0][name] = made
+    elif kind == "variables":
+        machine["variables"][name] = made
+    elif kind == "packages":
+        machine["facts"]["packages"] = _fact({name: value}, made["source"])
+    else:
+        machine["facts"][fact] = made
+    for each in data["outcomes"]:
+        if each["check"] == "gemm":
+            each["state"] = state
+
+
+def _write(templates: list[dict[str, Any]], amount: int, folder: Path) -> None:
+    """``amount`` results below ``folder``, one folder for each machine. One machine of the last group has a
+    flaky product of matrices, and one fails it in every other run: neither is an outlier."""
+    machines = _machines(templates)
+    begun = datetime(2025, 1, 1, tzinfo=timezone.utc)
+    for number in range(amount):
+        which, turn = number % MACHINES, number // MACHINES
+        data = machines[which][turn % STACKS]
+        data["started"] = (begun + timedelta(hours=number)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        facts = data["machine"]["facts"]
+        facts["memory.available_bytes"] = _fact(2**33 + number, "varied by benchmarks/table.py")
+        for each in data["outcomes"]:
+            if each["check"] == "copy" and which == MACHINES - 1:
+                each["state"] = "flaky"
+            if each["check"] == "copy" and which == MACHINES - 2:
+                each["state"] = "crash" if turn // STACKS % 2 else "pass"
+        place = folder / f"machine-{which:02}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{turn:04}.json").write_text(json.dumps(data, indent=1), "utf-8")
+
+
+def _measure(templates: list[dict[str, Any]], size: int, folder: Path, chromium: str) -> dict[str, Any]:
+    place = folder / f"{size}"
+    _write(templates, size, place)
+    page, document = folder / f"{size}.html", folder / f"{size}.json"
+    command = [sys.executable, "-m", "rocmprobe", "table", "--by-folder", str(place)]
+    taken = {
+        "table": _child([*command, "-o", str(page)]),
+        "loop": _child([sys.executable, "-c", LOOP, str(place)]),
+    }
+    _child([*command, "-o", str(document)])
+    table = json.loads(document.read_text("utf-8"))
+    return {
+        **taken, "table_over_loop": round(taken["table"]["seconds"] / taken["loop"]["seconds"], 2),
+        "bytes_read": sum(path.stat().st_size for path in place.rglob("*.json")),
+        "page_bytes": page.stat().st_size, "cells": len(table["cells"]), "changes": len(table["changes"]),
+        "outliers": _judged(table["outliers"]), "filter": _filter(page, chromium),
+    }  # fmt: skip
+
+
+def _child(command: list[str]) -> dict[str, float]:
+    """Wall seconds, seconds of the processor, and the peak of memory in MiB of a process."""
+    found = subprocess.run(
+        [sys.executable, "-c", CHILD, *command], check=True, capture_output=True, text=True
+    )
+    code, seconds, worked, peak = found.stdout.split()
+    if code != "0":
+        raise SystemExit(f"{command}: exit {code}: {found.stderr}")
+    return {
+        "seconds": round(float(seconds), 2),
+        "cpu_seconds": round(float(worked), 2),
+        "mib": round(float(peak)),
+    }
+
+
+def _judged(outliers: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many machines that were planted are named, and how many others; and with how many of the planted
+    ones the planted fact is among those that are said to separate them, every time."""
+    planted = {f"machine-{number:02}": fact for number, fact, _, _ in PLANTED}
+    named: dict[str, list[list[str]]] = {}
+    for each in outliers:
+        for name in each["machines"]:
+            named.setdefault(name, []).append([fact["name"] for fact in each["facts"]])
+    found = [name for name in planted if name in named]
+    return {
+        "found": len(found), "invented": len(set(named) - set(planted)),
+        "fact_named": sum(all(planted[name] in facts for facts in named[name]) for name in found),
+        "facts_named_besides": sum(len(facts) - 1 for name in found for facts in named[name]),
+    }  # fmt: skip
+
+
+def _filter(page: Path, chromium: str) -> Optional[dict[str, float]]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return None
+    if not Path(chromium).exists():
+        return None
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        opened = browser.new_page(viewport={"width": 1280, "height": 900})
+        opened.goto(page.as_uri())
+        times = opened.evaluate(FILTERS)
+        browser.close()
+    return {"answers": len(times), "median_ms": round(median(times), 1), "longest_ms": round(max(times), 1)}
+
+
+if __name__ == "__main__":
+    main()
