@@ -164,13 +164,12 @@ def ignoring(*signals: signal.Signals) -> list[str]:
     return ["sh", "-c", f"trap '' {names}; exec \"$@\"", "sh"] if names else []
 
 
-class Background:
-    """``rocmprobe run`` in a session of its own, with a mark by which all that it starts is found. It is
+class Started:
+    """The command line in a session of its own, with a mark by which all that it starts is found. It is
     started to ignore the signals that are ``ignored``, as under nohup or in the background of a script."""
 
     def __init__(
         self,
-        folder: Path,
         *arguments: object,
         env: Mapping[str, str] | None = None,
         ignored: Collection[signal.Signals] = (),
@@ -178,8 +177,7 @@ class Background:
         # Children get LC_* of the user's environment, and so keep the mark.
         self._mark = f"LC_ROCMPROBE_TEST={uuid.uuid4().hex}".encode()
         name, value = self._mark.decode().split("=")
-        self.folder = folder
-        command = [sys.executable, "-m", "rocmprobe", "run", "--out", str(folder), *map(str, arguments)]
+        command = [sys.executable, "-m", "rocmprobe", *map(str, arguments)]
         self.process = subprocess.Popen(
             [*ignoring(*ignored), *command],
             env=environment({**(env or {}), name: value}), start_new_session=True,
@@ -221,3 +219,11 @@ class Background:
             except OSError:
                 continue
         return found
+
+
+class Background(Started):
+    """``rocmprobe run`` into ``folder``, so started."""
+
+    def __init__(self, folder: Path, *arguments: object, **started: Any) -> None:
+        self.folder = folder
+        super().__init__("run", "--out", folder, *arguments, **started)

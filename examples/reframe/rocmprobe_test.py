@@ -1,8 +1,10 @@
 """rocmprobe in ReFrame, on every partition of the settings:
 
     reframe -C settings.py -c rocmprobe_test.py -r
-    reframe -C settings.py -c rocmprobe_test.py -n RocmprobeCheck --distribute=idle -r    # each idle node
-    rocmprobe table output -o table.html                                                  # all runs in one table
+    reframe -C settings.py -c rocmprobe_test.py -n RocmprobeCheck --distribute=idle -r
+    rocmprobe table output -o table.html
+
+The second checks each idle node, the third gathers all runs in one table.
 
 Options: ``-S executable=/opt/rocmprobe/bin/rocmprobe``; ``-S RocmprobeRun.arguments='--level standard'``;
 ``-S simulate=conv-hang`` tries the tests on a simulated machine.

@@ -6,6 +6,7 @@ behind: its worker dies with it, and the guardian removes its folder.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import tempfile
@@ -20,11 +21,15 @@ from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
 from rocmprobe.gate.messages import Order, Pipe
 from rocmprobe.gate.questions import Question, questions, setting_of
+from rocmprobe.judge.assessment import device_of
+from rocmprobe.judge.blame import library
 from rocmprobe.judge.recommendation.configuration import isa_override
+from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import (
     FAILING_STATES,
     BadInput,
+    Environment,
     Machine,
     NothingToTest,
     Outcome,
@@ -32,7 +37,7 @@ from rocmprobe.model.results import (
     read_results,
 )
 from rocmprobe.process.guardian import guardian
-from rocmprobe.run.interpreters import found_again, interpreters, launch
+from rocmprobe.run.interpreters import Launch, found_again, interpreters, launch
 from rocmprobe.run.journal import Journal
 from rocmprobe.run.locks import DeviceLock, Turns, holders, lock_name
 from rocmprobe.run.options import Budgets
@@ -124,7 +129,8 @@ def _make_room() -> None:
         except OSError as error:
             failed = failed or f"{error.strerror} in {folder}"
             continue
-        tempfile.tempdir = folder
+        # For the worker and its compilers, too.
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
         return
     raise Over("unknown", "error", f"no room for temporary files: {failed}; name a folder with TMPDIR")
 
@@ -132,11 +138,16 @@ def _make_room() -> None:
 def _ask(order: Order, pipe: Pipe) -> None:
     simulated = load_machine(order.simulate) if order.simulate else None
     path, results = _results(order, simulated)
+    environment = results.recommended_environment if results else None
+    if results and environment:
+        results = results.of(environment)
     pipe.tell("facts", simulated=simulated.name if simulated else None, results=str(path) if path else None)
-    override = isa_override(results) if results and not simulated else {}
-    os.environ.update(override)
-    launches, machine = _machine(results, simulated)
-    target = _target(order.device, machine, simulated, results)
+    if results and not simulated and library(results) == "MIOpen":
+        _same_override(isa_override(results))
+    launches, machine = _machine(environment, simulated)
+    target = _target(order.device, machine, results)
+    if environment:
+        target = dataclasses.replace(target, environment=environment.name)
     setting = setting_of(_name(order, results), target, machine.value("torch.version"), results)
     gpu = target.gpu
     pipe.tell(
@@ -169,6 +180,13 @@ def _ask(order: Order, pipe: Pipe) -> None:
     finally:
         if lock:
             lock.let_go()
+
+
+def _same_override(before: Mapping[str, str]) -> None:
+    """Let the ISA override be the one that the results rest on."""
+    for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
+        del os.environ[name]
+    os.environ.update(before)
 
 
 def _put(asked: tuple[Question, ...], trials: Trials, pipe: Pipe) -> None:
@@ -212,11 +230,9 @@ def _results(order: Order, simulated: Optional[SimulatedMachine]) -> tuple[Optio
 
 
 def _machine(
-    results: Optional[Results], simulated: Optional[SimulatedMachine]
-) -> tuple[Mapping[str, Any], Machine]:
-    """The machine as the Python sees it in which the results recommend to work, and how a worker starts
-    there."""
-    environment = results.recommended_environment if results else None
+    environment: Optional[Environment], simulated: Optional[SimulatedMachine]
+) -> tuple[Mapping[str, Launch], Machine]:
+    """The machine as the Python of ``environment`` sees it, or this one, and how a worker starts there."""
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
@@ -230,13 +246,10 @@ def _machine(
     return {environment.name: launch(found.python, found.reads_toml)}, machine
 
 
-def _target(
-    wanted: str, machine: Machine, simulated: Optional[SimulatedMachine], results: Optional[Results]
-) -> Target:
+def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Target:
     """The device that is meant: with ``auto`` that of the results, else the first GPU, and the CPU where
     torch is built for that alone. A ROCm build of torch without a GPU is no reason to pass the CPU."""
-    environment = results.recommended_environment if results else None
-    before = _device_of(results) if wanted == "auto" else None
+    before = device_of(results) if results and wanted == "auto" else None
     try:
         target = find_targets(before or wanted, machine)[0]
     except NothingToTest as error:
@@ -247,13 +260,7 @@ def _target(
     if wanted == "auto" and not before and target.device == "cpu" and machine.value("torch.kind") != "cpu":
         built = f"torch {machine.value('torch.version')} is built for one"
         raise Over("nothing", "no-device", f"no GPU that torch could use, and {built}; --device cpu asks it")
-    return dataclasses.replace(target, environment=environment.name if environment else "")
-
-
-def _device_of(results: Optional[Results]) -> Optional[str]:
-    from rocmprobe.judge.assessment import device_of
-
-    return device_of(results) if results else None
+    return target
 
 
 def _name(order: Order, results: Optional[Results]) -> str:
@@ -261,30 +268,25 @@ def _name(order: Order, results: Optional[Results]) -> str:
     return order.setting or (recommended.configuration.setting if recommended else None) or "default"
 
 
-def _named(run: str) -> str:
-    return "another check" if run == CHECK else f"rocmprobe run, {run}"
-
-
 def _held(target: Target, name: str, on_cpu: bool) -> Optional[DeviceLock]:
     """Hold the device alone; a run that comes meanwhile waits until the check is over.
 
     Raises Over where another process uses it.
     """
-    if not on_cpu and target.gpu:
-        found = users(Tree(Path("/")), target.gpu, os.getpid())
-        if found:
-            who = ", ".join(
-                f"pid {each.pid} ({each.name})" if each.name else f"pid {each.pid}" for each in found
-            )
-            raise Over("busy", "busy", f"{who} has the GPU open ({found[0].source}); nothing was tried")
-    try:
+    lock = None
+    # Where there is no place for locks, nobody else has one either.
+    with contextlib.suppress(OSError):
         lock = DeviceLock(name, Path(CHECK))
-        taken = lock.take_at_once()
-    except OSError:
-        # No place for locks: then nobody else has one either.
-        return None
-    if not taken:
-        others = holders(name).get(name, [])
-        who = ", ".join(f"pid {each.pid} ({_named(each.run)})" for each in others) or "another rocmprobe"
-        raise Over("busy", "busy", f"{who} holds {name}; nothing was tried")
+        if not lock.take_at_once():
+            others = holders(name).get(name, [])
+            who = ", ".join(f"pid {each.pid} ({_named(each.run)})" for each in others) or "another rocmprobe"
+            raise Over("busy", "busy", f"{who} holds {name}; nothing was tried")
+    found = users(Tree(Path("/")), target.gpu, os.getpid()) if target.gpu and not on_cpu else ()
+    if found:
+        who = ", ".join(f"pid {each.pid} ({each.name})" if each.name else f"pid {each.pid}" for each in found)
+        raise Over("busy", "busy", f"{who} has the GPU open ({found[0].source}); nothing was tried")
     return lock
+
+
+def _named(run: str) -> str:
+    return "another check" if run == CHECK else f"rocmprobe run, {run}"

@@ -49,7 +49,10 @@ def setting_of(name: str, target: Target, torch: Optional[str], results: Optiona
         elif not found.env or not are_switches(found.env):
             raise BadInput(f"check: {name} of these results is not a set of solver switches; run again")
         return found
-    rows = settings_for(target.backend, f"{name},", torch, ("torch",))
+    try:
+        rows = settings_for(target.backend, f"{name},", torch, ("torch",))
+    except BadInput as error:
+        raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     setting = next(each for each in rows if each.name == name)
     if setting.undecided:
         raise BadInput(f"--setting {name}: a run finds out what it is; name the results of one that did")

@@ -8,7 +8,8 @@ from typing import Any, Optional
 
 from rocmprobe import __version__
 from rocmprobe.gate.messages import Order, Seen
-from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, NOTHING, OK, UNTOLD, WEDGED
+from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, NOTHING, OK, UNKNOWN, WEDGED
+from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import WORKING_STATES
 from rocmprobe.text.plain_text import one_line
 
@@ -19,8 +20,8 @@ CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
 _LONGEST = 300
 #: A first call that takes this many times as long as in the results, and seconds more, hangs.
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
-#: Seconds without any reading after which a start that does nothing hangs.
-_READING = 5.0
+#: A start that does nothing hangs where it has read nothing for so many seconds, or this share of its time.
+_READING, _READING_SHARE = 5.0, 0.25
 #: Rungs whose first call may compile for minutes, inside of the process.
 _COMPILING = ("conv", "batch-norm")
 
@@ -89,7 +90,7 @@ def exit_code(verdict: Verdict, convention: str) -> int:
         return WEDGED
     if reason == "internal":
         return INTERNAL
-    return {"ok": OK, "problem": FINDINGS, "nothing": NOTHING}.get(state, UNTOLD)
+    return {"ok": OK, "problem": FINDINGS, "nothing": NOTHING}.get(state, UNKNOWN)
 
 
 def _state(seen: Seen, order: Order, now: float) -> tuple[str, Optional[str], str, tuple[str, ...]]:
@@ -130,7 +131,7 @@ def _failed(seen: Seen, last: Mapping[str, Any]) -> tuple[str, Optional[str], st
     if state == "probe-error":
         return "unknown", "internal", f"the probe itself failed in {what}: {why}", ()
     if last["cause"] == "torch-unusable":
-        return "problem", "error", f"{what}: {why}", _ids(seen)
+        return "problem", "error", f"error in {what}: {why}", (last["id"],)
     if state == "hang" and not _proven(seen, last):
         return "unknown", "time", f"time: still {_doing(last)} in {what}: {why}", ()
     reason = state if state in ("hang", "crash", "wrong") else "error"
@@ -148,8 +149,8 @@ def _proven(seen: Seen, last: Mapping[str, Any]) -> bool:
     if not starting and usual is not None and last["seconds"] > _USUAL_TIMES * usual + _USUAL_MORE:
         return True
     if activity == "idle":
-        reading = starting and seen.moved is not None and last["ended"] - seen.moved < _READING
-        return not reading
+        silent = last["ended"] - seen.moved if seen.moved is not None else last["seconds"]
+        return not starting or silent > min(_READING, _READING_SHARE * last["seconds"])
     if starting or last["check"] == "copy":
         return False
     return not (last["phase"] == "first-call" and last["rung"] in _COMPILING)
@@ -178,7 +179,7 @@ def _words(seen: Seen, case_id: str) -> str:
     check = next((at for at, part in enumerate(parts) if part == seen.facts.get("setting")), 1) + 1
     words = parts[check:]
     if words and words[0] == "convolution" and len(words) == 3:
-        return f"convolution {words[2]} {words[1].split('-')[1]}"
+        return f"convolution {words[2]} {parse_problem(words[1]).dtype}"
     return " ".join(words)
 
 

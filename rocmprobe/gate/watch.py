@@ -11,14 +11,12 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Optional
 
 from rocmprobe.gate.messages import Order, Pipe, Seen
-from rocmprobe.process.processes import descendants, die_with_parent, kill_same, started
+from rocmprobe.process.processes import descendants, die_with_parent, kill_same, runs, started
 from rocmprobe.text.reading import json_line
 
 #: Seconds of the budget that are left for ending what hangs, and for the answer.
@@ -63,11 +61,11 @@ class Watch:
         """Start the other process and listen until it is done, the time is over, or a signal comes."""
         readable, writable = os.pipe()
         try:
-            with _raising():
-                self._pid = _forked(self._order, readable, writable)
-                os.close(writable)
-                writable = -1
-                self._listen(readable)
+            _take_signals()
+            self._pid = _forked(self._order, readable, writable)
+            os.close(writable)
+            writable = -1
+            self._listen(readable)
         except _Ended:
             self.seen.ended = "signal"
         finally:
@@ -77,9 +75,14 @@ class Watch:
         return self.seen
 
     def end(self) -> None:
-        """End all that the check started. ``seen`` says then whether something could not be killed."""
-        if not self._pid:
-            return
+        """End all that the check started. ``seen`` says then whether something could not be killed. A signal
+        cuts this short: who sent it waits for the answer."""
+        with contextlib.suppress(_Ended):
+            if self._pid:
+                self._end()
+        _ignore_signals()
+
+    def _end(self) -> None:
         kept = {int(self.seen.facts.get("guardian") or 0)}
         below = {pid: start for pid, start in descendants(self._pid).items() if pid not in kept}
         for pid in below:
@@ -95,7 +98,7 @@ class Watch:
         while left and time.monotonic() < ends:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._pid, os.WNOHANG)
-            left = {pid: start for pid, start in left.items() if start is not None and started(pid) == start}
+            left = {pid: start for pid, start in left.items() if runs(pid, start)}
             time.sleep(0.005)
         self.seen.unkillable |= bool(left)
         # The guardian removes the folder now; it ends when that is done.
@@ -109,7 +112,7 @@ class Watch:
 
     def _await_guardian(self, ends: float) -> None:
         guardian = int(self.seen.facts.get("guardian") or 0)
-        while guardian and started(guardian) is not None and time.monotonic() < ends:
+        while guardian and runs(guardian, started(guardian)) and time.monotonic() < ends:
             time.sleep(0.005)
 
     def _listen(self, readable: int) -> None:
@@ -165,26 +168,21 @@ def _read_bytes(pid: int) -> int:
     return read
 
 
-@contextmanager
-def _raising() -> Iterator[None]:
+def _take_signals() -> None:
     """Let the signals that end a program raise _Ended, once."""
 
     def came(number: int, frame: Optional[FrameType]) -> None:
-        for each in _ENDING:
-            signal.signal(each, signal.SIG_IGN)
+        _ignore_signals()
         raise _Ended
 
-    before = {number: signal.getsignal(number) for number in _ENDING}
     for number in _ENDING:
         signal.signal(number, came)
-    try:
-        yield
-    except BaseException:
-        # The answer is on its way: a second signal must not cut it.
-        raise
-    else:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _ignore_signals() -> None:
+    """The answer is on its way: a second signal must not cut it."""
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _forked(order: Order, readable: int, writable: int) -> int:

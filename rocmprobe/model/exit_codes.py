@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL, UNTOLD = range(7)
+OK, FINDINGS, USAGE, NOTHING, WEDGED, INTERNAL, UNKNOWN = range(7)
 #: What shells report for a program that Ctrl-C ended; SIGTERM ends a run in the same way.
 INTERRUPTED = 130
 #: What shells report for a program that SIGPIPE ended: nobody reads its output any more.

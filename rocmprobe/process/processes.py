@@ -42,6 +42,13 @@ def started(pid: int) -> Optional[int]:
     return int(fields[19]) if fields else None
 
 
+def runs(pid: int, start: Optional[int]) -> bool:
+    """Whether the process with this number that started then is there, and not only waits to be fetched by
+    its parent: in a container nobody may."""
+    fields = _stat(pid)
+    return bool(fields) and int(fields[19]) == start and fields[0] not in "ZX"
+
+
 def pid_namespace() -> int:
     """Which numbering of processes this one sees; containers have their own."""
     return os.stat("/proc/self/ns/pid").st_ino

@@ -1,0 +1,383 @@
+"""``rocmprobe check``: one verdict within its budget, whatever hangs, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import CHECKOUT, Started, cli, environment, machine_file, rocmprobe, wait_until
+
+from rocmprobe.gate.messages import Order, Seen
+from rocmprobe.gate.metrics import text, write
+from rocmprobe.gate.verdict import CONVENTIONS, Verdict, exit_code, judged
+from rocmprobe.run.locks import DeviceLock
+from rocmprobe.simulate.machines import machine_names
+
+KEYS = {
+    "state", "verdict", "setting", "device", "gpu", "native_isa", "effective_isa", "reason", "failed",
+    "checked", "not_checked", "seconds", "budget", "results", "simulated", "rocmprobe", "started",
+}  # fmt: skip
+EXAMPLES = CHECKOUT / "reports" / "examples"
+CONVOLUTION = "cuda:0/torch/default/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/fwd"
+#: More than a check may take over its budget, by the machine's load.
+OVER = 2.0
+
+
+@pytest.fixture(autouse=True)
+def own_lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "locks").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "locks"))
+
+
+def check(*arguments: object, **process: Any) -> dict[str, Any]:
+    """What ``check --json`` answers, with its exit code; in a process of its own where its time counts."""
+    ended = (rocmprobe if process else cli)("check", "--json", *arguments, **process)
+    assert ended.stdout, ended.stderr
+    return {**json.loads(ended.stdout), "code": ended.returncode, "stderr": ended.stderr}
+
+
+def machine(folder: Path, *faults: Mapping[str, Any]) -> Path:
+    return machine_file(folder / "machine.toml", *faults)
+
+
+def left_by(mark: Started) -> list[str]:
+    """The temporary folders of the processes with that mark; the one of the locks stays."""
+    pids = set(mark.seen)
+    return [
+        path.name
+        for path in Path(tempfile.gettempdir()).glob("rocmprobe-*")
+        if len(parts := path.name.split("-")) > 3 and parts[2] in pids
+    ]
+
+
+class Checking(Started):
+    """A check in the background; ``seen`` are the ids of all its processes so far."""
+
+    def __init__(self, *arguments: object, **started: Any) -> None:
+        super().__init__("check", *arguments, **started)
+        self.seen: list[str] = []
+
+    def has_a_worker(self) -> bool:
+        found = self.alive()
+        self.seen = [*{*self.seen, *map(str, found)}]
+        return any(b"rocmprobe.worker" in command_line(pid) for pid in found)
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+# What is asked, and what comes of it.
+
+
+def test_a_healthy_machine_is_ok_in_an_empty_environment(tmp_path: Path) -> None:
+    """As Slurm starts a health check: no PATH, no HOME, a folder that takes no file, and a full TMPDIR."""
+    metrics = tmp_path / "rocmprobe.prom"
+    ended = subprocess.run(
+        [sys.executable, "-m", "rocmprobe", "check", "--json", "--simulate", machine(tmp_path), "--metrics",
+         metrics], cwd="/proc", env={"SLURMD_NODENAME": "n1", "PYTHONPATH": str(CHECKOUT), "TMPDIR": "/proc"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    answer = json.loads(ended.stdout)
+    assert answer.keys() == KEYS
+    assert (answer["state"], answer["reason"], answer["failed"], answer["not_checked"]) == (
+        "ok",
+        None,
+        [],
+        [],
+    )
+    assert (answer["setting"], answer["device"], answer["native_isa"]) == ("default", "cuda:0", "gfx1010")
+    assert answer["simulated"] == "machine"
+    assert answer["results"] is None
+    assert answer["verdict"].startswith("ok: default on gfx1010 (cuda:0) (simulated): 10 checks right in ")
+    asked = [(each["check"], each["direction"]) for each in answer["checked"]]
+    assert asked[:4] == [("copy", None), ("elementwise", None), ("gemm", None), ("convolution", "fwd")]
+    assert ("convolution", "bwd-weights") in asked
+    assert asked[-1] == ("batch-norm", None)
+    assert {each["dtype"] for each in answer["checked"]} == {"float32"}
+    assert 'rocmprobe_check_state{state="ok"} 1\n' in metrics.read_text()
+    assert metrics.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in tmp_path.glob(".*")] == []
+    if shutil.which("promtool"):
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], stdin=metrics.open(), capture_output=True, check=False
+        )
+        assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_results_say_which_setting_to_check_and_what_need_not_work(tmp_path: Path) -> None:
+    """Native convolution dies on this machine, and in float16 another setting is recommended."""
+    name = "rdna1-rocm52-conv-dead"
+    answer = check(EXAMPLES / name, "--simulate", name)
+    assert (answer["state"], answer["code"]) == ("ok", 0), answer["verdict"]
+    assert answer["setting"] == "bypass"
+    assert answer["results"] == str(EXAMPLES / name / "results.json")
+    assert {each["dtype"] for each in answer["checked"]} == {"float32"}
+    assert {each["state"] for each in answer["checked"]} <= {"pass", "slow"}
+
+
+def test_the_first_failure_ends_the_check(tmp_path: Path) -> None:
+    fault = {"library": "miopen", "effect": "signal", "directions": ["bwd-data"]}
+    answer = check("--simulate", machine(tmp_path, fault))
+    assert (answer["state"], answer["reason"], answer["code"]) == ("problem", "crash", 1)
+    assert answer["checked"][-1]["state"] == "crash"
+    assert answer["failed"] == [answer["checked"][-1]["id"]]
+    assert answer["failed"][0].endswith("/bwd-data")
+    assert answer["not_checked"][-1].endswith("batch-norm/float32")
+    assert "SIGSEGV" in answer["verdict"]
+
+
+# Where nothing is tried.
+
+
+def test_a_device_that_is_held_is_busy() -> None:
+    lock = DeviceLock("cpu", Path("/runs/one"))
+    lock.take(alone=False)
+    answer = check("--device", "cpu")
+    assert (answer["state"], answer["reason"], answer["code"]) == ("busy", "busy", 6)
+    assert f"pid {os.getpid()} (rocmprobe run, /runs/one) holds cpu" in answer["verdict"]
+    assert answer["checked"] == []
+    ended = cli("check", "--device", "cpu", "--exit-codes", "npd")
+    assert (ended.returncode, ended.stdout[:5]) == (0, "busy:")
+
+
+def test_no_such_device_is_nothing() -> None:
+    ended = cli("check", "--device", "cuda:7")
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert ended.stdout.startswith("nothing: --device cuda:7: ")
+
+
+def test_a_device_of_the_results_that_is_gone_is_a_problem() -> None:
+    answer = check(EXAMPLES / "emulated-gfx1010")
+    assert (answer["state"], answer["reason"], answer["code"]) == ("problem", "no-device", 1)
+    assert "cuda:0 of the results is gone" in answer["verdict"]
+
+
+def test_a_python_without_torch_is_unknown(tmp_path: Path) -> None:
+    hiding = "import sys\nsys.path[:] = [each for each in sys.path if not each.endswith('site-packages')]\n"
+    code = f"{hiding}from rocmprobe.gate.asking import _machine, Over\ntry: _machine(None, None)\n"
+    code += "except Over as over: print(over.state, over.reason)"
+    # What click and msgspec need is imported before the folder is left out.
+    code = f"import rocmprobe.gate.asking\n{code}"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "unknown no-torch\n"
+
+
+def _no_room() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+
+
+def test_a_full_disk_is_an_answer(tmp_path: Path) -> None:
+    metrics = tmp_path / "rocmprobe.prom"
+    ended = subprocess.run(
+        [sys.executable, "-m", "rocmprobe", "check", "--device", "cpu", "--metrics", metrics],
+        env=environment(), capture_output=True, text=True, timeout=300, check=False, preexec_fn=_no_room,
+    )  # fmt: skip
+    assert ended.returncode == 6
+    assert ended.stdout.startswith("unknown: no room for temporary files: File too large in ")
+    assert ended.stderr == f"rocmprobe: --metrics {metrics}: cannot be written (File too large)\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["locks"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["/none/results.json"], "/none/results.json: cannot be read"),
+        ([EXAMPLES / "conv-hang"], "these results are of the simulated machine conv-hang; add --simulate"),
+        (["--device", "cpu", "--setting", "warp"], "--setting: onednn has no setting 'warp'"),
+        (["--device", "gpu"], "--device 'gpu': unknown"),
+        (["--simulate", "vega"], "no machine 'vega'"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments: list[object], words: str) -> None:
+    ended = cli("check", *arguments, "--exit-codes", "nagios")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert words in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+# What ends a check before its time.
+
+
+def test_sigterm_gives_a_verdict_at_once(tmp_path: Path) -> None:
+    checking = Checking("--simulate", machine(tmp_path), "--budget", "120")
+    assert checking.reaches(checking.has_a_worker)
+    printed = checking.terminate()
+    assert checking.process.returncode == 6
+    assert printed.startswith("unknown: time: ended by a signal in ")
+    assert wait_until(lambda: not checking.alive(), 10)
+    assert left_by(checking) == []
+
+
+def test_one_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    checking = Checking("--simulate", machine(tmp_path), "--budget", "120")
+    assert checking.reaches(checking.has_a_worker)
+    # Returns when nobody has its output open any more.
+    checking.kill()
+    assert wait_until(lambda: not checking.alive(), 10)
+    assert left_by(checking) == []
+
+
+def test_a_hang_is_a_problem_within_the_budget(tmp_path: Path) -> None:
+    """In the import, where the worker sleeps before torch is there."""
+    fault = {"library": "miopen", "effect": "ignore-term", "phase": "import"}
+    answer = check("--simulate", machine(tmp_path, fault), "--budget", "10", cwd=tmp_path)
+    assert (answer["state"], answer["reason"], answer["code"]) == ("problem", "hang", 1), answer["verdict"]
+    assert answer["verdict"].startswith("problem: hang in import of torch, default on gfx1010 (cuda:0)")
+    assert answer["seconds"] <= answer["budget"] + OVER
+
+
+# The verdict, from what was seen.
+
+FACTS = {"setting": "default", "device": "cuda:0", "native_isa": "gfx1010", "gpu": "RX 5700 XT"}
+
+
+def answered(state: str = "pass", **changes: Any) -> dict[str, Any]:
+    return {
+        "id": CONVOLUTION, "check": "convolution", "dtype": "float32", "direction": "fwd", "rung": "conv",
+        "state": state, "seconds": 20.0, "phase": "first-call", "activity": "idle", "cause": None,
+        "evidence": ["no answer"], "usual": None, "ended": 40.0, **changes,
+    }  # fmt: skip
+
+
+def verdict(*answers: dict[str, Any], ended: str = "over", **changes: Any) -> Verdict:
+    seen = Seen(facts=dict(FACTS), planned=[CONVOLUTION], answers=list(answers), ended=ended, **changes)
+    return judged(seen, Order(), "2026-01-01T00:00:00Z", 50.0)
+
+
+STATES = {
+    "ok": (verdict(answered()), (0, 0, 0, 0)),
+    "problem": (verdict(answered("wrong")), (1, 1, 1, 2)),
+    "wedged": (verdict(answered("hang"), unkillable=True), (4, 1, 1, 2)),
+    "nothing": (verdict(over={"state": "nothing", "reason": "no-device", "text": "."}), (3, 0, 77, 3)),
+    "busy": (verdict(over={"state": "busy", "reason": "busy", "text": "."}), (6, 0, 77, 1)),
+    "out of time": (verdict(ended="time", asking=CONVOLUTION), (6, 2, 77, 1)),
+    "no torch": (verdict(over={"state": "unknown", "reason": "no-torch", "text": "."}), (6, 2, 77, 3)),
+    "own fault": (verdict(answered("probe-error")), (5, 2, 77, 3)),
+    "died": (verdict(ended="died"), (5, 2, 77, 3)),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_exit_codes_of_each_convention(case: str) -> None:
+    given, codes = STATES[case]
+    assert tuple(exit_code(given, convention) for convention in CONVENTIONS) == codes
+
+
+@pytest.mark.parametrize(
+    ("answer", "moved", "state"),
+    [
+        (answered("hang"), None, "problem"),
+        (answered("hang", activity="busy"), None, "unknown"),
+        (answered("hang", activity="busy", usual=3.0), None, "problem"),
+        (answered("hang", activity="busy", usual=15.0), None, "unknown"),
+        (answered("hang", activity="busy", phase="steady"), None, "problem"),
+        (answered("hang", activity="busy", check="gemm", rung="gemm"), None, "problem"),
+        (answered("hang", activity="busy", check="copy", rung="copy"), None, "unknown"),
+        (answered("hang", activity="compiler-child", usual=3.0), None, "unknown"),
+        (answered("hang", check="copy", phase="start"), None, "problem"),
+        (answered("hang", check="copy", phase="start"), 39.0, "unknown"),
+        (answered("hang", check="copy", phase="start"), 12.0, "problem"),
+        (answered("hang", check="copy", phase="start", activity="busy"), None, "unknown"),
+    ],
+)
+def test_silence_is_a_hang_unless_something_is_done_that_may_take_long(
+    answer: dict[str, Any], moved: float | None, state: str
+) -> None:
+    given = verdict(answer, moved=moved)
+    assert (given.state, given.reason) == (state, "hang" if state == "problem" else "time")
+
+
+def test_what_cannot_be_killed_is_a_problem_where_there_was_no_answer() -> None:
+    given = verdict(ended="time", asking=CONVOLUTION, unkillable=True)
+    assert (given.state, given.reason, given.failed) == ("problem", "hang", (CONVOLUTION,))
+
+
+def test_the_line_is_short_ascii_and_harmless() -> None:
+    given = verdict(answered("error", evidence=["\x1b[31mfünf\n" + "x" * 5000]))
+    assert given.verdict.startswith(
+        "problem: error in convolution fwd float32, default on gfx1010 (cuda:0): "
+    )
+    assert given.verdict.isascii()
+    assert given.verdict.isprintable()
+    assert len(given.verdict) <= 300
+
+
+def test_labels_of_metrics_are_escaped() -> None:
+    given = verdict(answered("pass", check='a"b\\c\nd'))
+    assert 'check="a\\"b\\\\c\\nd"' in text(given, 0.0)
+
+
+def test_metrics_that_a_killed_check_left_half_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".now.prom.4194999.tmp").write_text("half")
+    write("whole\n", tmp_path / "now.prom")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["now.prom"]
+
+
+# Every phase, and every machine.
+
+HANGS: dict[str, tuple[dict[str, Any], str]] = {
+    "import": ({"library": "miopen", "phase": "import"}, "import of torch"),
+    "before the first call": ({"library": "miopen", "phase": "prepare"}, "copy float32"),
+    "first device call": ({"library": "hip"}, "copy float32"),
+    "gemm": ({"library": "rocblas"}, "gemm float32"),
+    "forward": ({"library": "miopen", "directions": ["fwd"]}, "convolution fwd float32"),
+    "backward": ({"library": "miopen", "directions": ["bwd-weights"]}, "convolution bwd-weights float32"),
+    "second call": ({"library": "miopen", "phase": "steady"}, "convolution fwd float32"),
+    "batch norm": ({"library": "miopen", "operator": "batch_norm"}, "batch-norm float32"),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("effect", ["hang", "busy", "ignore-term"])
+@pytest.mark.parametrize("phase", HANGS)
+def test_a_hang_in_every_phase(phase: str, effect: str, tmp_path: Path) -> None:
+    fault, where = HANGS[phase]
+    answer = check(
+        "--simulate", machine(tmp_path, {**fault, "effect": effect}), "--budget", "30", cwd=CHECKOUT
+    )
+    assert answer["state"] in (("problem", "unknown") if effect == "busy" else ("problem",))
+    assert f" in {where}, default" in answer["verdict"]
+    assert answer["seconds"] <= answer["budget"] + OVER
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", machine_names())
+def test_every_simulated_machine_has_a_verdict_within_the_budget(name: str) -> None:
+    answer = check("--simulate", name, "--budget", "40", cwd=CHECKOUT)
+    assert answer["state"] in ("ok", "problem")
+    assert answer["seconds"] <= answer["budget"] + OVER
+    assert answer["simulated"] == name
+
+
+@pytest.mark.thorough
+def test_the_smallest_budget_holds(tmp_path: Path) -> None:
+    fault = {"library": "miopen", "effect": "ignore-term"}
+    answer = check("--simulate", machine(tmp_path, fault), "--budget", "3", cwd=CHECKOUT)
+    assert answer["state"] in ("problem", "unknown")
+    assert answer["seconds"] <= answer["budget"] + OVER
+
+
+@pytest.mark.thorough
+def test_two_checks_at_once_are_one(tmp_path: Path) -> None:
+    first = Checking("--device", "cpu", "--budget", "120", env={"XDG_RUNTIME_DIR": str(tmp_path / "locks")})
+    assert first.reaches(first.has_a_worker)
+    answer = check("--device", "cpu")
+    first.terminate()
+    assert answer["state"] == "busy"
+    assert "(another check) holds cpu" in answer["verdict"]
