@@ -62,7 +62,8 @@ def judged(seen: Seen, order: Order, started: str) -> Verdict:
     state, reason, text, failed = _state(seen, order)
     facts = seen.facts
     answered = {each["id"] for each in seen.answers if each["state"] != "n/a"}
-    line = one_line(f"{state}: {text}", _LONGEST).encode("ascii", "replace").decode()
+    # GitHub would run that as a command, from anywhere in a line.
+    line = one_line(f"{state}: {text}".replace("##[", "# #["), _LONGEST).encode("ascii", "replace").decode()
     return Verdict(
         state, line, facts.get("setting"), facts.get("device"), facts.get("gpu"), facts.get("native_isa"),
         facts.get("effective_isa"), reason, failed,

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from runs import CHECKOUT, Started, cli, environment, machine_file, rocmprobe, wait_until
+from stand_in_libraries import python_without_torch
 
 from rocmprobe.gate.messages import Order, Seen
 from rocmprobe.gate.metrics import text, write
@@ -171,13 +172,23 @@ def test_a_device_of_the_results_that_is_gone_is_a_problem() -> None:
 
 
 def test_a_python_without_torch_is_unknown(tmp_path: Path) -> None:
-    hiding = "import sys\nsys.path[:] = [each for each in sys.path if not each.endswith('site-packages')]\n"
-    code = f"{hiding}from rocmprobe.gate.asking import _machine, Over\ntry: _machine(None, None)\n"
-    code += "except Over as over: print(over.state, over.reason)"
-    # What click and msgspec need is imported before the folder is left out.
-    code = f"import rocmprobe.gate.asking\n{code}"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout == "unknown no-torch\n"
+    python = python_without_torch(tmp_path / "python")
+    has_torch = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is not None)"
+    if subprocess.run([python, "-c", has_torch], check=False).returncode:
+        pytest.skip("this environment has its torch from another one, by a .pth file")
+    ended = rocmprobe("check", python=python)
+    assert (ended.returncode, ended.stderr) == (6, "")
+    assert ended.stdout == "unknown: no torch in this Python; nothing could be tried\n"
+
+
+def test_a_torch_that_cannot_be_imported_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libamdhip64.so.5: no such file')\n")
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.4.0'\ncuda = None\nhip = None\n")
+    answer = check("--device", "cpu", env={"PYTHONPATH": str(tmp_path)})
+    assert (answer["state"], answer["reason"], answer["code"]) == ("problem", "error", 1)
+    line = "problem: error in import of torch, default on cpu: import torch: OSError: libamdhip64.so.5: "
+    assert answer["verdict"].startswith(line)
 
 
 def _no_room() -> None:
@@ -378,12 +389,13 @@ def test_what_cannot_be_killed_is_a_problem_where_there_was_no_answer() -> None:
 
 
 def test_the_line_is_short_ascii_and_harmless() -> None:
-    given = verdict(answered("error", evidence=["\x1b[31mfünf\n" + "x" * 5000]))
+    given = verdict(answered("error", evidence=["\x1b[31mfünf\n##[error]" + "x" * 5000]))
     assert given.verdict.startswith(
         "problem: error in convolution fwd float32, default on gfx1010 (cuda:0): "
     )
     assert given.verdict.isascii()
     assert given.verdict.isprintable()
+    assert "##[" not in given.verdict
     assert len(given.verdict) <= 300
 
 
