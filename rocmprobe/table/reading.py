@@ -20,7 +20,7 @@ from rocmprobe.model.results import DIRECTIONS, SCHEMA_VERSION, STATES
 from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.report.states import LOOKS
 from rocmprobe.text.plain_text import one_line
-from rocmprobe.text.redact import redacted
+from rocmprobe.text.redact import redacted_text
 
 #: States that say nothing about what was asked.
 UNLEARNED = frozenset({"skipped", "n/a", "blocked", "aborted", "probe-error"})
@@ -216,7 +216,7 @@ class Advice(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """One device of a run, in one environment."""
+    """One device of a run, in one environment; ``facts`` as they are in the results."""
 
     device: str
     chip: Chip
@@ -279,7 +279,13 @@ def _system(data: _Results) -> System:
     driver = _value(facts, "amdgpu.version") or _value(facts, "amdgpu.origin")
     if not gpus:
         gpus = (("", _value(facts, "cpu.name"), "", _value(facts, "cpu.cores"), ""),)
-    return System(_value(facts, "os.name"), _value(facts, "kernel.release"), driver, gpus)
+    return System(_value(facts, "os.name"), _clean(_value(facts, "kernel.release")), driver, gpus)
+
+
+@lru_cache(maxsize=1024)
+def _clean(text: str) -> str:
+    """A kernel that was built at home may be named after its host."""
+    return redacted_text(text)
 
 
 def _machine(system: System, label: str, simulated: str) -> Machine:
@@ -314,7 +320,7 @@ def _subjects(data: _Results) -> Iterator[Subject]:
                 _value(facts, "miopen.version"),
                 _value(data.machine.variables, OVERRIDE), _text(data.simulated or "", 60),
             ),
-            redacted({**kept, "rocmprobe": _text(data.rocmprobe, 40)}),
+            {**kept, "rocmprobe": _text(data.rocmprobe, 40)},
             tuple(_rows(outcomes)),
             tuple(_advice(recommended, device, len({each for _, each in asked}) > 1)),
         )  # fmt: skip

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack, System
+from rocmprobe.text.redact import redacted
 
 #: KiB of SQLite's cache. It sorts on disk above that.
 _CACHE = 8 * 1024
@@ -201,9 +202,14 @@ class Store:
     def _facts(self, facts: Mapping[str, str]) -> int:
         content = json.dumps(facts, sort_keys=True)
         digest = hashlib.sha256(content.encode()).digest()
-        self._base.execute("INSERT OR IGNORE INTO facts VALUES (NULL, ?, ?)", (digest, content))
-        (found,) = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
-        return int(found)
+        found = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
+        if found:
+            return int(found[0])
+        # Results are redacted as a rule, and not with --no-redact; the table always is.
+        clean = json.dumps(redacted(facts), sort_keys=True)
+        added = self._base.execute("INSERT INTO facts VALUES (NULL, ?, ?)", (digest, clean)).lastrowid
+        assert added is not None
+        return added
 
     def in_order(self) -> None:
         """Put all runs in the order of time; what has no date comes first."""
