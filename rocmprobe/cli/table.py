@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -64,6 +65,8 @@ def table_command(
         raise
     except OSError as error:
         raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
+    except sqlite3.OperationalError as error:
+        raise BadInput(f"the rows do not fit ({error}); name a folder with more room with TMPDIR") from error
     print_stderr(_summary(read))
     if output is not None:
         say(output)

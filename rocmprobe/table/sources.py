@@ -101,7 +101,7 @@ def _folder(root: Path, by_folder: bool) -> Iterator[Found]:
     for folder, below, names in os.walk(root, onerror=unread.append):
         below.sort()
         for name in sorted(names):
-            if not name.lower().endswith((".json", *_ARCHIVE_ENDS)):
+            if not _wanted(name):
                 continue
             path = Path(folder) / name
             steps = path.relative_to(root).parts

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Optional
 
@@ -109,20 +106,20 @@ class _Names:
 
 
 class Store:
-    """A table under construction; a context manager, which removes its file."""
+    """A table under construction; a context manager, which gives its file back.
+
+    Its methods raise sqlite3.OperationalError where the disk is full.
+    """
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="rocmprobe-table-")
-        self._path = Path(self._folder.name) / "rows.sqlite"
-        self._base = sqlite3.connect(self._path, isolation_level=None)
+        # A database without a name is a file that SQLite makes in the temporary folder and unlinks at once:
+        # nothing is left of it, however this process ends.
+        self._base = sqlite3.connect("", isolation_level=None)
         run = self._base.execute
-        # It is a scratch file: what a crash leaves of it is of no use.
         run("PRAGMA journal_mode = OFF")
         run("PRAGMA synchronous = OFF")
         run(f"PRAGMA cache_size = -{_CACHE}")
         run("PRAGMA temp_store = FILE")
-        # Its sorts must not fill a small /tmp in memory: they go where the rows are.
-        os.environ.setdefault("SQLITE_TMPDIR", self._folder.name)
         self._base.executescript(_TABLES)
         run("BEGIN")
         self._machines, self._chips, self._stacks = _Names(), _Names(), _Names()
@@ -139,9 +136,6 @@ class Store:
         trace: Optional[TracebackType],
     ) -> None:
         self._base.close()
-        if os.environ.get("SQLITE_TMPDIR") == self._folder.name:
-            del os.environ["SQLITE_TMPDIR"]
-        self._folder.cleanup()
 
     @property
     def machines(self) -> list[Machine]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sqlite3
+import os
 from pathlib import Path
 
 import pytest
 from gathered import command, outcome, put, results, table
 
+from rocmprobe.cli import main
 from rocmprobe.table import store
 from rocmprobe.table.files import COLUMNS
 
@@ -171,8 +172,20 @@ def test_no_name_of_a_folder_above_the_machine_is_in_the_table(tmp_path: Path) -
     assert machine["file"] == "node/run/results.json"
 
 
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store.tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(sqlite3.Error), store.Store() as opened:
-        opened._base.execute("no SQL")
-    assert list(tmp_path.iterdir()) == []
+def test_nothing_is_left_behind_and_a_full_disk_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path / "node" / "results.json", results())
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    shown = command(tmp_path / "node", "--format", "json", env={**os.environ, "TMPDIR": str(temporary)})
+    assert shown.returncode == 0
+    assert list(temporary.iterdir()) == []
+    monkeypatch.setattr(store, "_TABLES", f"{store._TABLES} PRAGMA max_page_count = 12;")
+    many = [outcome(setting=f"setting-{number}") for number in range(4000)]
+    put(tmp_path / "many" / "results.json", results(*many))
+    with pytest.raises(SystemExit) as ended:
+        main(["table", str(tmp_path / "many"), "--format", "json"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rocmprobe: the rows do not fit (database or disk is full); name a folder")

@@ -33,6 +33,7 @@ def labels(*given_names: object) -> list[str]:
 def test_folders_patterns_and_files(tmp_path: Path) -> None:
     first, second = put(tmp_path / "a" / "results.json", {}), put(tmp_path / "b" / "c" / "results.json", {})
     (tmp_path / "a" / "report.html").write_text("no results")
+    put(tmp_path / "a" / "manifest.json", {"label": "of a bundle that was unpacked"})
     (tmp_path / "latest").symlink_to("a")
     assert names(tmp_path) == [str(first), str(second)]
     assert set(names(tmp_path / "**" / "results.json")) >= {str(first), str(second)}
