@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Optional
 import click
 
 from rocmprobe.cli.base import answering, main
+from rocmprobe.cli.github_job import summarise
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, write_whole
 from rocmprobe.text.printing import print_stderr, say
@@ -116,6 +118,10 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
         from rocmprobe.table.document import document
 
         table = document(store, read)
+        if os.environ.get("GITHUB_STEP_SUMMARY"):
+            from rocmprobe.table.summary import markdown
+
+            summarise(markdown(table), os.environ)
         if form == "html":
             from rocmprobe.table.page import page
 
