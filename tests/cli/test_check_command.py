@@ -425,8 +425,13 @@ HANGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("effect", ["hang", "busy", "ignore-term"])
-@pytest.mark.parametrize("phase", HANGS)
+@pytest.mark.parametrize(
+    ("phase", "effect"),
+    [
+        *((phase, "hang") for phase in HANGS),
+        *((phase, effect) for phase in ("import", "gemm", "forward") for effect in ("busy", "ignore-term")),
+    ],
+)
 def test_a_hang_in_every_phase(phase: str, effect: str, tmp_path: Path) -> None:
     fault, where = HANGS[phase]
     answer = check(
