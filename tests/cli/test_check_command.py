@@ -44,8 +44,8 @@ def own_lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(*arguments: object, **process: Any) -> dict[str, Any]:
-    """What ``check --json`` answers, with its exit code; in a process of its own where its time counts."""
-    ended = (rocmprobe if process else cli)("check", "--json", *arguments, **process)
+    """What ``check --json`` answers, with its exit code; of a process of its own, since it forks."""
+    ended = rocmprobe("check", "--json", *arguments, **process)
     assert ended.stdout, ended.stderr
     return {**json.loads(ended.stdout), "code": ended.returncode, "stderr": ended.stderr}
 
