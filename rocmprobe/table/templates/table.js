@@ -117,7 +117,7 @@
       row.append(setting, make("td", "", data.words.check[first[CHECK]] + (caller && caller !== "torch" ? ` (${caller})` : "")));
       for (const dtype of dtypes) {
         const box = make("td");
-        box.dataset.dtype = data.words.dtype[dtype];
+        box.dataset.label = data.words.dtype[dtype];
         for (const cell of cells) if (cell[DTYPE] === dtype) box.append(answer(cell));
         row.append(box);
       }
