@@ -122,6 +122,28 @@ def test_the_same_run_gives_the_same_bundle(real: Path, bundle: Path, tmp_path: 
         assert {each.date_time[0] for each in archive.infolist()} == {1980}
 
 
+def test_a_torn_line_and_a_number_that_is_none_do_not_matter(real: Path, tmp_path: Path) -> None:
+    rows = records(real)
+    outcome = next(row["outcome"] for row in rows if row["record"] == "outcome")
+    outcome["numerics"]["max_ratio"] = float("nan")
+    folder = rewritten(tmp_path / "run", rows)
+    with (folder / "journal.jsonl").open("a", encoding="utf-8") as journal:
+        journal.write('{"record": "outcome"}\n[1]\n{"record": "end", "a')
+    assert cli("submit", folder, "--yes", "-o", tmp_path / "b.zip").returncode == 0
+    assert check(tmp_path / "b.zip") == (0, "")
+
+
+@pytest.mark.thorough
+def test_a_run_that_is_too_large_for_a_bundle_is_said_so(real: Path, tmp_path: Path) -> None:
+    rows = records(real)
+    log = "".join(hashlib.sha512(str(number).encode()).hexdigest() for number in range(7000))
+    trial = next(row for row in rows if row["record"] == "trial")
+    more = [{**trial, "trial": {**trial["trial"], "id": f"t{each}", "log": log[each:]}} for each in range(60)]
+    done = cli("submit", rewritten(tmp_path / "run", [*rows[:-1], *more, rows[-1]]), "--yes", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "larger than 25,000,000 bytes" in done.stderr
+
+
 def test_nobody_to_ask_writes_nothing(real: Path, tmp_path: Path) -> None:
     done = cli("submit", real, cwd=tmp_path)
     assert done.returncode == 2
