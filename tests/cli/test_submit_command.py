@@ -13,6 +13,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -278,6 +279,38 @@ def test_a_journal_that_breaks_what_judges_it_is_refused(bundle: Path, tmp_path:
 
     code, refused = check(repacked(bundle, tmp_path / "b.zip", change), bundle)
     assert (code, refused.count("\n")) == (1, 1)
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place, *(each for key, item in inner for each in places(item, (*place, key)))]
+
+
+ODD = (None, True, -1, 1e308, 2**70, "", "\ud800", "../../x", [], {}, [[]], {"a": 1}, float("nan"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_journal_holds_a_bundle_is_taken_or_refused(
+    bundle: Path, tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+
+    def change(files: dict[str, bytes]) -> None:
+        rows = [json.loads(line) for line in files["journal.jsonl"].splitlines()]
+        row = rows[random.choice((0, 0, random.randrange(len(rows))))]
+        *above, last = random.choice(places(row)[1:])
+        for key in above:
+            row = row[key]
+        row[last] = random.choice(ODD)
+        files["journal.jsonl"] = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        sealed(files)
+
+    path = repacked(bundle, tmp_path / "b.zip", change)
+    code, refused = check(path)
+    assert (code, refused.count("\n")) in ((0, 0), (1, 1)), refused
+    done = cli("table", path, "--site", tmp_path / "site")
+    assert done.returncode == code, done.stderr
 
 
 def unmarked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
