@@ -1,4 +1,4 @@
-"""What `rocmprobe table` takes for 100, 1,000 and 10,000 results of 40 machines, beside a plain loop over the
+"""What `rocmprobe table` takes for 100 to 20,000 results of 40 machines, beside a plain loop over the
 same files; whether it finds the machines that were planted as outliers, and no others; and how soon the page
 answers a filter.
 
@@ -12,6 +12,8 @@ stack, setting, check, dtype, direction and state, which neither tells machines 
     python benchmarks/table.py -o benchmarks/results/table.json
 
 The filter is timed in headless Chromium, where playwright and a Chromium are there (``--chromium PATH``).
+With ``--engines PYTHON``, an interpreter that has duckdb and pyarrow, the rows of 1,000 results are put into
+SQLite and DuckDB and read back in order.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,7 +35,7 @@ from typing import Any, Optional
 
 from figures import publish
 
-SIZES = (100, 1_000, 10_000)
+SIZES = (100, 1_000, 10_000, 20_000)
 MACHINES = 40
 SEED = 23
 CHECKS = ("copy", "gemm", "convolution", "batch-norm")
@@ -80,6 +83,46 @@ for path in pathlib.Path(sys.argv[1]).rglob("*.json"):
         count[chip, stack, question] += 1
 print(len(count))
 """
+#: Rows of a CSV into an engine, by runs of 34 as they come, and back in the order of machine and question.
+ENGINE = """
+import csv, os, resource, sys, time
+engine, source = sys.argv[1:]
+rows = list(csv.reader(open(source)))[1:]
+width, file = len(rows[0]), os.path.join(os.path.dirname(source), engine + ".base")
+names = [f"c{number}" for number in range(width)]
+insert, order = f"insert into t values ({','.join('?' * width)})", "select * from t order by c0, c5, c14, c23"
+batches = [rows[start : start + 34] for start in range(0, len(rows), 34)]
+before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+if engine == "sqlite":
+    import sqlite3
+    base = sqlite3.connect(file, isolation_level=None)
+    for pragma in ("journal_mode = off", "synchronous = off", "cache_size = -8192"):
+        base.execute(f"pragma {pragma}")
+else:
+    import duckdb
+    base = duckdb.connect(file)
+    base.execute("set threads = 1; set memory_limit = '500MB'")
+base.execute(f"create table t ({', '.join(name + ' varchar' for name in names)})")
+base.execute("begin")
+if engine == "duckdb by pyarrow":
+    import pyarrow
+    for start in range(0, len(rows), 20_000):
+        columns = {name: [row[at] for row in rows[start : start + 20_000]] for at, name in enumerate(names)}
+        batch = pyarrow.table(columns)
+        base.execute("insert into t select * from batch")
+else:
+    if engine == "duckdb":
+        batches = batches[:100]
+    for batch in batches:
+        base.executemany(insert, batch)
+base.execute("commit")
+found = base.execute(order)
+amount = 0
+while part := found.fetchmany(1_000):
+    amount += len(part)
+worked = time.process_time() - began
+print(amount, worked, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
 #: Every value of every filter in turn: milliseconds until the page shows the answer, layout included.
 FILTERS = """() => {
   const form = document.querySelector('.filter'), times = []
@@ -104,6 +147,7 @@ def main() -> None:
         "--runs", type=Path, help="folder with runs of simulated machines, instead of new ones"
     )
     parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--engines", metavar="PYTHON", help="an interpreter that has duckdb and pyarrow")
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rocmprobe-benchmark-") as name:
@@ -111,7 +155,11 @@ def main() -> None:
         templates = _templates(options.runs or _runs(folder / "runs"))
         facts = {"python": platform.python_version(), "load_average": os.getloadavg()[0]}
         sizes = {str(size): _measure(templates, size, folder, options.chromium) for size in options.sizes}
-        publish({**facts, "machines": MACHINES, "planted": len(PLANTED), "results": sizes}, options.output)
+        engines = _engines(templates, folder, options.engines) if options.engines else None
+        publish(
+            {**facts, "machines": MACHINES, "planted": len(PLANTED), "results": sizes, "engines": engines},
+            options.output,
+        )
 
 
 def _runs(folder: Path) -> Path:
@@ -187,8 +235,8 @@ def _plant(data: dict[str, Any], fact: str, value: str, state: str) -> None:
 
 
 def _write(templates: list[dict[str, Any]], amount: int, folder: Path) -> None:
-    """``amount`` results below ``folder``, one folder for each machine. One machine of the last group has a
-    flaky product of matrices, and one fails it in every other run: neither is an outlier."""
+    """``amount`` results below ``folder``, one folder for each machine. Copying is flaky on one machine of
+    the last group, and crashes every other time on another: neither is an outlier."""
     machines = _machines(templates)
     begun = datetime(2025, 1, 1, tzinfo=timezone.utc)
     for number in range(amount):
@@ -218,12 +266,34 @@ def _measure(templates: list[dict[str, Any]], size: int, folder: Path, chromium:
     }
     _child([*command, "-o", str(document)])
     table = json.loads(document.read_text("utf-8"))
+    read = sum(path.stat().st_size for path in place.rglob("*.json"))
+    shutil.rmtree(place)
     return {
         **taken, "table_over_loop": round(taken["table"]["seconds"] / taken["loop"]["seconds"], 2),
-        "bytes_read": sum(path.stat().st_size for path in place.rglob("*.json")),
+        "cpu_over_loop": round(taken["table"]["cpu_seconds"] / taken["loop"]["cpu_seconds"], 2),
+        "bytes_read": read,
         "page_bytes": page.stat().st_size, "cells": len(table["cells"]), "changes": len(table["changes"]),
         "outliers": _judged(table["outliers"]), "filter": _filter(page, chromium),
     }  # fmt: skip
+
+
+def _engines(templates: list[dict[str, Any]], folder: Path, python: str) -> dict[str, Any]:
+    """By engine: rows, microseconds of the processor for each, and MiB that it took more than its rows."""
+    place, rows = folder / "engines", folder / "rows.csv"
+    _write(templates, 1_000, place)
+    _child([sys.executable, "-m", "rocmprobe", "table", "--by-folder", str(place), "-o", str(rows)])
+    figures = {}
+    for engine in ("sqlite", "duckdb by pyarrow", "duckdb"):
+        found = subprocess.run(
+            [python, "-c", ENGINE, engine, str(rows)], check=True, capture_output=True, text=True
+        )
+        amount, worked, grown = map(float, found.stdout.split())
+        figures[engine] = {
+            "rows": int(amount),
+            "us_of_a_row": round(worked / amount * 1e6, 1),
+            "mib": round(grown),
+        }
+    return figures
 
 
 def _child(command: list[str]) -> dict[str, float]:

@@ -15,4 +15,4 @@
 
 # With exec Slurm's SIGTERM at the end of the time reaches rocmprobe, which writes what it has.
 exec "${ROCMPROBE:-rocmprobe}" run "$@" \
-    --out "$SLURM_SUBMIT_DIR/results/${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID-$SLURMD_NODENAME"
+    --out "$SLURM_SUBMIT_DIR/results/$SLURMD_NODENAME/${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"

@@ -3,7 +3,7 @@
 #
 #   ./submit.sh [OPTIONS OF rocmprobe run]
 #
-# results/ARRAY_TASK-NODE/ are the folders of the runs, results/table.html is the table.
+# results/NODE/ARRAY_TASK/ are the folders of the runs, results/table.html is the table.
 #
 # Variables:
 #   SBATCH_PARTITION, SBATCH_ACCOUNT, ...   as sbatch reads them

@@ -5,4 +5,4 @@
 #SBATCH --ntasks=1
 #SBATCH --time=30
 
-exec "${ROCMPROBE:-rocmprobe}" table "$SLURM_SUBMIT_DIR/results" -o "$SLURM_SUBMIT_DIR/results/table.html"
+exec "${ROCMPROBE:-rocmprobe}" table --by-folder "$SLURM_SUBMIT_DIR/results" -o "$SLURM_SUBMIT_DIR/results/table.html"

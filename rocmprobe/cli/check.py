@@ -13,11 +13,12 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import answering, main, needs_linux
+from rocmprobe.gate.messages import Order
+from rocmprobe.gate.verdict import CONVENTIONS, exit_code, judged
 from rocmprobe.model.exit_codes import USAGE
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
-_CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
 #: Seconds that may be spent over the budget on writing the metrics, to a file system that hangs, say.
 _OVER = 0.5
 #: What a service manager or Slurm leaves out; without a PATH no compiler is found.
@@ -32,7 +33,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/
 @click.option("--setting", default="", metavar="NAME",
               help="Instead of the one that the results recommend.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the line (docs/check.md).")
-@click.option("--exit-codes", "convention", type=click.Choice(_CONVENTIONS), default="own",
+@click.option("--exit-codes", "convention", type=click.Choice(CONVENTIONS), default="own",
               show_default=True, help="Whose exit codes (docs/check.md).")  # fmt: skip
 @click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Also write Prometheus text, for node exporter's textfile collector.")  # fmt: skip
@@ -54,13 +55,11 @@ def check_command(
       rocmprobe check reports/latest --budget 20 --json
       rocmprobe check --exit-codes nagios --metrics /var/lib/node_exporter/rocmprobe.prom
     """
-    from rocmprobe.gate.messages import Order
-    from rocmprobe.gate.verdict import exit_code, judged
-    from rocmprobe.gate.watch import Watch
-
     missing = needs_linux("check")
     if missing:
         raise BadInput(missing)
+    from rocmprobe.gate.watch import Watch
+
     if not os.environ.get("PATH"):
         os.environ["PATH"] = _PATH
     os.environ.setdefault("HOME", "/")
@@ -74,7 +73,7 @@ def check_command(
     if seen.over.get("usage"):
         print_stderr(seen.over["usage"])
         return USAGE
-    verdict = judged(seen, order, started, time.monotonic())
+    verdict = judged(seen, order, started)
     code = exit_code(verdict, convention)
     watch.limit(_OVER, code)
     if as_json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -9,6 +11,7 @@ from typing import Any, Optional
 import click
 
 from rocmprobe.cli.base import answering, main
+from rocmprobe.cli.github_job import summarise
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, write_whole
 from rocmprobe.text.printing import print_stderr, say
@@ -42,7 +45,7 @@ def table_command(
 ) -> int:  # fmt: skip
     """Gather results of many machines into one table: what works where, and who differs.
 
-    RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of `rocmprobe submit`,
+    RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of submitted results,
     or - for a list of names on standard input. What cannot be read is one line on stderr, and the rest goes
     on (docs/many-machines.md).
 
@@ -84,6 +87,8 @@ def table_command(
         raise
     except OSError as error:
         raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
+    except sqlite3.OperationalError as error:
+        raise BadInput(f"the rows do not fit ({error}); name a folder with more room with TMPDIR") from error
     print_stderr(_summary(read))
     if output is not None:
         say(output)
@@ -113,6 +118,10 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
         from rocmprobe.table.document import document
 
         table = document(store, read)
+        if os.environ.get("GITHUB_STEP_SUMMARY"):
+            from rocmprobe.table.summary import markdown
+
+            summarise(markdown(table), os.environ)
         if form == "html":
             from rocmprobe.table.page import page
 

@@ -66,7 +66,7 @@ class Over(Exception):
 
 
 class Unwritten(Journal):
-    """A journal of which nothing is kept. What a run writes down of its waiting goes down the pipe."""
+    """A journal of which nothing is kept. For what a child is waited for goes down the pipe."""
 
     def __init__(self, pipe: Pipe) -> None:
         super().__init__(Path(os.devnull), redact=False)
@@ -74,7 +74,7 @@ class Unwritten(Journal):
 
     def append(self, record: str, **content: Any) -> None:
         if record == "waiting":
-            self._pipe.tell("waiting", phase=content["phase"], left=content["left"])
+            self._pipe.tell("waiting", phase=content["phase"])
         elif record == "wedged":
             self._pipe.tell("wedged")
 
@@ -148,6 +148,8 @@ def _ask(order: Order, pipe: Pipe) -> None:
     target = _target(order.device, machine, results)
     if environment:
         target = dataclasses.replace(target, environment=environment.name)
+    if results:
+        _same_chip(results, target)
     setting = setting_of(_name(order, results), target, machine.value("torch.version"), results)
     gpu = target.gpu
     pipe.tell(
@@ -238,7 +240,11 @@ def _machine(
         if here.value("torch.kind") is None:
             raise Over("unknown", "no-torch", "no torch in this Python; nothing could be tried")
         return {}, simulated.machine if simulated else here
-    python = found_again(environment.name, environment.python)
+    try:
+        python = found_again(environment.name, environment.python)
+    except BadInput as error:
+        what = f"{environment.python}: the interpreter of {environment.name!r}, which the results recommend"
+        raise BadInput(f"{what}, is not there; name other results") from error
     found = interpreters([f"{environment.name}={python}"])[0]
     machine = detect_devices(python=found.imports)
     if machine.value("torch.kind") is None:
@@ -261,6 +267,15 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Target
         built = f"torch {machine.value('torch.version')} is built for one"
         raise Over("nothing", "no-device", f"no GPU that torch could use, and {built}; --device cpu asks it")
     return target
+
+
+def _same_chip(results: Results, target: Target) -> None:
+    """Raises Over where the results are of another chip: what they recommend says nothing of this one."""
+    found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
+    if target.native_isa and found and target.native_isa not in found:
+        of = " and ".join(sorted(found))
+        text = f"the results are of {of}, this GPU is {target.native_isa}; name results of one like this"
+        raise Over("unknown", "error", text)
 
 
 def _name(order: Order, results: Optional[Results]) -> str:

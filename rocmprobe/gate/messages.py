@@ -38,15 +38,14 @@ class Pipe:
 @dataclass
 class Seen:
     """What came so far. ``ended`` is how the check came to its end: "over" (the other process said all that
-    it had to say), "time", "signal" or "died". ``limit`` is when, by the monotonic clock, the limit of the
-    question at hand is over; None where nobody waits. ``moved`` is when the worker read something last."""
+    it had to say), "time", "signal" or "died". ``unkillable``: a process stayed after SIGKILL. ``moved`` is
+    when (monotonic) a starting worker read something last."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     planned: list[str] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
     asking: str = ""
     phase: str = ""
-    limit: Optional[float] = None
     over: dict[str, Any] = field(default_factory=dict)
     ended: str = ""
     unkillable: bool = False
@@ -62,13 +61,12 @@ class Seen:
         elif event == "plan":
             self.planned = list(content["ids"])
         elif event == "asking":
-            self.asking, self.phase, self.limit = content["id"], "", None
+            self.asking, self.phase = content["id"], ""
         elif event == "waiting":
             self.phase = content["phase"]
-            self.limit = now + content["left"] if content["left"] else None
         elif event == "answer":
             self.answers.append({**content, "ended": now})
-            self.asking, self.limit = "", None
+            self.asking = ""
         elif event == "wedged":
             self.unkillable = True
         elif event == "over":

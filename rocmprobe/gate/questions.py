@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from rocmprobe.knowledge.layers import refuse_foreign
@@ -105,7 +105,7 @@ def _cases(
     for check in _BELOW:
         yield case(check, "float32")
     for problem in chosen:
-        if problem.dtype == "float32" or setting.dtype or own:
+        if problem.dtype == (setting.dtype or "float32") or own:
             for direction in directions:
                 yield case("convolution", problem.dtype, problem.text, direction)
     yield case("batch-norm" if purpose == "training" else "batch-norm-eval", "float32")
@@ -126,12 +126,21 @@ def _problems(setting: Setting, results: Optional[Results], own: tuple[str, ...]
         for each in (results.outcomes if results else ())
         if each.check == "convolution" and each.setting == setting.name and each.state in WORKING_STATES
     }
-    asked = [parse_problem(text) for text in sorted(right)] or list(problems("quick", "native"))
+    asked = [parse_problem(text) for text in sorted(right)]
+    # What was right under the setting has its memory format and dtype.
+    asked = asked or [
+        replace(
+            each,
+            dtype=setting.dtype or each.dtype,
+            channels_last=each.rank == 2 and (setting.channels_last or each.channels_last),
+        )
+        for each in problems("quick", "native")
+    ]
     asked.sort(key=lambda problem: (problem.flops, problem.text))
     taken: list[Problem] = []
     for problem in asked:
         most = _FLOAT32_PROBLEMS if problem.dtype == "float32" else _OTHER_PROBLEMS
-        if sum(each.dtype == problem.dtype for each in taken) < most:
+        if problem not in taken and sum(each.dtype == problem.dtype for each in taken) < most:
             taken.append(problem)
     return tuple(taken)
 

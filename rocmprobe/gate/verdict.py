@@ -22,6 +22,8 @@ _LONGEST = 300
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
 #: A start that does nothing hangs where it has read nothing for so many seconds, or this share of its time.
 _READING, _READING_SHARE = 5.0, 0.25
+#: Causes that say that others have the memory, of the machine or of the GPU, and not that anything is broken.
+_MEMORY = ("oom-kill", "out-of-memory")
 #: Rungs whose first call may compile for minutes, inside of the process.
 _COMPILING = ("conv", "batch-norm")
 
@@ -55,13 +57,13 @@ class Verdict:
         return data
 
 
-def judged(seen: Seen, order: Order, started: str, now: float) -> Verdict:
-    """The verdict on what was ``seen`` until ``now`` (monotonic) of a check that ``started`` at that time
-    (ISO 8601)."""
-    state, reason, text, failed = _state(seen, order, now)
+def judged(seen: Seen, order: Order, started: str) -> Verdict:
+    """The verdict on what was ``seen`` of a check that ``started`` at that time (ISO 8601)."""
+    state, reason, text, failed = _state(seen, order)
     facts = seen.facts
     answered = {each["id"] for each in seen.answers if each["state"] != "n/a"}
-    line = one_line(f"{state}: {text}", _LONGEST).encode("ascii", "replace").decode()
+    # GitHub would run that as a command, from anywhere in a line.
+    line = one_line(f"{state}: {text}".replace("##[", "# #["), _LONGEST).encode("ascii", "replace").decode()
     return Verdict(
         state, line, facts.get("setting"), facts.get("device"), facts.get("gpu"), facts.get("native_isa"),
         facts.get("effective_isa"), reason, failed,
@@ -93,7 +95,7 @@ def exit_code(verdict: Verdict, convention: str) -> int:
     return {"ok": OK, "problem": FINDINGS, "nothing": NOTHING}.get(state, UNKNOWN)
 
 
-def _state(seen: Seen, order: Order, now: float) -> tuple[str, Optional[str], str, tuple[str, ...]]:
+def _state(seen: Seen, order: Order) -> tuple[str, Optional[str], str, tuple[str, ...]]:
     """State, reason, the rest of the line, and the ids of what failed."""
     last = seen.answers[-1] if seen.answers else None
     if last and last["state"] not in (*WORKING_STATES, "n/a"):
@@ -106,13 +108,12 @@ def _state(seen: Seen, order: Order, now: float) -> tuple[str, Optional[str], st
         return over["state"], over["reason"], f"{over['text']}{_simulated(seen)}", ()
     if seen.ended == "over":
         return _all_asked(seen)
-    # A limit that passed while the worker was being ended is a hang, too; what it did is not known.
     if seen.ended == "died":
         return "unknown", "internal", f"the probe itself died in {_what(seen, seen.asking)}", ()
     why = "ended by a signal" if seen.ended == "signal" else f"out of time (budget {order.budget:g} s)"
     right = sum(each["state"] in WORKING_STATES for each in seen.answers)
-    text = f"time: {why} in {_what(seen, seen.asking)}, {right} of {len(seen.planned)} right so far"
-    return "unknown", "time", text, ()
+    so_far = f", {right} of {len(seen.planned)} right so far" if seen.planned else ""
+    return "unknown", "time", f"time: {why} in {_what(seen, seen.asking)}{so_far}", ()
 
 
 def _all_asked(seen: Seen) -> tuple[str, Optional[str], str, tuple[str, ...]]:
@@ -130,6 +131,8 @@ def _failed(seen: Seen, last: Mapping[str, Any]) -> tuple[str, Optional[str], st
     why = (last["evidence"] or [""])[0]
     if state == "probe-error":
         return "unknown", "internal", f"the probe itself failed in {what}: {why}", ()
+    if last["cause"] in _MEMORY:
+        return "unknown", "error", f"no memory for {what}: {why}", ()
     if last["cause"] == "torch-unusable":
         return "problem", "error", f"error in {what}: {why}", (last["id"],)
     if state == "hang" and not _proven(seen, last):

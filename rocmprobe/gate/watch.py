@@ -25,7 +25,7 @@ RESERVE = 1.0
 _LOOK = 1.0
 #: Seconds after SIGKILL until a process counts as one that cannot be killed: it is stuck in a driver.
 _GONE_AFTER = 0.5
-#: Seconds that a process may be older than the check that it became by exec, as a share of the budget.
+#: How much older a process may be than the check that it became by exec, as a share of the budget.
 _OLDEST = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

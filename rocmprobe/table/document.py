@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import groupby
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from rocmprobe import __version__
 from rocmprobe.report.states import LOOKS
@@ -26,6 +26,10 @@ _CHANGES = 30
 #: Of what else changed between two runs, so many facts.
 _FACTS = 12
 _RANK = {state: rank for rank, state in enumerate(LOOKS)}
+_TELLING = (
+    "torch.version", "rocm.version", "miopen.version", "kernel.release", "amdgpu.version", "gpu.vbios",
+    "os.name", "rocmprobe",
+)  # fmt: skip
 #: Changes that are written to the store together.
 _AT_ONCE = 1000
 #: From so many changes on a state does not hold: it comes and goes.
@@ -85,26 +89,34 @@ def document(store: Store, read: Read) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@dataclass
 class _Past:
     """One machine's device in one cell: the latest row that answered, the states it had in the order in which
     each was last taken up, the number of changes, and of runs since the last of them."""
 
-    row: Told
-    states: tuple[str, ...] = ()
-    turns: int = 0
-    since: int = 0
+    __slots__ = ("first", "last", "row", "runs", "since", "states", "turns")
+
+    def __init__(self, row: Told) -> None:
+        self.row = self.last = row
+        self.first = row.started
+        self.states: tuple[str, ...] = ()
+        self.runs = self.turns = self.since = 0
 
     def add(self, row: Told) -> None:
+        """Take in the next row in the order of time."""
+        self.runs += 1
+        self.last = row
         if row.state in UNLEARNED:
             if self.row.state in UNLEARNED:
                 self.row = row
             return
+        if row.asked != self.row.asked:
+            self.states, self.turns, self.since = (), 0, 0
         self.row = row
-        self.since += 1
-        if self.states and self.states[-1] != row.state:
-            self.turns += 1
-            self.since = 1
+        if self.states and self.states[-1] == row.state:
+            self.since += 1
+            return
+        self.turns += bool(self.states)
+        self.since = 1
         self.states = (*(state for state in self.states if state != row.state), row.state)
 
     @property
@@ -120,36 +132,40 @@ def _take(
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
     """The rows of one machine, device and question, in the order of time."""
-    before: Optional[Told] = None
+    # Only what was asked of the same problems is compared.
+    befores: dict[int, Told] = {}
     pasts: dict[tuple[int, int], _Past] = {}
     for row in rows:
-        cell = cells.setdefault(Cell(row.chip, row.stack, row.question), _Sum())
-        cell.runs += 1
-        if row.started:
-            cell.first = min(filter(None, (cell.first, row.started)))
-            cell.last = max(cell.last, row.started)
-        place = (row.machine, row.device, row.chip, row.stack)
-        if row.place >= places.get(place, (0, 0))[0]:
-            places[place] = (row.place, row.facts)
-        pasts.setdefault((row.chip, row.stack), _Past(row)).add(row)
+        here = (row.chip, row.stack)
+        past = pasts.get(here)
+        if past is None:
+            past = pasts[here] = _Past(row)
+        past.add(row)
         if row.state in UNLEARNED:
             continue
+        before = befores.get(row.asked)
         if before is not None and before.state != row.state:
             changes.append(
                 (row.machine, row.device, before.run, row.run, before.state, row.state, row.question,
                  before.facts, row.facts)
             )  # fmt: skip
-        before = row
+        befores[row.asked] = row
     for (chip, stack), past in pasts.items():
-        row = past.row
-        cell = cells[Cell(chip, stack, row.question)]
-        cell.seen[row.machine, row.device] = Seen(row.state, past.states if past.unsteady else ())
+        row, last = past.row, past.last
+        cell = cells.setdefault(Cell(chip, stack, row.question), _Sum())
+        cell.runs += past.runs
+        cell.first = min(filter(None, (cell.first, past.first)), default="")
+        cell.last = max(cell.last, last.started)
+        cell.seen[row.machine, row.device] = Seen(row.state, past.states if past.unsteady else (), row.asked)
         cell.problems = max(cell.problems, row.problems)
         cell.partial += row.partial
         if row.cause:
             cell.causes[row.cause] += 1
         if row.solver:
             cell.solvers[row.solver] += 1
+        place = (row.machine, row.device, chip, stack)
+        if last.place >= places.get(place, (0, 0))[0]:
+            places[place] = (last.place, last.facts)
 
 
 class _Order:
@@ -190,8 +206,8 @@ class _Order:
             rows.append(
                 {
                     "name": self.name[number], "label": machine.label,
-                    "gpus": [dict(zip(names, gpu)) for gpu in machine.gpus],
-                    "os": latest.system, "kernel": machine.kernel, "driver": machine.driver,
+                    "gpus": [dict(zip(names, gpu)) for gpu in latest.system.gpus],
+                    "os": latest.system.os, "kernel": latest.system.kernel, "driver": latest.system.driver,
                     "simulated": machine.simulated, "runs": count[number], "partial": partial[number],
                     "first": first[number], "last": latest.started, "rocmprobe": latest.rocmprobe,
                     "sha256": latest.sha256, "file": latest.name,
@@ -233,6 +249,11 @@ def _cell(order: _Order, cell: Cell, found: _Sum) -> dict[str, Any]:
         "causes": dict(found.causes.most_common(3)), "solvers": dict(found.solvers.most_common(3)),
         "first": found.first, "last": found.last,
     }  # fmt: skip
+
+
+def _telling(name: str) -> tuple[int, str]:
+    """What sorts facts: those that explain most come first."""
+    return (_TELLING.index(name) if name in _TELLING else len(_TELLING)), name
 
 
 def _configurations(order: _Order) -> list[dict[str, Any]]:
@@ -328,7 +349,7 @@ def _changes(order: _Order) -> list[dict[str, Any]]:
                     ],
                     "facts": [
                         {"name": name, "before": old.get(name, ""), "after": new.get(name, "")}
-                        for name in sorted({**old, **new}) if old.get(name) != new.get(name)
+                        for name in sorted({**old, **new}, key=_telling) if old.get(name) != new.get(name)
                     ][:_FACTS],
                     "earlier": max(0, amounts[machine] - _CHANGES),
                 }

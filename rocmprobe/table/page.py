@@ -25,6 +25,8 @@ from rocmprobe.table.reading import Question, word_order
 MOST_ROWS = 300
 #: Cells of an outlier that are named one by one.
 _MOST_CELLS = 12
+#: Changes of one machine that are shown.
+_MOST_CHANGES = 8
 #: What the summary shows of each setting: the layer that breaks first.
 _SHOWN = ("convolution", "batch-norm", "training-step")
 
@@ -49,7 +51,10 @@ def page(table: Mapping[str, Any], title: str = "rocmprobe: what works where") -
         tones=VERDICT_TONES,
         most=MOST_ROWS,
         most_cells=_MOST_CELLS,
+        most_changes=_MOST_CHANGES,
         configurations=_configurations(table),
+        outliers=_outliers(table),
+        changes=_changes(table),
         summary=_summary(table),
         chip=lambda number: chip_words(table["chips"][number]),
         stack=lambda number: stack_words(table["stacks"][number]),
@@ -116,6 +121,34 @@ def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
         elif each["purpose"] == "training" and {each["setting"]} != whole.get(place):
             rows.append(each)
     return rows
+
+
+def _outliers(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Machines that differ, once for all stacks under which they do with the same facts beside it."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in table["outliers"]:
+        key = json.dumps([each["machines"], each["chip"], each["facts"]])
+        known = found.setdefault(key, {**each, "stacks": []})
+        dtypes: dict[tuple[Any, ...], list[str]] = {}
+        for cell in each["cells"]:
+            asked = (cell["setting"], cell["caller"], cell["check"], cell["direction"])
+            here = (cell["state"], cell["majority"], cell["machines"], cell["of"])
+            dtypes.setdefault((*asked, *here), []).append(cell["dtype"])
+        names = ("setting", "caller", "check", "direction", "state", "majority", "machines", "of")
+        cells = [{**dict(zip(names, key)), "dtype": ", ".join(words)} for key, words in dtypes.items()]
+        known["stacks"].append({"stack": each["stack"], "cells": cells})
+    return list(found.values())
+
+
+def _changes(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """By machine, the changes from run to run that the table has of it."""
+    found: dict[str, list[Any]] = {}
+    for each in table["changes"]:
+        found.setdefault(each["machine"], []).append(each)
+    return [
+        {"machine": machine, "rows": rows, "all": len(rows) + rows[0]["earlier"], "last": rows[0]["after"]}
+        for machine, rows in found.items()
+    ]
 
 
 def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from rocmprobe.model.results import DIRECTIONS, SCHEMA_VERSION, STATES
 from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.report.states import LOOKS
 from rocmprobe.text.plain_text import one_line
-from rocmprobe.text.redact import redacted
+from rocmprobe.text.redact import redacted_text
 
 #: States that say nothing about what was asked.
 UNLEARNED = frozenset({"skipped", "n/a", "blocked", "aborted", "probe-error"})
@@ -73,6 +73,7 @@ class _Outcome(msgspec.Struct):
     check: str = ""
     dtype: str = ""
     direction: Optional[str] = None
+    problem: Optional[str] = None
     cause: Optional[str] = None
     solver: Optional[str] = None
     native_isa: Optional[str] = None
@@ -141,9 +142,10 @@ class Stack(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A machine as far as it can be told from others; ``label`` is what its submitter calls it.
+    """What tells a machine from others; ``label`` is what its submitter calls it.
 
-    ``gpus`` has (native ISA, PCI id, revision, compute units, bytes of VRAM) of each.
+    ``gpus`` has (native ISA, PCI id, revision) of each, and without a label compute units and bytes of VRAM,
+    too. ``kernel`` and ``driver`` are empty where there is a label: an update makes no other machine of it.
     """
 
     label: str
@@ -151,6 +153,15 @@ class Machine(NamedTuple):
     kernel: str
     driver: str
     simulated: str
+
+
+class System(NamedTuple):
+    """The machine as one run found it; ``gpus`` as of ``Machine`` without a label."""
+
+    os: str
+    kernel: str
+    driver: str
+    gpus: tuple[tuple[str, ...], ...]
 
 
 class Question(NamedTuple):
@@ -186,13 +197,15 @@ def in_order(question: Question) -> tuple[tuple[int, str], ...]:
 
 
 class Row(NamedTuple):
-    """The worst that came out of the problems of one question, and how many of them there were."""
+    """The worst that came out of the problems of one question, and how many of them there were; ``asked`` is
+    the same where the problems are: a run that asks more of them may find more."""
 
     question: Question
     state: str
     cause: str
     solver: str
     problems: int
+    asked: str
 
 
 class Advice(NamedTuple):
@@ -206,7 +219,7 @@ class Advice(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """One device of a run, in one environment."""
+    """One device of a run, in one environment; ``facts`` as they are in the results."""
 
     device: str
     chip: Chip
@@ -224,7 +237,7 @@ class Run(NamedTuple):
     started: str
     partial: bool
     machine: Machine
-    system: str
+    system: System
     subjects: tuple[Subject, ...]
 
 
@@ -246,18 +259,19 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
     if not data.outcomes:
         raise NoResults("no outcome in it")
     started = data.started.strip()
+    system = _system(data)
     return Run(
         hashlib.sha256(content).hexdigest(),
         _text(data.rocmprobe, 40),
         started if _DATE.fullmatch(started) else "",
         data.partial,
-        _machine(data, label),
-        _value(data.machine.facts, "os.name"),
+        _machine(system, _text(label, 80), _text(data.simulated or "", 60)),
+        system,
         tuple(_subjects(data)),
     )
 
 
-def _machine(data: _Results, label: str) -> Machine:
+def _system(data: _Results) -> System:
     facts = data.machine.facts
     gpus = tuple(
         sorted(
@@ -268,9 +282,19 @@ def _machine(data: _Results, label: str) -> Machine:
     driver = _value(facts, "amdgpu.version") or _value(facts, "amdgpu.origin")
     if not gpus:
         gpus = (("", _value(facts, "cpu.name"), "", _value(facts, "cpu.cores"), ""),)
-    return Machine(
-        _text(label, 80), gpus, _value(facts, "kernel.release"), driver, _text(data.simulated or "", 60)
-    )
+    return System(_value(facts, "os.name"), _clean(_value(facts, "kernel.release")), driver, gpus)
+
+
+@lru_cache(maxsize=1024)
+def _clean(text: str) -> str:
+    """A kernel that was built at home may be named after its host."""
+    return redacted_text(text)
+
+
+def _machine(system: System, label: str, simulated: str) -> Machine:
+    if label:
+        return Machine(label, tuple(gpu[:3] for gpu in system.gpus), "", "", simulated)
+    return Machine("", system.gpus, system.kernel, system.driver, simulated)
 
 
 def _subjects(data: _Results) -> Iterator[Subject]:
@@ -299,7 +323,7 @@ def _subjects(data: _Results) -> Iterator[Subject]:
                 _value(facts, "miopen.version"),
                 _value(data.machine.variables, OVERRIDE), _text(data.simulated or "", 60),
             ),
-            redacted({**kept, "rocmprobe": _text(data.rocmprobe, 40)}),
+            {**kept, "rocmprobe": _text(data.rocmprobe, 40)},
             tuple(_rows(outcomes)),
             tuple(_advice(recommended, device, len({each for _, each in asked}) > 1)),
         )  # fmt: skip
@@ -347,21 +371,26 @@ def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
         key = (each.setting, each.driver, check, each.dtype, each.direction or "")
         known = found.get(key)
         if known is None:
-            found[key] = [state, each.cause, each.solver, 1]
+            found[key] = [state, each.cause, each.solver, [each.problem or ""]]
             continue
-        known[3] += 1
+        known[3].append(each.problem or "")
         if _RANK[state] < _RANK[known[0]]:
             known[:3] = state, each.cause, each.solver
     for key, (state, cause, solver, problems) in found.items():
         yield Row(
             _question(*key), state, _text(cause or "", 60),
-            _text(solver or "", 60), problems,
+            _text(solver or "", 60), len(problems), _asked(*sorted(problems)),
         )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def _question(*parts: str) -> Question:
     return Question._make(_text(part, 60) for part in parts)
+
+
+@lru_cache(maxsize=4096)
+def _asked(*problems: str) -> str:
+    return hashlib.sha256("\n".join(problems).encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def _checked(identity: str) -> str:

@@ -101,7 +101,7 @@ def _folder(root: Path, by_folder: bool) -> Iterator[Found]:
     for folder, below, names in os.walk(root, onerror=unread.append):
         below.sort()
         for name in sorted(names):
-            if not name.lower().endswith((".json", *_ARCHIVE_ENDS)):
+            if not _wanted(name):
                 continue
             path = Path(folder) / name
             steps = path.relative_to(root).parts
@@ -124,7 +124,9 @@ def _file(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Found]
             yield from _archive(path, name, label, by_folder)
             return
         with path.open("rb") as stream:
-            content = stream.read(LARGEST_FILE + 1)
+            # Room for the largest file takes longer to give back than a usual one takes to read.
+            size = os.fstat(stream.fileno()).st_size
+            content = stream.read(min(size, LARGEST_FILE) + 1)
     except OSError as error:
         yield Refused(name, f"cannot be read ({error.strerror})")
         return

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Optional
 
-from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack
+from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack, System
+from rocmprobe.text.redact import redacted
 
 #: KiB of SQLite's cache. It sorts on disk above that.
 _CACHE = 8 * 1024
@@ -32,7 +31,7 @@ CREATE TABLE subject (id INTEGER PRIMARY KEY, run INTEGER, device INTEGER, chip 
                       facts INTEGER);
 CREATE TABLE facts (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, content TEXT);
 CREATE TABLE row (subject INTEGER, question INTEGER, state INTEGER, cause INTEGER, solver INTEGER,
-                  problems INTEGER);
+                  problems INTEGER, asked INTEGER);
 CREATE TABLE advice (subject INTEGER, advice INTEGER);
 CREATE TABLE change (machine INTEGER, device INTEGER, before INTEGER, after INTEGER, was TEXT, became TEXT,
                      question INTEGER, facts_before INTEGER, facts_after INTEGER);
@@ -51,6 +50,7 @@ class Told(NamedTuple):
     cause: str
     solver: str
     problems: int
+    asked: int
     run: int
     started: str
     partial: bool
@@ -68,7 +68,16 @@ class RunRow(NamedTuple):
     rocmprobe: str
     partial: bool
     machine: int
-    system: str
+    system: System
+
+
+def _run(found: Sequence[Any]) -> RunRow:
+    return RunRow._make((*found[:-1], _system(found[-1])))
+
+
+@lru_cache(maxsize=1024)
+def _system(content: str) -> System:
+    return System._make(json.loads(content))
 
 
 class Changed(NamedTuple):
@@ -98,20 +107,20 @@ class _Names:
 
 
 class Store:
-    """A table under construction; a context manager, which removes its file."""
+    """A table under construction; a context manager, which gives its file back.
+
+    Its methods raise sqlite3.OperationalError where the disk is full.
+    """
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="rocmprobe-table-")
-        self._path = Path(self._folder.name) / "rows.sqlite"
-        self._base = sqlite3.connect(self._path, isolation_level=None)
+        # A database without a name is a file that SQLite makes in the temporary folder and unlinks at once:
+        # nothing is left of it, however this process ends.
+        self._base = sqlite3.connect("", isolation_level=None)
         run = self._base.execute
-        # It is a scratch file: what a crash leaves of it is of no use.
         run("PRAGMA journal_mode = OFF")
         run("PRAGMA synchronous = OFF")
         run(f"PRAGMA cache_size = -{_CACHE}")
         run("PRAGMA temp_store = FILE")
-        # Its sorts must not fill a small /tmp in memory: they go where the rows are.
-        os.environ.setdefault("SQLITE_TMPDIR", self._folder.name)
         self._base.executescript(_TABLES)
         run("BEGIN")
         self._machines, self._chips, self._stacks = _Names(), _Names(), _Names()
@@ -128,9 +137,6 @@ class Store:
         trace: Optional[TracebackType],
     ) -> None:
         self._base.close()
-        if os.environ.get("SQLITE_TMPDIR") == self._folder.name:
-            del os.environ["SQLITE_TMPDIR"]
-        self._folder.cleanup()
 
     @property
     def machines(self) -> list[Machine]:
@@ -154,15 +160,16 @@ class Store:
 
     def add(self, run: Run, name: str) -> bool:
         """Take the rows of a run in; False where the same file is in already."""
-        number = self.runs
-        taken = self._base.execute(
-            "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-            (number, run.sha256, name, run.started, run.rocmprobe, run.partial,
-             self._machines.number(run.machine), run.system),
-        )  # fmt: skip
-        if not taken.rowcount:
+        known = self._base.execute("SELECT 1 FROM run WHERE sha256 = ?", (run.sha256,)).fetchone()
+        if known:
             return False
+        number = self.runs
         self.runs += 1
+        self._base.execute(
+            "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+            (number, run.sha256, name, run.started, run.rocmprobe, run.partial,
+             self._machines.number(run.machine), json.dumps(run.system)),
+        )  # fmt: skip
         word = self._words.number
         for subject in run.subjects:
             made = self._base.execute(
@@ -171,10 +178,10 @@ class Store:
                  self._stacks.number(subject.stack), self._facts(subject.facts)),
             ).lastrowid  # fmt: skip
             self._base.executemany(
-                "INSERT INTO row VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO row VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
                     (made, self._questions.number(each.question), word(each.state), word(each.cause),
-                     word(each.solver), each.problems)
+                     word(each.solver), each.problems, word(each.asked))
                     for each in subject.rows
                 ],
             )  # fmt: skip
@@ -190,9 +197,14 @@ class Store:
     def _facts(self, facts: Mapping[str, str]) -> int:
         content = json.dumps(facts, sort_keys=True)
         digest = hashlib.sha256(content.encode()).digest()
-        self._base.execute("INSERT OR IGNORE INTO facts VALUES (NULL, ?, ?)", (digest, content))
-        (found,) = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
-        return int(found)
+        found = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
+        if found:
+            return int(found[0])
+        # Results are redacted as a rule, and not with --no-redact; the table always is.
+        clean = json.dumps(redacted(facts), sort_keys=True)
+        added = self._base.execute("INSERT INTO facts VALUES (NULL, ?, ?)", (digest, clean)).lastrowid
+        assert added is not None
+        return added
 
     def in_order(self) -> None:
         """Put all runs in the order of time; what has no date comes first."""
@@ -207,8 +219,9 @@ class Store:
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, subject.device, row.question, subject.chip, subject.stack, row.state, "
-            "row.cause, row.solver, row.problems, run.id, run.started, run.partial, subject.facts, run.place "
-            "FROM row JOIN subject ON subject.id = row.subject JOIN run ON run.id = subject.run "
+            "row.cause, row.solver, row.problems, row.asked, run.id, run.started, run.partial, "
+            "subject.facts, run.place FROM row JOIN subject ON subject.id = row.subject "
+            "JOIN run ON run.id = subject.run "
             "ORDER BY run.machine, subject.device, row.question, run.place"
         ):
             yield Told._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))
@@ -256,11 +269,12 @@ class Store:
             "ORDER BY row.rowid"
         ):
             machine, chip = self.machines[found[0]], self.chips[found[8]]
+            system = _system(found[6])
             stack, question = self.stacks[found[9]], self.questions[found[10]]
             yield {
                 "label": machine.label, "native_isa": chip.isa, "pci_id": chip.pci_id,
                 "revision": chip.revision, "gpu": chip.name, "device": self.devices[found[7]],
-                "os": found[6], "kernel": machine.kernel, "driver": machine.driver, "torch": stack.torch,
+                "os": system.os, "kernel": system.kernel, "driver": system.driver, "torch": stack.torch,
                 "rocm": stack.rocm, "miopen": stack.miopen, "override": stack.override,
                 "simulated": stack.simulated, **question._asdict(), "state": words[found[11]],
                 "cause": words[found[12]], "solver": words[found[13]], "problems": found[14],
@@ -283,7 +297,7 @@ class Store:
         for found in self._base.execute(
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run ORDER BY place"
         ):
-            yield RunRow._make(found)
+            yield _run(found)
 
     def run_named(self, number: int) -> RunRow:
         """The run of that number."""
@@ -291,7 +305,7 @@ class Store:
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run WHERE id = ?",
             (number,),
         ).fetchone()
-        return RunRow._make(found)
+        return _run(found)
 
     def facts(self, number: int) -> dict[str, str]:
         (content,) = self._base.execute("SELECT content FROM facts WHERE id = ?", (number,)).fetchone()

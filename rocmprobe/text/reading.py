@@ -115,7 +115,7 @@ def lines_of(stream: BinaryIO) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def schema(name: str) -> dict[str, Any]:
-    """A JSON Schema as shipped in the package: that of ``results`` or of ``shapes``."""
+    """A JSON Schema as shipped in the package: that of ``results``, ``shapes`` or ``table``."""
     text = resources.files("rocmprobe").joinpath(f"data/{name}.schema.json").read_text("utf-8")
     found: dict[str, Any] = json.loads(text)
     return found

@@ -49,10 +49,12 @@ def test_nobody_uses_it(root: Path) -> None:
     ("files", "uses"),
     [
         ({f"vram_{GPU_ID}": "4096\n"}, True),
-        ({"queues__0__gpuid": f"{GPU_ID}\n"}, True),
+        ({f"vram_{GPU_ID}": "0\n", "queues__0__gpuid": f"{GPU_ID}\n"}, True),
         ({f"vram_{OTHER_ID}": "4096\n", f"vram_{GPU_ID}": "0\n"}, False),
-        ({"queues__0__gpuid": f"{OTHER_ID}\n"}, False),
-        # Of a process without memory or queues, as yet, it is not known which GPU it will use.
+        ({f"vram_{GPU_ID}": "0\n", "queues__0__gpuid": f"{OTHER_ID}\n"}, False),
+        # A monitor.
+        ({f"vram_{GPU_ID}": "0\n"}, False),
+        # An old kernel does not say what it uses.
         ({"pasid": "32769\n"}, True),
     ],
 )
@@ -80,7 +82,7 @@ def test_descriptors_count_where_the_kernel_has_no_list(root: Path) -> None:
 
 
 def test_a_process_on_another_gpu_is_not_found_by_its_descriptors(root: Path) -> None:
-    has_kfd_open(root, 4711, **{f"vram_{OTHER_ID}": "4096\n"})
+    has_kfd_open(root, 4711, **{f"vram_{GPU_ID}": "0\n"})
     (root / "proc/4711/fd").mkdir(parents=True)
     (root / "proc/4711/fd/7").symlink_to("/dev/kfd")
     assert found(root) == []

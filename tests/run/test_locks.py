@@ -178,3 +178,29 @@ def test_a_lock_is_of_what_computes(target: Target, on_cpu: bool, simulated: boo
     rows = settings_for("miopen", "all")
     setting = next(row for row in rows if (row.device == "cpu") == on_cpu)
     assert lock_name(setting, target, simulated) == name
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_a_device_is_taken_at_once_or_not_at_all(tmp_path: Path, mode: str) -> None:
+    holding = Holding(tmp_path, "one", mode)
+    assert holding.has_it()
+    lock = DeviceLock("cuda:0", Path("check"))
+    assert not lock.take_at_once()
+    holding.let_go()
+    assert lock.take_at_once()
+    assert [each.run for each in holders("cuda:0")["cuda:0"]] == ["check"]
+    waiting = Holding(tmp_path, "two", mode)
+    assert waiting.waits()
+    lock.let_go()
+    assert waiting.has_it()
+    waiting.let_go()
+
+
+def test_one_that_waits_alone_comes_before_one_that_takes_at_once(tmp_path: Path) -> None:
+    sharing, measuring = Holding(tmp_path, "one", "shared"), Holding(tmp_path, "two", "exclusive")
+    assert sharing.has_it()
+    assert measuring.waits()
+    assert not DeviceLock("cuda:0", Path("check")).take_at_once()
+    sharing.let_go()
+    assert measuring.has_it()
+    measuring.let_go()

@@ -16,11 +16,14 @@ from typing import Optional
 from rocmprobe.detect.gpus.kfd import NODES, read_nodes
 from rocmprobe.detect.tree import Tree, number
 from rocmprobe.model.results import Gpu
-from rocmprobe.process.processes import short_name
+from rocmprobe.process.processes import pid_namespace
 
 PROCESSES = "/sys/class/kfd/kfd/proc"
 #: What a process that computes has open; a display server has other nodes.
 _NODES = {"amd": "/dev/kfd", "nvidia": "/dev/nvidia-uvm"}
+
+#: PROC_PID_INIT_INO of linux include/linux/proc_ns.h.
+_HOST_NAMESPACE = 0xEFFFFFFC
 
 
 @dataclass(frozen=True)
@@ -33,27 +36,23 @@ class User:
 
 
 def users(tree: Tree, gpu: Gpu, own: int) -> tuple[User, ...]:
-    """The processes besides ``own`` that use ``gpu``, by pid. One of which the kernel does not say which GPU
-    it uses counts."""
+    """The processes besides ``own`` that use ``gpu``, by pid.
+
+    One that has no memory and no queue on it does not, such as a monitor of sensors. One of which the kernel
+    does not say that counts.
+    """
     vendor = str(gpu.vendor.value)
     found: dict[int, User] = {}
+    known: set[int] = set()
     if vendor == "amd":
         wanted = _gpu_id(tree, gpu)
-        elsewhere = set()
-        for pid in map(number, tree.names(PROCESSES)):
-            if pid is None:
-                continue
-            gpus = _gpus_of(tree, pid)
-            if gpus and wanted and wanted not in gpus:
-                elsewhere.add(pid)
-                continue
-            found[pid] = User(pid, _name(tree, pid), PROCESSES)
-        for pid in _with_open(tree, _NODES["amd"]):
-            if pid not in elsewhere:
-                found.setdefault(pid, User(pid, _name(tree, pid), f"/proc/{pid}/fd"))
-    elif vendor in _NODES:
-        for pid in _with_open(tree, _NODES[vendor]):
-            found[pid] = User(pid, _name(tree, pid), f"/proc/{pid}/fd")
+        known = {pid for pid in map(number, tree.names(PROCESSES)) if pid is not None}
+        for pid in known:
+            if _uses(tree, pid, wanted):
+                found[pid] = User(pid, _name(tree, pid), PROCESSES)
+    for pid in _with_open(tree, _NODES[vendor]) if vendor in _NODES else ():
+        if pid not in known:
+            found[pid] = User(pid, tree.text(f"/proc/{pid}/comm") or "", f"/proc/{pid}/fd")
     found.pop(own, None)
     return tuple(found[pid] for pid in sorted(found))
 
@@ -64,19 +63,13 @@ def _gpu_id(tree: Tree, gpu: Gpu) -> Optional[int]:
     return number(tree.text(f"{NODES}/{node.index}/gpu_id")) if node else None
 
 
-def _gpus_of(tree: Tree, pid: int) -> set[int]:
-    """The ids of the GPUs on which a process has memory or queues."""
+def _uses(tree: Tree, pid: int, gpu_id: Optional[int]) -> bool:
+    """Whether a process that has the driver open has memory or a queue on a GPU; True where that is not
+    known."""
     folder = f"{PROCESSES}/{pid}"
-    found = set()
-    for name in tree.names(folder):
-        gpu_id = number(name[len("vram_") :]) if name.startswith("vram_") else None
-        if gpu_id is not None and number(tree.text(f"{folder}/{name}")):
-            found.add(gpu_id)
-    for queue in tree.names(f"{folder}/queues"):
-        gpu_id = number(tree.text(f"{folder}/queues/{queue}/gpuid"))
-        if gpu_id is not None:
-            found.add(gpu_id)
-    return found
+    memory = number(tree.text(f"{folder}/vram_{gpu_id}"))
+    queues = [number(tree.text(f"{folder}/queues/{queue}/gpuid")) for queue in tree.names(f"{folder}/queues")]
+    return gpu_id is None or memory is None or memory > 0 or gpu_id in queues
 
 
 def _with_open(tree: Tree, node: str) -> Iterator[int]:
@@ -92,4 +85,8 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 
 
 def _name(tree: Tree, pid: int) -> str:
-    return tree.text(f"/proc/{pid}/comm") or (short_name(pid) if tree.own else "")
+    """The name of a process that the kernel lists: by its number on the host, which in a container is another
+    process, or none."""
+    if tree.own and pid_namespace() != _HOST_NAMESPACE:
+        return ""
+    return tree.text(f"/proc/{pid}/comm") or ""
