@@ -22,7 +22,7 @@ from rocmprobe.bundle.clean import cleaned, line
 from rocmprobe.bundle.derived import derived, difference, gathered
 from rocmprobe.bundle.manifest import FORMAT, LICENCE, document, manifest, wrong_label
 from rocmprobe.bundle.simulated import sign_of_simulation
-from rocmprobe.model.results import BadInput, Results, as_stored, from_json, read_results, to_json
+from rocmprobe.model.results import BadInput, Results, as_stored, from_json, to_json
 from rocmprobe.run.journal import parsed
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
@@ -61,7 +61,16 @@ def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bu
     older rocmprobe judged may differ; its results are those that this one judges.
     Raises Refused, which does not name the file.
     """
-    content, files = _opened(path)
+    content = _content(path)
+    about, results = checked(content, partial, accepted)
+    sha256 = hashlib.sha256(content).hexdigest()
+    _refuse_place(path, sha256, about)
+    return Bundle(path, sha256, len(content), about, results)
+
+
+def checked(content: bytes, partial: bool = False, accepted: bool = False) -> tuple[dict[str, Any], Results]:
+    """The manifest and the results of a bundle, from its ``content``. As ``read_bundle``."""
+    files = archive.unpacked(content)
     about = _manifest(files)
     data = _document(files[RESULTS], RESULTS)
     records = _records(files[JOURNAL])
@@ -85,29 +94,16 @@ def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bu
         raise Refused("a partial run: it did not come to its end")
     _refuse_edited(data, right, about, accepted)
     _refuse_identifiers(files, data, about)
-    _refuse_place(path, content, about)
-    return Bundle(path, hashlib.sha256(content).hexdigest(), len(content), about, right)
+    return about, right
 
 
-def results_of(path: Path) -> Results:
-    """The results in the bundle at ``path``, as they are written there: only sizes, names, hashes and schema
-    are checked, not whether they were edited. Raises Refused."""
-    _, files = _opened(path)
-    _manifest(files)
+def _content(path: Path) -> bytes:
+    if path.is_symlink():
+        raise Refused("a link; a bundle is a plain file")
     try:
-        return read_results(Path(RESULTS), files[RESULTS])
-    except BadInput as error:
-        raise Refused(str(error)) from error
-
-
-def _opened(path: Path) -> tuple[bytes, dict[str, bytes]]:
-    try:
-        if path.is_symlink():
-            raise Refused("a link; a bundle is a plain file")
-        content = reading.read_bytes(path, "a bundle is smaller", archive.LARGEST)
+        return reading.read_bytes(path, "a bundle is smaller", archive.LARGEST)
     except BadInput as error:
         raise Refused(str(error).partition(": ")[2]) from error
-    return content, archive.unpacked(content)
 
 
 def _document(content: bytes, name: str) -> Any:
@@ -222,11 +218,11 @@ def _without_value(where: str) -> str:
     return where.partition(" is ")[0]
 
 
-def _refuse_place(path: Path, content: bytes, about: Mapping[str, Any]) -> None:
+def _refuse_place(path: Path, sha256: str, about: Mapping[str, Any]) -> None:
     """A file that is named after a hash has that hash, and lies in the folder of its chip."""
     if not _SHA256.fullmatch(path.stem):
         return
-    if path.stem != hashlib.sha256(content).hexdigest():
+    if path.stem != sha256:
         raise Refused("its name is not the SHA-256 of its content")
     if path.resolve().parent.name != about["chip"]:
         raise Refused(f"belongs into the folder {about['chip']}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -89,13 +88,11 @@ def _same(found: Any, right: Any) -> bool:
     if isinstance(found, bool) or isinstance(right, bool):
         return found is right
     if isinstance(found, (int, float)) and isinstance(right, (int, float)):
-        with contextlib.suppress(OverflowError):
-            return (
-                math.isclose(found, right, rel_tol=_SAME)
-                if float in (type(found), type(right))
-                else found == right
-            )
-        return False
+        if float not in (type(found), type(right)):
+            return found == right
+        if math.isnan(found) or math.isnan(right):
+            return math.isnan(found) and math.isnan(right)
+        return math.isclose(found, right, rel_tol=_SAME)
     return bool(type(found) is type(right) and found == right)
 
 

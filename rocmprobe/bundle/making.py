@@ -6,16 +6,18 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from rocmprobe import __version__
 from rocmprobe.bundle import archive
-from rocmprobe.bundle.archive import JOURNAL, MANIFEST, RESULTS, SAMPLES
+from rocmprobe.bundle.archive import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
+from rocmprobe.bundle.checking import checked
 from rocmprobe.bundle.clean import cleaned, line, lines
 from rocmprobe.bundle.derived import derived, difference, gathered
 from rocmprobe.bundle.manifest import document, manifest, wrong_label
 from rocmprobe.bundle.simulated import sign_of_simulation
 from rocmprobe.model.results import BadInput, Results, as_stored, read_results, to_json
+from rocmprobe.run.journal import parsed
 from rocmprobe.text import reading
 from rocmprobe.text.redact import redacted, redacted_with, users_of_homes
 
@@ -47,7 +49,7 @@ def made(source: Path, partial: bool = False, label: str = "") -> Made:
     folder = source if source.is_dir() else source.parent
     given = source if not source.is_dir() else folder / RESULTS
     raw = _files_of(folder)
-    records = [record for record in lines(raw[JOURNAL]) if record is not None]
+    records = list(parsed(raw[JOURNAL].split(b"\n")))
     found = derived(raw)
     if sign := sign_of_simulation(records):
         raise BadInput(f"{folder}: {sign}; only runs on real machines are gathered")
@@ -58,13 +60,22 @@ def made(source: Path, partial: bool = False, label: str = "") -> Made:
             f"{folder}: the run did not come to its end; finish it with `rocmprobe run --resume {folder}`, "
             "or add --partial"
         )
-    files = _redacted_again(raw, redacted if found.options["redact"] else _knowing_users(raw))
+    redaction = redacted if found.options["redact"] else _knowing_users(raw)
+    rows = {
+        JOURNAL: records,
+        SAMPLES: [each for each in lines(raw.get(SAMPLES, b"")) if isinstance(each, dict)],
+    }
+    files = {name: b"".join(line(cleaned(row, redaction)) for row in rows[name]) for name in raw}
     results = derived(files)
     files[RESULTS] = document(to_json(as_stored(results)))
     about = manifest(results, files, __version__, label)
     if redacted(about) != about:
         raise BadInput("--label: is the name of a user or a machine; take another, or none")
     content = archive.packed({**files, MANIFEST: document(about)})
+    try:
+        checked(content, partial=True)
+    except Refused as error:
+        raise BadInput(f"{folder}: no repository would take the bundle: {error}") from error
     return Made(content, hashlib.sha256(content).hexdigest(), about, results, bool(found.options["redact"]))
 
 
@@ -89,14 +100,6 @@ def _refuse_edited(path: Path, right: Results) -> None:
         )
 
 
-def _redacted_again(raw: Mapping[str, bytes], redaction: Callable[[Any], Any]) -> dict[str, bytes]:
-    """The journal and the samples with every record redacted once more; a torn line is left out."""
-    return {
-        name: b"".join(line(cleaned(record, redaction)) for record in lines(content) if record is not None)
-        for name, content in raw.items()
-    }
-
-
 def _knowing_users(raw: Mapping[str, bytes]) -> Callable[[Any], Any]:
     """Redaction of a run that was not redacted: it may come from another machine, so the users in its paths
     are looked for as well."""
@@ -104,7 +107,7 @@ def _knowing_users(raw: Mapping[str, bytes]) -> Callable[[Any], Any]:
     return lambda data: redacted_with(data, users)
 
 
-def chip_and_name(bundle: Made) -> str:
+def place_in_repository(bundle: Made) -> str:
     """Where a repository of results keeps this bundle."""
     return f"bundles/{bundle.manifest['chip']}/{bundle.sha256}.zip"
 
@@ -112,8 +115,3 @@ def chip_and_name(bundle: Made) -> str:
 def unused(folder: Path, bundle: Made) -> Path:
     """The name that a bundle gets in ``folder`` where none is given."""
     return folder / f"rocmprobe-{bundle.manifest['chip']}-{bundle.sha256[:12]}.zip"
-
-
-def first_line(results: Results) -> Optional[str]:
-    """What the run recommends, in a sentence."""
-    return results.recommendation.sentence if results.recommendation else None

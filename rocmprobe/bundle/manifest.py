@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from rocmprobe.bundle.archive import MANIFEST
 from rocmprobe.bundle.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
-from rocmprobe.model.results import Results, to_json
+from rocmprobe.model.results import Machine, Results, to_json
 from rocmprobe.text.redact import census
 
 FORMAT = 1
@@ -49,7 +49,7 @@ def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: 
     }
 
 
-def machine_of(results: Results) -> Any:
+def machine_of(results: Results) -> Machine:
     """The machine, with the facts of the recommended environment where a run has several."""
     environment = results.recommended_environment or next(iter(results.environments), None)
     return results.of(environment).machine if environment else results.machine

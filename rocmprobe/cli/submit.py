@@ -161,16 +161,16 @@ def _summary(bundle: Made) -> Iterator[str]:
 
 
 def _what_next(bundle: Made, repository: str) -> Iterator[str]:
-    from rocmprobe.bundle.making import chip_and_name
+    from rocmprobe.bundle.making import place_in_repository
 
     yield "Nothing was sent, and nothing was opened. To share it, do one of these yourself:"
     where = one_line(repository.rstrip("/")) if repository else ""
     if where:
         yield f"  attach it to the form at {where}/issues/new?template=report.yml"
-        yield f"  or add it to {where} in a pull request, as {chip_and_name(bundle)}"
+        yield f"  or add it to {where} in a pull request, as {place_in_repository(bundle)}"
     else:
         yield "  attach it to the form of a repository of results (--repository URL prints its address)"
-        yield f"  or add it there in a pull request, as {chip_and_name(bundle)}"
+        yield f"  or add it there in a pull request, as {place_in_repository(bundle)}"
 
 
 def _checked(sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]) -> tuple[list[Bundle], int]:

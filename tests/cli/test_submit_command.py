@@ -13,6 +13,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -120,6 +121,28 @@ def test_the_same_run_gives_the_same_bundle(real: Path, bundle: Path, tmp_path: 
     with zipfile.ZipFile(bundle) as archive:
         assert tuple(archive.namelist()) == FILES
         assert {each.date_time[0] for each in archive.infolist()} == {1980}
+
+
+def test_a_torn_line_and_a_number_that_is_none_do_not_matter(real: Path, tmp_path: Path) -> None:
+    rows = records(real)
+    outcome = next(row["outcome"] for row in rows if row["record"] == "outcome")
+    outcome["numerics"]["max_ratio"] = float("nan")
+    folder = rewritten(tmp_path / "run", rows)
+    with (folder / "journal.jsonl").open("a", encoding="utf-8") as journal:
+        journal.write('{"record": "outcome"}\n[1]\n{"record": "end", "a')
+    assert cli("submit", folder, "--yes", "-o", tmp_path / "b.zip").returncode == 0
+    assert check(tmp_path / "b.zip") == (0, "")
+
+
+@pytest.mark.thorough
+def test_a_run_that_is_too_large_for_a_bundle_is_said_so(real: Path, tmp_path: Path) -> None:
+    rows = records(real)
+    log = "".join(hashlib.sha512(str(number).encode()).hexdigest() for number in range(7000))
+    trial = next(row for row in rows if row["record"] == "trial")
+    more = [{**trial, "trial": {**trial["trial"], "id": f"t{each}", "log": log[each:]}} for each in range(60)]
+    done = cli("submit", rewritten(tmp_path / "run", [*rows[:-1], *more, rows[-1]]), "--yes", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "larger than 25,000,000 bytes" in done.stderr
 
 
 def test_nobody_to_ask_writes_nothing(real: Path, tmp_path: Path) -> None:
@@ -256,6 +279,38 @@ def test_a_journal_that_breaks_what_judges_it_is_refused(bundle: Path, tmp_path:
 
     code, refused = check(repacked(bundle, tmp_path / "b.zip", change), bundle)
     assert (code, refused.count("\n")) == (1, 1)
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place, *(each for key, item in inner for each in places(item, (*place, key)))]
+
+
+ODD = (None, True, -1, 1e308, 2**70, "", "\ud800", "../../x", [], {}, [[]], {"a": 1}, float("nan"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_journal_holds_a_bundle_is_taken_or_refused(
+    bundle: Path, tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+
+    def change(files: dict[str, bytes]) -> None:
+        rows = [json.loads(line) for line in files["journal.jsonl"].splitlines()]
+        row = rows[random.choice((0, 0, random.randrange(len(rows))))]
+        *above, last = random.choice(places(row)[1:])
+        for key in above:
+            row = row[key]
+        row[last] = random.choice(ODD)
+        files["journal.jsonl"] = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        sealed(files)
+
+    path = repacked(bundle, tmp_path / "b.zip", change)
+    code, refused = check(path)
+    assert (code, refused.count("\n")) in ((0, 0), (1, 1)), refused
+    done = cli("table", path, "--site", tmp_path / "site")
+    assert done.returncode == code, done.stderr
 
 
 def unmarked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
