@@ -37,23 +37,29 @@ def anchors(pattern: str) -> Optional[tuple[str, ...]]:
     return tuple(dict.fromkeys(found))
 
 
-def _branches(pattern: str) -> Iterator[str]:
-    """The alternatives of a pattern, without those inside of its groups."""
-    depth, start, at = 0, 0, 0
+def _walk(pattern: str, start: int = 0) -> Iterator[tuple[int, str, int]]:
+    """The letters from ``start`` on that are neither escaped nor in a class, each with its place and how many
+    groups are open behind it."""
+    depth, at = 0, start
     while at < len(pattern):
         letter = pattern[at]
         if letter == "\\":
             at += 1
         elif letter == "[":
             at = _class_end(pattern, at)
-        elif letter == "(":
-            depth += 1
-        elif letter == ")":
-            depth -= 1
-        elif letter == "|" and not depth:
+        else:
+            depth += (letter == "(") - (letter == ")")
+            yield at, letter, depth
+        at += 1
+
+
+def _branches(pattern: str) -> Iterator[str]:
+    """The alternatives of a pattern, without those inside of its groups."""
+    start = 0
+    for at, letter, depth in _walk(pattern):
+        if letter == "|" and not depth:
             yield pattern[start:at]
             start = at + 1
-        at += 1
     yield pattern[start:]
 
 
@@ -93,21 +99,8 @@ def _of_branch(branch: str) -> Optional[list[str]]:
 
 
 def _group(pattern: str, start: int) -> _Group:
-    depth, at = 0, start
-    while at < len(pattern):
-        letter = pattern[at]
-        if letter == "\\":
-            at += 1
-        elif letter == "[":
-            at = _class_end(pattern, at)
-        elif letter == "(":
-            depth += 1
-        elif letter == ")":
-            depth -= 1
-            if not depth:
-                break
-        at += 1
-    return _Group(pattern[start + 1 : at], at + 1)
+    end = next(at for at, letter, depth in _walk(pattern, start) if letter == ")" and not depth)
+    return _Group(pattern[start + 1 : end], end + 1)
 
 
 def _class_end(pattern: str, start: int) -> int:

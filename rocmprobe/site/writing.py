@@ -21,6 +21,7 @@ from rocmprobe.bundle.manifest import LICENCE
 from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.model.results import BadInput
 from rocmprobe.report import text
+from rocmprobe.report.colours import colours
 from rocmprobe.report.states import LOOKS, VERDICT_TONES, VERDICT_WORDS
 from rocmprobe.site import api
 from rocmprobe.site.answers import Recommended
@@ -73,7 +74,8 @@ def _write(chips: Sequence[Chip], folder: Path, repository: str, raw: str) -> No
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, "utf-8", "backslashreplace")
 
-    put("style.css", resources.files("rocmprobe.site").joinpath("templates/style.css").read_text("utf-8"))
+    own = resources.files("rocmprobe.site").joinpath("templates/style.css").read_text("utf-8")
+    put("style.css", colours() + own)
     put("index.html", _page("index", "", repository, chips=chips))
     for chip in chips:
         put(f"{chip.name}/index.html", _page("chip", "../", repository, chip=chip))

@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from rocmprobe.report import text
+from rocmprobe.report.colours import colours
 from rocmprobe.report.states import LOOKS, VERDICT_TONES, VERDICT_WORDS
 from rocmprobe.table.reading import Question, word_order
 
@@ -42,7 +43,7 @@ def page(table: Mapping[str, Any], title: str = "rocmprobe: what works where") -
     return _environment().get_template("table.html.jinja").render(
         title=title,
         policy=policy,
-        style=Markup(_asset("table.css")),  # noqa: S704 - files of ours
+        style=Markup(colours() + _asset("table.css")),  # noqa: S704 - files of ours
         script=Markup(script),  # noqa: S704
         data=_embedded(_packed(table)),
         table=table,

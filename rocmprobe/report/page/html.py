@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from rocmprobe.model.results import Results, to_json, write_whole
 from rocmprobe.report import junit, text
+from rocmprobe.report.colours import colours
 from rocmprobe.report.issue.failure import TRACKERS, failures
 from rocmprobe.report.issue.issue import issue_block
 from rocmprobe.report.junit import Reported, reported
@@ -102,7 +103,7 @@ def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
     start = re.sub(r"(<title[^>]*>).*?(</title>)", lambda match: match[1] + title + match[2], start, count=1)
     # Ours comes first: pytest-html's writes the address anew when it starts.
     return (
-        f"{start}<style>{_asset('templates/style.css')}</style></head>\n<body>\n{ours}\n"
+        f"{start}<style>{colours()}{_asset('templates/style.css')}</style></head>\n<body>\n{ours}\n"
         f"<script>{script}</script>\n"
         f'<section class="pytest-html" aria-label="All outcomes, by pytest-html">{theirs}</section>\n'
         "</body>\n</html>\n"
