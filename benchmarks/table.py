@@ -118,7 +118,7 @@ else:
 base.execute("commit")
 found = base.execute(order)
 amount = 0
-while part := found.fetchmany(20_000):
+while part := found.fetchmany(1_000):
     amount += len(part)
 worked = time.process_time() - began
 print(amount, worked, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import groupby
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from rocmprobe import __version__
 from rocmprobe.report.states import LOOKS
@@ -109,6 +109,8 @@ class _Past:
             if self.row.state in UNLEARNED:
                 self.row = row
             return
+        if row.asked != self.row.asked:
+            self.states, self.turns, self.since = (), 0, 0
         self.row = row
         if self.states and self.states[-1] == row.state:
             self.since += 1
@@ -130,7 +132,8 @@ def _take(
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
     """The rows of one machine, device and question, in the order of time."""
-    before: Optional[Told] = None
+    # Only what was asked of the same problems is compared.
+    befores: dict[int, Told] = {}
     pasts: dict[tuple[int, int], _Past] = {}
     for row in rows:
         here = (row.chip, row.stack)
@@ -140,19 +143,20 @@ def _take(
         past.add(row)
         if row.state in UNLEARNED:
             continue
+        before = befores.get(row.asked)
         if before is not None and before.state != row.state:
             changes.append(
                 (row.machine, row.device, before.run, row.run, before.state, row.state, row.question,
                  before.facts, row.facts)
             )  # fmt: skip
-        before = row
+        befores[row.asked] = row
     for (chip, stack), past in pasts.items():
         row, last = past.row, past.last
         cell = cells.setdefault(Cell(chip, stack, row.question), _Sum())
         cell.runs += past.runs
         cell.first = min(filter(None, (cell.first, past.first)), default="")
         cell.last = max(cell.last, last.started)
-        cell.seen[row.machine, row.device] = Seen(row.state, past.states if past.unsteady else ())
+        cell.seen[row.machine, row.device] = Seen(row.state, past.states if past.unsteady else (), row.asked)
         cell.problems = max(cell.problems, row.problems)
         cell.partial += row.partial
         if row.cause:

@@ -1,9 +1,10 @@
 """Machines that should be equal and are not, and the facts that separate them.
 
-Equal are machines with the same native ISA, PCI id, revision and stack. In one question under one setting a
-machine is an outlier if it has another state than the others have: at least ``FEWEST`` machines, and at least
-``SHARE`` of those that learned anything. Where the states come and go nobody is an outlier: not if a machine
-is flaky or changed more than once, and not with a state that an unsteady machine of the cell has had, too.
+Equal are machines with the same native ISA, PCI id, revision and stack. In one question under one setting,
+asked of the same problems, a machine is an outlier if it has another state than the others have: at least
+``FEWEST`` machines, and at least ``SHARE`` of those that learned anything. Where the states come and go
+nobody is an outlier: not if a machine is flaky or changed more than once, and not with a state that an
+unsteady machine of the cell has had, too.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ Unit = tuple[int, int]
 
 class Seen(NamedTuple):
     """The latest state of a machine's device in a cell; ``states`` are those that it has had where these
-    come and go, else empty."""
+    come and go, else empty. ``asked`` is the same where the same problems were asked."""
 
     state: str
     states: tuple[str, ...] = ()
+    asked: int = 0
 
 
 @dataclass
@@ -72,8 +74,10 @@ def outliers(place: Place, facts: Callable[[int], Mapping[str, str]]) -> Iterato
     """The outliers of one place; ``facts`` gives those of a number."""
     differing: dict[Unit, list[Differs]] = {}
     for question, seen in place.questions.items():
-        for unit, differs in _differing(question, seen):
-            differing.setdefault(unit, []).append(differs)
+        for asked in sorted({each.asked for each in seen.values()}):
+            same = {unit: each for unit, each in seen.items() if each.asked == asked}
+            for unit, differs in _differing(question, same):
+                differing.setdefault(unit, []).append(differs)
     if not differing:
         return
     alike: dict[tuple[Differs, ...], list[Unit]] = {}

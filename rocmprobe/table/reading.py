@@ -73,6 +73,7 @@ class _Outcome(msgspec.Struct):
     check: str = ""
     dtype: str = ""
     direction: Optional[str] = None
+    problem: Optional[str] = None
     cause: Optional[str] = None
     solver: Optional[str] = None
     native_isa: Optional[str] = None
@@ -196,13 +197,15 @@ def in_order(question: Question) -> tuple[tuple[int, str], ...]:
 
 
 class Row(NamedTuple):
-    """The worst that came out of the problems of one question, and how many of them there were."""
+    """The worst that came out of the problems of one question, and how many of them there were; ``asked`` is
+    the same where the problems are: a run that asks more of them may find more."""
 
     question: Question
     state: str
     cause: str
     solver: str
     problems: int
+    asked: str
 
 
 class Advice(NamedTuple):
@@ -368,21 +371,26 @@ def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
         key = (each.setting, each.driver, check, each.dtype, each.direction or "")
         known = found.get(key)
         if known is None:
-            found[key] = [state, each.cause, each.solver, 1]
+            found[key] = [state, each.cause, each.solver, [each.problem or ""]]
             continue
-        known[3] += 1
+        known[3].append(each.problem or "")
         if _RANK[state] < _RANK[known[0]]:
             known[:3] = state, each.cause, each.solver
     for key, (state, cause, solver, problems) in found.items():
         yield Row(
             _question(*key), state, _text(cause or "", 60),
-            _text(solver or "", 60), problems,
+            _text(solver or "", 60), len(problems), _asked(*sorted(problems)),
         )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def _question(*parts: str) -> Question:
     return Question._make(_text(part, 60) for part in parts)
+
+
+@lru_cache(maxsize=4096)
+def _asked(*problems: str) -> str:
+    return hashlib.sha256("\n".join(problems).encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def _checked(identity: str) -> str:

@@ -31,7 +31,7 @@ CREATE TABLE subject (id INTEGER PRIMARY KEY, run INTEGER, device INTEGER, chip 
                       facts INTEGER);
 CREATE TABLE facts (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, content TEXT);
 CREATE TABLE row (subject INTEGER, question INTEGER, state INTEGER, cause INTEGER, solver INTEGER,
-                  problems INTEGER);
+                  problems INTEGER, asked INTEGER);
 CREATE TABLE advice (subject INTEGER, advice INTEGER);
 CREATE TABLE change (machine INTEGER, device INTEGER, before INTEGER, after INTEGER, was TEXT, became TEXT,
                      question INTEGER, facts_before INTEGER, facts_after INTEGER);
@@ -50,6 +50,7 @@ class Told(NamedTuple):
     cause: str
     solver: str
     problems: int
+    asked: int
     run: int
     started: str
     partial: bool
@@ -177,10 +178,10 @@ class Store:
                  self._stacks.number(subject.stack), self._facts(subject.facts)),
             ).lastrowid  # fmt: skip
             self._base.executemany(
-                "INSERT INTO row VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO row VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
                     (made, self._questions.number(each.question), word(each.state), word(each.cause),
-                     word(each.solver), each.problems)
+                     word(each.solver), each.problems, word(each.asked))
                     for each in subject.rows
                 ],
             )  # fmt: skip
@@ -218,8 +219,9 @@ class Store:
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, subject.device, row.question, subject.chip, subject.stack, row.state, "
-            "row.cause, row.solver, row.problems, run.id, run.started, run.partial, subject.facts, run.place "
-            "FROM row JOIN subject ON subject.id = row.subject JOIN run ON run.id = subject.run "
+            "row.cause, row.solver, row.problems, row.asked, run.id, run.started, run.partial, "
+            "subject.facts, run.place FROM row JOIN subject ON subject.id = row.subject "
+            "JOIN run ON run.id = subject.run "
             "ORDER BY run.machine, subject.device, row.question, run.place"
         ):
             yield Told._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))

@@ -86,6 +86,14 @@ def test_nobody_is_an_outlier(tmp_path: Path, machines: dict[str, list[dict[str,
     assert found(tmp_path, machines) == []
 
 
+def test_runs_that_asked_other_problems_are_not_compared(tmp_path: Path) -> None:
+    more = results(outcome("pass", problem="a"), outcome("wrong", problem="b"), day=2)
+    same = [results(outcome("pass", problem="a"))]
+    machines = {**{f"node{number}": same for number in range(5)}, "long": [*same, more]}
+    assert found(tmp_path, machines) == []
+    assert table(tmp_path)["changes"] == []
+
+
 def test_a_change_that_a_second_run_confirms_makes_an_outlier(tmp_path: Path) -> None:
     states = ("pass", "crash", "crash")
     odd = [results(outcome(state), day=day) for day, state in enumerate(states, 1)]

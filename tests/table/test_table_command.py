@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gathered import command, outcome, put, results, table
+from runs import CHECKOUT
 
 from rocmprobe.cli import main
 from rocmprobe.table import store
@@ -123,21 +124,27 @@ def test_csv_has_a_line_for_each_row_and_no_formula(tmp_path: Path) -> None:
     assert len(rows[0]["sha256"]) == 64
 
 
-def test_parquet_or_one_line_that_says_what_is_missing(tmp_path: Path) -> None:
+def test_parquet_has_the_same_rows(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     put(tmp_path / "node" / "results.json", results())
     shown = command("--by-folder", tmp_path, "-o", tmp_path / "rows.parquet")
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        assert shown.returncode == 2
-        assert shown.stderr.splitlines() == [
-            "rocmprobe: --format parquet needs pyarrow; install it with `pip install 'rocmprobe[table]'`, "
-            "or take csv"
-        ]
-        assert not (tmp_path / "rows.parquet").exists()
-    else:
-        (row,) = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
-        assert (row["label"], row["state"], row["partial"]) == ("node", "pass", False)
+    assert shown.returncode == 0, shown.stderr
+    (row,) = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
+    assert tuple(row) == COLUMNS
+    assert (row["label"], row["state"], row["partial"]) == ("node", "pass", False)
+
+
+def test_parquet_without_its_library_is_one_line(tmp_path: Path) -> None:
+    put(tmp_path / "node" / "results.json", results())
+    (tmp_path / "pyarrow.py").write_text("raise ImportError")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{CHECKOUT}"}
+    shown = command(tmp_path / "node", "-o", tmp_path / "rows.parquet", env=environment)
+    assert shown.returncode == 2
+    assert shown.stderr.splitlines() == [
+        "rocmprobe: --format parquet needs pyarrow; install it with `pip install 'rocmprobe[table]'`, "
+        "or take csv"
+    ]
+    assert not (tmp_path / "rows.parquet").exists()
 
 
 def test_names_on_standard_input(tmp_path: Path) -> None:
