@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -14,7 +13,7 @@ from rocmprobe.cli.base import answering, main
 from rocmprobe.cli.github_job import summarise
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, write_whole
-from rocmprobe.text.printing import print_stderr, say
+from rocmprobe.text.printing import print_stderr, say, say_json
 
 _FORMATS = ("html", "json", "csv", "parquet")
 _ENDS = {".htm": "html", ".ndjson": "json", **{f".{name}": name for name in _FORMATS}}
@@ -45,6 +44,8 @@ def table_command(
       rocmprobe table --by-folder gathered/ --format json
       find /srv/runs -name results.json | rocmprobe table - --format csv -o rows.csv
     """
+    import sqlite3
+
     from rocmprobe.table.gather import gather
     from rocmprobe.table.sources import found, listed
     from rocmprobe.table.store import Store
@@ -83,7 +84,7 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
         from rocmprobe.table.files import write_csv
 
         if output is None:
-            write_csv(store.every(), sys.stdout)
+            write_csv(store.every(), _Terminal())
             return
         temporary = output.with_name(f"{output.name}.tmp")
         try:
@@ -104,16 +105,22 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
             from rocmprobe.table.page import page
 
             text = page(table)
+        elif output is None:
+            say_json(table)
+            return
         else:
             import json
 
-            text = json.dumps(table, indent=1).replace("\x7f", "\\u007f") + "\n"
-        if output is None:
-            sys.stdout.write(text)
-        else:
-            write_whole(
-                text.encode("utf-8", "backslashreplace"), output.with_name(f"{output.name}.tmp"), output
-            )
+            text = json.dumps(table, indent=1) + "\n"
+        assert output is not None
+        write_whole(text.encode("utf-8", "backslashreplace"), output.with_name(f"{output.name}.tmp"), output)
+
+
+class _Terminal:
+    """Standard output as a file, made harmless."""
+
+    def write(self, text: str) -> None:
+        say(text, end="")
 
 
 def _nothing(read: Any) -> str:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from rocmprobe.text.reading import BadInput
 
@@ -17,11 +17,18 @@ COLUMNS = (
 )  # fmt: skip
 #: Rows that are in memory at once.
 _BATCH = 20_000
-#: A spreadsheet takes a cell that begins so for a formula.
-_FORMULA = ("=", "+", "-", "@")
+#: A spreadsheet takes a cell that begins so for a formula, and a job of GitHub such a line for a command.
+_FORMULA = ("=", "+", "-", "@", "::")
 
 
-def write_csv(rows: Iterable[Mapping[str, Any]], stream: TextIO) -> None:
+class Writable(Protocol):
+    """Where text goes: an open file, or the terminal."""
+
+    def write(self, text: str, /) -> object:
+        """Take more of it."""
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], stream: Writable) -> None:
     """CSV with a header. Text that a spreadsheet would take for a formula gets an apostrophe in front."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import io
-import json
 import os
 import tarfile
 import zipfile
@@ -18,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Optional, Union
 
 from rocmprobe.text.plain_text import one_line
+from rocmprobe.text.reading import BadInput, json_of
 
 #: Bytes of a results.json: that of 6,000 questions has 7 million.
 LARGEST_FILE = 64 * 2**20
@@ -235,8 +235,8 @@ def _wanted(member: str) -> bool:
 def _label(manifest: bytes) -> str:
     """What the submitter of a bundle calls the machine, "" where the manifest does not say."""
     try:
-        data: Any = json.loads(manifest)
-    except (ValueError, RecursionError):
+        data = json_of(manifest, _MANIFEST, "")
+    except BadInput:
         return ""
     label: Optional[Any] = data.get("label") if isinstance(data, dict) else None
     return one_line(label, 80) if isinstance(label, str) else ""

@@ -16,6 +16,8 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Optional
 
+import msgspec
+
 from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack, System
 from rocmprobe.text.redact import redacted
 
@@ -77,7 +79,7 @@ def _run(found: Sequence[Any]) -> RunRow:
 
 @lru_cache(maxsize=1024)
 def _system(content: str) -> System:
-    return System._make(json.loads(content))
+    return System._make(msgspec.json.decode(content))
 
 
 class Changed(NamedTuple):
@@ -309,5 +311,5 @@ class Store:
 
     def facts(self, number: int) -> dict[str, str]:
         (content,) = self._base.execute("SELECT content FROM facts WHERE id = ?", (number,)).fetchone()
-        found: dict[str, str] = json.loads(content)
+        found: dict[str, str] = msgspec.json.decode(content)
         return found
