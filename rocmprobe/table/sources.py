@@ -28,6 +28,7 @@ MOST_MEMBERS = 200_000
 _DEEPEST_ARCHIVE = 2
 _TAR_ENDS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 _ARCHIVE_ENDS = (".zip", *_TAR_ENDS)
+_JOURNAL, _RESULTS = "journal.jsonl", "results.json"
 #: Not results, but beside them in a bundle of `rocmprobe submit`.
 _MANIFEST = "manifest.json"
 _DAMAGED = (
@@ -100,6 +101,9 @@ def _folder(root: Path, by_folder: bool) -> Iterator[Found]:
     # Links are not followed: `reports/latest` is one, and so may be a loop.
     for folder, below, names in os.walk(root, onerror=unread.append):
         below.sort()
+        if _JOURNAL in names and _RESULTS not in names:
+            mend = f"`rocmprobe report {folder}` writes it from the journal"
+            yield Refused(folder, f"a run that died before it wrote {_RESULTS}; {mend}")
         for name in sorted(names):
             if not _wanted(name):
                 continue

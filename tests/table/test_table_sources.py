@@ -40,6 +40,18 @@ def test_folders_patterns_and_files(tmp_path: Path) -> None:
     assert names(first) == [str(first)]
 
 
+def test_a_run_that_died_before_it_wrote_results_is_named(tmp_path: Path) -> None:
+    kept = put(tmp_path / "node1" / "results.json", {})
+    (tmp_path / "node1" / "journal.jsonl").write_text("{}\n")
+    (tmp_path / "node7").mkdir()
+    (tmp_path / "node7" / "journal.jsonl").write_text("{}\n")
+    first, second = found([str(tmp_path)])
+    assert first.name == str(kept)
+    assert isinstance(second, Refused)
+    assert second.name == str(tmp_path / "node7")
+    assert f"`rocmprobe report {tmp_path / 'node7'}`" in second.reason
+
+
 def test_a_loop_of_links_ends(tmp_path: Path) -> None:
     put(tmp_path / "a.json", {})
     (tmp_path / "again").symlink_to(tmp_path)
