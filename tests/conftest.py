@@ -1,8 +1,10 @@
 """Puts this folder on sys.path, for the helpers that tests of several rooms share."""
 
 import os
+import shutil
 import signal
 
+import pytest
 from hypothesis import settings
 from tiers import THOROUGH, examples
 
@@ -44,3 +46,20 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Long files first, so that no worker is left alone with one in the end."""
     items.sort(key=lambda item: os.path.relpath(item.path, _HERE).split(os.sep)[0] not in _LONG)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The one browser of a worker: a second one cannot be started beside it."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium on this machine")
+    arguments = [
+        "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync",
+    ]  # fmt: skip
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, headless=True, args=arguments)
+        yield browser
+        browser.close()

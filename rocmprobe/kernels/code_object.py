@@ -77,7 +77,7 @@ def metadata(code: bytes) -> Mapping[str, Any]:
                     if name == b"AMDGPU" and note == _NOTE_METADATA:
                         found: dict[str, Any] = _typed(dict, unpacked(content))
                         return found
-    except struct.error as error:
+    except (struct.error, OverflowError) as error:
         raise ValueError(f"not a whole code object: {error}") from None
     raise ValueError("the code object has no metadata")
 

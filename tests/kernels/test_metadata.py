@@ -141,6 +141,13 @@ def test_a_damaged_code_object_is_read_or_a_value_error(data):
             read(damaged)
 
 
+def test_segments_beyond_any_address_are_a_value_error():
+    code = bytearray(made((b"AMDGPU", 32, packed({"amdhsa.kernels": [KERNEL]}))))
+    code[32:40] = (1 << 63).to_bytes(8, "little")
+    with pytest.raises(ValueError, match="not a whole code object"):
+        code_object.kernels(bytes(code))
+
+
 def test_the_isa_in_the_header():
     code = made((b"AMDGPU", 32, packed({})))
     shown = code_object.shown_as(code, "gfx1030")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,22 +43,6 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
     gone = Environment("gone", f"/opt/{'environment-' * 9}/bin/python", {}, why)
     results = judge(dataclasses.replace(found, environments=(*found.environments, gone)))
     return render(results, tmp_path_factory.mktemp("environments"))
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no Chromium on this machine")
-    arguments = [
-        "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync",
-    ]  # fmt: skip
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, headless=True, args=arguments)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
