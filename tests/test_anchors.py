@@ -61,5 +61,4 @@ def test_a_long_log_is_read_as_a_short_one() -> None:
     padding = "\n".join(f"step {'abcdefgh'[at % 8] * (at % 97)} x" for at in range(9000))
     short = {hit.signature.name for hit in found(of_text(telling).lines)}
     long = {hit.signature.name for hit in found(of_text(f"{telling}\n{padding}").lines)}
-    assert len(padding) > 200_000
     assert short == long

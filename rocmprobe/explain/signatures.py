@@ -12,8 +12,6 @@ from rocmprobe.explain.anchors import anchors
 from rocmprobe.text.log import Line
 from rocmprobe.text.tables import table
 
-#: Characters from which on it is quicker to find out first what a signature cannot match.
-_LONG = 200_000
 #: The start of a line that its program calls a warning.
 _WARNING = re.compile(r"(?:[\w./\\:-]{1,200}: )?(?:User|Runtime|Future|Deprecation)?Warning: ")
 _WARNING_OF_MIOPEN = re.compile(r"MIOpen\(HIP\): (?:Warning|Info)")
@@ -102,11 +100,7 @@ def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     grave = [line for line in without_python_s if not _WARNING_OF_MIOPEN.match(line.text)]
     hits = []
     for signature in signatures():
-        if (
-            len(whole) > _LONG
-            and signature.anchors is not None
-            and not any(map(whole.__contains__, signature.anchors))
-        ):
+        if signature.anchors is not None and not any(map(whole.__contains__, signature.anchors)):
             continue
         search, where = signature.regex.search, kept
         if signature.kind == "fatal":
