@@ -13,8 +13,7 @@ from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import dtypes_asked
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.layers import refuse_foreign
-from rocmprobe.knowledge.solvers import are_switches
+from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.results import NATIVE, BadInput, Results, Setting, from_json
 from rocmprobe.run.options import RunOptions
@@ -97,11 +96,7 @@ def derived(expected: Optional[Results]) -> Optional[Setting]:
     found = next((each for each in expected.settings if each.name == wanted), None) if expected else None
     if found is None or not found.derived:
         return None
-    if found.by_layer:
-        refuse_foreign(found, "--verify")
-        return found
-    if not found.env or not are_switches(found.env):
-        raise BadInput(f"--verify: {found.name} of these results is not a set of solver switches; run again")
+    refuse_underived(found, "--verify")
     return found
 
 

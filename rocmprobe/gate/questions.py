@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rocmprobe.knowledge.layers import refuse_foreign
+from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.knowledge.solvers import are_switches
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import Problem, parse_problem, problems
 from rocmprobe.model.results import (
@@ -44,10 +43,7 @@ def setting_of(name: str, target: Target, torch: Optional[str], results: Optiona
     """
     found = next((each for each in results.settings if each.name == name), None) if results else None
     if found and found.derived:
-        if found.by_layer:
-            refuse_foreign(found, "check")
-        elif not found.env or not are_switches(found.env):
-            raise BadInput(f"check: {name} of these results is not a set of solver switches; run again")
+        refuse_underived(found, "check")
         return found
     try:
         rows = settings_for(target.backend, f"{name},", torch, ("torch",))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rocmprobe.knowledge.settings import all_settings, searches
-from rocmprobe.knowledge.solvers import Cure, is_switch
+from rocmprobe.knowledge.solvers import Cure, are_switches, is_switch
 from rocmprobe.model.checks import CHECKS, Layer
 from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, BadInput, Outcome, Setting
 
@@ -104,3 +104,12 @@ def refuse_foreign(setting: Setting, where: str) -> None:
     ):
         for name in strange:
             raise BadInput(f"{where}: settings: {name!r} is no {what} of a setting; run again")
+
+
+def refuse_underived(setting: Setting, where: str) -> None:
+    """Raises BadInput, which names ``where``, for a derived setting of results that is nothing that a run can
+    derive: results may come from anywhere."""
+    if setting.by_layer:
+        refuse_foreign(setting, where)
+    elif not setting.env or not are_switches(setting.env):
+        raise BadInput(f"{where}: {setting.name} of these results is not a set of solver switches; run again")
