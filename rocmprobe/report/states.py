@@ -40,7 +40,8 @@ LOOKS = {
         Look("n/a", "∅", "unlearned", "does not apply to this device", "skipped"),
     )
 }
-_RANK = {state: rank for rank, state in enumerate(LOOKS)}
+#: The place of each state in that order.
+RANK = {state: rank for rank, state in enumerate(LOOKS)}
 
 SEVERITY_SYMBOLS = {"error": "✕", "warning": "▲", "info": "i"}
 
@@ -60,8 +61,14 @@ def verdict_word(results: Results) -> str:
     if found is None:
         return "No recommendation"
     setting = next((each for each in results.settings if each.name == found.configuration.setting), None)
-    others = [OPTIONS[option] for option in (setting.pytorch_layers if setting else ()) if option in OPTIONS]
-    word = VERDICT_WORDS[found.verdict]
+    return verdict_with_layers(found.verdict, setting.pytorch_layers if setting else ())
+
+
+def verdict_with_layers(verdict: str, pytorch_layers: Iterable[str]) -> str:
+    """A verdict in words, with the layers that PyTorch's own kernels compute beside convolution, given as
+    keywords of ``rocmprobe.bypass.install``."""
+    others = [OPTIONS[option] for option in pytorch_layers if option in OPTIONS]
+    word = VERDICT_WORDS[verdict]
     return f"{word}, {' and '.join(others)} by PyTorch" if others else word
 
 
@@ -76,7 +83,7 @@ VERDICT_TONES = {
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    return min(outcomes, key=lambda outcome: _RANK[outcome.state])
+    return min(outcomes, key=lambda outcome: RANK[outcome.state])
 
 
 def reason(outcome: Outcome) -> str:

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
@@ -18,11 +17,11 @@ from markupsafe import Markup
 from rocmprobe import __version__
 from rocmprobe.bundle import Bundle
 from rocmprobe.bundle.manifest import LICENCE
-from rocmprobe.knowledge.layers import OPTIONS
+from rocmprobe.bundle.naming import place_of
 from rocmprobe.model.results import BadInput
 from rocmprobe.report import text
-from rocmprobe.report.colours import colours
-from rocmprobe.report.states import LOOKS, VERDICT_TONES, VERDICT_WORDS
+from rocmprobe.report.states import LOOKS, VERDICT_TONES, verdict_with_layers
+from rocmprobe.report.templates import environment, style_sheet
 from rocmprobe.site import api
 from rocmprobe.site.answers import Recommended
 from rocmprobe.site.gathering import Cell, Chip, Stack, gathered
@@ -62,8 +61,8 @@ def write_site(bundles: Iterable[Bundle], folder: Path, repository: str = "", ra
 
 def _copy(chips: Sequence[Chip], folder: Path) -> None:
     every = (answer.submission for chip in chips for answer in chip.backing.answers)
-    for sha256, one in {each.sha256: each for each in every}.items():
-        target = folder / _RAW / one.chip / f"{sha256}.zip"
+    for one in {each.sha256: each for each in every}.values():
+        target = folder / _RAW / place_of(one.chip, one.sha256)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(one.path, target)
 
@@ -74,8 +73,7 @@ def _write(chips: Sequence[Chip], folder: Path, repository: str, raw: str) -> No
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, "utf-8", "backslashreplace")
 
-    own = resources.files("rocmprobe.site").joinpath("templates/style.css").read_text("utf-8")
-    put("style.css", colours() + own)
+    put("style.css", style_sheet("rocmprobe.site", "style.css"))
     put("index.html", _page("index", "", repository, chips=chips))
     for chip in chips:
         put(f"{chip.name}/index.html", _page("chip", "../", repository, chip=chip))
@@ -133,10 +131,7 @@ def _by_check(stack: Stack) -> list[_Table]:
 
 
 def _word(recommended: Recommended) -> str:
-    """A verdict in words, with the layers that PyTorch's own kernels compute beside convolution."""
-    others = [OPTIONS[each] for each in recommended.pytorch_layers if each in OPTIONS]
-    word = VERDICT_WORDS[recommended.verdict]
-    return f"{word}, {' and '.join(others)} by PyTorch" if others else word
+    return verdict_with_layers(recommended.verdict, recommended.pytorch_layers)
 
 
 def _json(data: Any) -> str:
@@ -150,17 +145,10 @@ def _page(name: str, root: str, repository: str, **content: Any) -> str:
 
 @lru_cache(maxsize=1)
 def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("rocmprobe.site"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(looks=LOOKS, word=_word, tones=VERDICT_TONES)
-    environment.filters.update(date=lambda value: text.date(value)[:10], bytes=text.bytes_, count=text.count)
-    return environment
+    templates = environment("rocmprobe.site", _shown)
+    templates.globals.update(looks=LOOKS, word=_word, tones=VERDICT_TONES)
+    templates.filters.update(date=lambda value: text.date(value)[:10], bytes=text.bytes_, count=text.count)
+    return templates
 
 
 def _shown(value: Any) -> Any:

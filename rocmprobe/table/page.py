@@ -6,22 +6,20 @@ comes from results is escaped by the template, or is JSON that the script shows 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from importlib import resources
 from typing import Any, Optional
 
 import jinja2
 from markupsafe import Markup
 
 from rocmprobe.report import text
-from rocmprobe.report.colours import colours
 from rocmprobe.report.states import LOOKS, VERDICT_TONES, VERDICT_WORDS
+from rocmprobe.report.templates import asset, content_security_policy, environment, style_sheet
 from rocmprobe.table.reading import Question, word_order
 
+_PACKAGE = "rocmprobe.table"
 #: Rows of a list that a person may read; all are in table.json.
 MOST_ROWS = 300
 #: Cells of an outlier that are named one by one.
@@ -34,16 +32,11 @@ _SHOWN = ("convolution", "batch-norm", "training-step")
 
 def page(table: Mapping[str, Any], title: str = "rocmprobe: what works where") -> str:
     """The page of a document of ``table.document``."""
-    script = _asset("table.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
-        f"script-src 'sha256-{digest}'"
-    )
-    return _environment().get_template("table.html.jinja").render(
+    script = asset(_PACKAGE, "table.js")
+    return _templates().get_template("table.html.jinja").render(
         title=title,
-        policy=policy,
-        style=Markup(colours() + _asset("table.css")),  # noqa: S704 - files of ours
+        policy=content_security_policy([script]),
+        style=Markup(style_sheet(_PACKAGE, "table.css")),  # noqa: S704 - files of ours
         script=Markup(script),  # noqa: S704
         data=_embedded(_packed(table)),
         table=table,
@@ -208,21 +201,10 @@ def _embedded(data: Any) -> Markup:
     return Markup(made)  # noqa: S704 - no character of HTML is left in it
 
 
-def _asset(name: str) -> str:
-    return resources.files("rocmprobe.table").joinpath(f"templates/{name}").read_text("utf-8")
-
-
 def _shown(value: Any) -> Any:
     return "" if value is None else text.plain(value)
 
 
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("rocmprobe.table"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+def _templates() -> jinja2.Environment:
+    return environment(_PACKAGE, _shown)

@@ -19,6 +19,7 @@ from rendering import Rendered, pytest_html_data, render, unpacked
 
 from rocmprobe.knowledge.causes import cause
 from rocmprobe.model.results import (
+    STATES,
     Fact,
     Machine,
     Outcome,
@@ -119,6 +120,10 @@ def test_many_settings_make_a_compact_matrix(tmp_path: Path) -> None:
     )
     page = render(dataclasses.replace(sample.healthy_cpu(), outcomes=outcomes), tmp_path).html
     assert '<table class="matrix compact">' in page
+
+
+def test_every_state_has_a_look() -> None:
+    assert set(LOOKS) == set(STATES)
 
 
 def test_every_state_has_its_pytest_outcome(tmp_path: Path) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
@@ -19,14 +17,15 @@ from markupsafe import Markup
 
 from rocmprobe.model.results import Results, to_json, write_whole
 from rocmprobe.report import junit, text
-from rocmprobe.report.colours import colours
 from rocmprobe.report.issue.failure import TRACKERS, failures
 from rocmprobe.report.issue.issue import issue_block
 from rocmprobe.report.junit import Reported, reported
 from rocmprobe.report.page import pytest_html_page, view
 from rocmprobe.report.page.layout import CAP, FITS, Fit, clipped
+from rocmprobe.report.templates import asset, content_security_policy, environment, style_sheet
 from rocmprobe.report.terminal.markdown import markdown
 
+_PACKAGE = "rocmprobe.report.page"
 #: What indents elements: no line of a text begins with an angle bracket that is not escaped.
 _INDENT = re.compile(r"\n\s+(?=<)")
 _NAMES = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
@@ -56,14 +55,7 @@ def page(results: Results, cases: Optional[Sequence[Reported]] = None) -> str:
 
 @lru_cache(maxsize=len(FITS))
 def _templates(fit: Fit) -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("rocmprobe.report.page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: _shown(value, fit),
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    return environment(_PACKAGE, lambda value: _shown(value, fit))
 
 
 def _shown(value: Any, fit: Fit) -> Any:
@@ -72,10 +64,6 @@ def _shown(value: Any, fit: Fit) -> Any:
         return ""
     plain = text.plain(value)
     return plain if isinstance(value, Markup) else clipped(plain, fit.value)
-
-
-def _asset(name: str) -> str:
-    return resources.files("rocmprobe.report.page").joinpath(name).read_text("utf-8")
 
 
 def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
@@ -90,7 +78,7 @@ def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
         raise RuntimeError("pytest-html's page has no head and body to build on")
     # pytest-html 4.1 closes the body before its footer, later ones after it.
     theirs = "".join(page[opened.end() : closed].rpartition("</body>")[::2])
-    script = _asset("templates/page.js")
+    script = asset(_PACKAGE, "page.js")
     values = view.build(results.by_target, fit)
     packed, texts = _results_data(results, fit), _issue_texts(results)
     ours = _templates(fit).get_template("page.html.jinja").render(
@@ -103,7 +91,7 @@ def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
     start = re.sub(r"(<title[^>]*>).*?(</title>)", lambda match: match[1] + title + match[2], start, count=1)
     # Ours comes first: pytest-html's writes the address anew when it starts.
     return (
-        f"{start}<style>{colours()}{_asset('templates/style.css')}</style></head>\n<body>\n{ours}\n"
+        f"{start}<style>{style_sheet(_PACKAGE, 'style.css')}</style></head>\n<body>\n{ours}\n"
         f"<script>{script}</script>\n"
         f'<section class="pytest-html" aria-label="All outcomes, by pytest-html">{theirs}</section>\n'
         "</body>\n</html>\n"
@@ -111,18 +99,8 @@ def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
 
 
 def _head(scripts: list[str]) -> str:
-    """Meta elements; the policy forbids all requests, and every script but the page's own two.
-
-    Escaping alone makes foreign text harmless; this is a second safeguard.
-    """
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    policy = (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
-        f"script-src {allowed}"
-    )
     return (
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>'
+        f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy(scripts)}"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
     )
 

@@ -1,0 +1,48 @@
+"""What every page that rocmprobe writes is made of: templates, the files beside them, common colours, and a
+policy that allows no request."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+
+def environment(package: str, shown: Callable[[Any], Any]) -> jinja2.Environment:
+    """The templates of ``package``. ``shown`` is what a page has for a value; it is escaped after that."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def asset(package: str, name: str) -> str:
+    """A file beside the templates of ``package``."""
+    return resources.files(package).joinpath(f"templates/{name}").read_text("utf-8")
+
+
+def style_sheet(package: str, name: str) -> str:
+    """The colours of every page, light and dark, as variables of CSS, and then the rules of ``package``."""
+    colours = resources.files("rocmprobe.report").joinpath("colours.css").read_text("utf-8")
+    return colours + asset(package, name)
+
+
+def content_security_policy(scripts: Iterable[str]) -> str:
+    """The policy of a page that makes no request and runs these scripts alone.
+
+    Escaping alone makes foreign text harmless; this is a second safeguard.
+    """
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"script-src {allowed}"
+    )
