@@ -15,6 +15,7 @@ from rocmprobe.bundle.checking import checked
 from rocmprobe.bundle.clean import cleaned, line, lines
 from rocmprobe.bundle.derived import derived, difference, gathered
 from rocmprobe.bundle.manifest import document, manifest, wrong_label
+from rocmprobe.bundle.naming import place_of
 from rocmprobe.bundle.simulated import sign_of_simulation
 from rocmprobe.model.results import BadInput, Results, as_stored, read_results, to_json
 from rocmprobe.run.journal import parsed
@@ -109,7 +110,7 @@ def _knowing_users(raw: Mapping[str, bytes]) -> Callable[[Any], Any]:
 
 def place_in_repository(bundle: Made) -> str:
     """Where a repository of results keeps this bundle."""
-    return f"bundles/{bundle.manifest['chip']}/{bundle.sha256}.zip"
+    return f"bundles/{place_of(bundle.manifest['chip'], bundle.sha256)}"
 
 
 def unused(folder: Path, bundle: Made) -> Path:

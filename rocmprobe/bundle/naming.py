@@ -22,6 +22,11 @@ def safe_name(text: str) -> str:
     return re.sub(r"\.{2,}", ".", name) or "unknown"
 
 
+def place_of(chip: str, sha256: str) -> str:
+    """Where a folder of bundles has one, seen from the folder."""
+    return f"{chip}/{sha256}.zip"
+
+
 def chip_name(native_isa: Any, device: str) -> str:
     """The chip behind ``device``: its native ISA; "cpu", "nvidia" where there is none."""
     if isinstance(native_isa, str) and _ISA.fullmatch(native_isa):

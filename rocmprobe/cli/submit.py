@@ -215,8 +215,10 @@ def _checked(sources: tuple[Path, ...], partial: bool, accepted: Optional[Path])
 
 
 def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
+    from rocmprobe.bundle.naming import place_of
+
     for bundle in bundles:
-        target = folder / bundle.chip / f"{bundle.sha256}.zip"
+        target = folder / place_of(bundle.chip, bundle.sha256)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(bundle.path.read_bytes())

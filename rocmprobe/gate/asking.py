@@ -103,7 +103,7 @@ class WholeDevice(Turns):
 
 
 def ask(order: Order, pipe: Pipe) -> None:
-    """Carry out ``order``, and tell of it."""
+    """Carry out ``order``, and report it down the pipe."""
     try:
         _make_room()
         _ask(order, pipe)
@@ -143,7 +143,7 @@ def _ask(order: Order, pipe: Pipe) -> None:
         results = results.of(environment)
     pipe.tell("facts", simulated=simulated.name if simulated else None, results=str(path) if path else None)
     if results and not simulated and library(results) == "MIOpen":
-        _same_override(isa_override(results))
+        _set_override(isa_override(results))
     launches, machine = _machine(environment, simulated)
     target = _target(order.device, machine, results)
     if environment:
@@ -184,8 +184,8 @@ def _ask(order: Order, pipe: Pipe) -> None:
             lock.let_go()
 
 
-def _same_override(before: Mapping[str, str]) -> None:
-    """Let the ISA override be the one that the results rest on."""
+def _set_override(before: Mapping[str, str]) -> None:
+    """Set the ISA override to the one that the results rest on."""
     for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
         del os.environ[name]
     os.environ.update(before)
@@ -198,12 +198,12 @@ def _put(asked: tuple[Question, ...], trials: Trials, pipe: Pipe) -> None:
         pipe.tell("asking", id=case.id)
         started = time.monotonic()
         outcome = trials.once(case)
-        pipe.tell("answer", usual=question.usual, **_told(case, outcome, time.monotonic() - started))
+        pipe.tell("answer", usual=question.usual, **_answer_of(case, outcome, time.monotonic() - started))
         if outcome.state in FAILING_STATES | {"probe-error"}:
             return
 
 
-def _told(case: Case, outcome: Outcome, seconds: float) -> dict[str, Any]:
+def _answer_of(case: Case, outcome: Outcome, seconds: float) -> dict[str, Any]:
     return {
         "id": case.id, "check": case.check, "dtype": case.dtype, "direction": case.direction,
         "rung": case.rung, "state": outcome.state, "seconds": round(seconds, 3), "phase": outcome.phase,

@@ -23,14 +23,13 @@ from rocmprobe.knowledge.solvers import forced_setting, solvers
 from rocmprobe.model.baseline import Baseline, fails, works
 from rocmprobe.model.changes import BASELINE, TABLE, Expected
 from rocmprobe.model.checks import CHECKS
-from rocmprobe.model.problems import KINDS
+from rocmprobe.model.problems import DTYPES, KINDS
 from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, Outcome, from_json
 from rocmprobe.text import reading
 from rocmprobe.text.tables import table_text
 
 #: The states that a row may expect.
 _EXPECTABLE = ("wrong", "error", "crash", "hang", "flaky")
-_DTYPES = ("float32", "float16", "bfloat16", "float64")
 _CPU = "cpu"
 _NEEDED = ("settings", "checks", "states", "cause", "reason", "link", "date")
 _VERSIONS = ("rocm", "miopen", "torch")
@@ -221,8 +220,8 @@ def _texts(value: Any) -> bool:
 
 def _strange_word(row: Mapping[str, Any]) -> str:
     vocabularies: Mapping[str, Sequence[str]] = {
-        "checks": tuple(CHECKS), "states": _EXPECTABLE, "kinds": tuple(KINDS), "dtypes": _DTYPES,
-        "directions": DIRECTIONS,
+        "checks": tuple(CHECKS), "states": _EXPECTABLE, "kinds": tuple(KINDS),
+        "dtypes": tuple(DTYPES.values()), "directions": DIRECTIONS,
     }  # fmt: skip
     for key, words in vocabularies.items():
         for word in row.get(key, ()):

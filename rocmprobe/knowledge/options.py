@@ -77,24 +77,24 @@ class Option:
     def evidence(self) -> str:
         """What is known of it, in sentences."""
         if self.refused:
-            return f"By what was published it cannot run: {'; '.join(map(_told, self.refused))}."
+            return f"By what was published it cannot run: {'; '.join(map(_with_source, self.refused))}."
         said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
         return " ".join(filter(None, (f"{STATUSES[self.status].capitalize()}.", *said)))
 
     @property
     def known_limits(self) -> tuple[str, ...]:
         """What does not work there, in sentences, those of relations with their sources."""
-        return (*(row.text for row in self.limits), *(f"{_told(each)}." for each in self.lacking))
+        return (*(row.text for row in self.limits), *(f"{_with_source(each)}." for each in self.lacking))
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """Each source with its date, that of the evidence first. Relations name theirs where they are told,
-        since a release stands for the date."""
+        """Each source with its date, that of the evidence first. Those of relations stand in the sentences
+        themselves: they have a release in place of a date."""
         rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
         return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
 
 
-def _told(answer: Answer) -> str:
+def _with_source(answer: Answer) -> str:
     return f"{answer.says} ({answer.source})"
 
 
@@ -106,10 +106,9 @@ def options(
 ) -> tuple[Option, ...]:
     """The stacks that there are for a chip on a system, the best first, those known to break it last.
 
-    Before others come those that need no build and no distribution that may be another one;
-    then by what is known of them, and code for the
-    chip before an override, fixed versions before nightlies, newer rows before older. ``distribution`` is its
-    id in /etc/os-release; None leaves none out.
+    Before others come those that need no build and no distribution that may be another one; then by what is
+    known of them, and code for the chip before an override, fixed versions before nightlies, newer rows
+    before older. ``distribution`` is its id in /etc/os-release; None leaves none out.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -191,11 +190,11 @@ def combination(
     )  # fmt: skip
 
 
-def _lacking(answered: Iterable[Answer], told: Iterable[Limit]) -> Iterator[Answer]:
-    """The limits by relations that no row of [[limit]] tells."""
+def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
+    """The limits by relations that no row of [[limit]] names."""
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
-        if library and not each.holds and not any(library in row.text for row in told):
+        if library and not each.holds and not any(library in row.text for row in known):
             yield each
 
 

@@ -122,6 +122,10 @@ class Gpu:
     memory_clock_mhz: Fact = Fact()
 
 
+#: The facts by which the GPUs of two machines are equal.
+GPU_IDENTITY = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
+
+
 @dataclass(frozen=True)
 class Machine:
     """All that was learned about a machine without running a kernel.

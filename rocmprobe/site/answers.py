@@ -9,11 +9,20 @@ from typing import Any, NamedTuple, Optional
 
 from rocmprobe.bundle import Bundle
 from rocmprobe.bundle.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
-from rocmprobe.model.results import NATIVE, Gpu, Outcome, Results, Setting
+from rocmprobe.model.results import (
+    FAILING_STATES,
+    GPU_IDENTITY,
+    NATIVE,
+    WORKING_STATES,
+    Gpu,
+    Outcome,
+    Results,
+    Setting,
+)
 from rocmprobe.report.states import worst
 
-_WORK = frozenset({"pass", "slow"})
-_FAIL = frozenset({"wrong", "error", "crash", "hang", "flaky"})
+_WORK = WORKING_STATES - {"xpass"}
+_FAIL = FAILING_STATES - {"aborted", "xfail"}
 
 
 class Question(NamedTuple):
@@ -98,8 +107,7 @@ def _answer(
     facts = gpu_facts(gpu) if gpu else gpu_facts(Gpu())
     software = stack_facts(results.machine, gpu)
     same = (
-        *(facts[name] for name in ("native_isa", "pci_id", "revision", "cus", "vram_bytes")),
-        software["kernel"], software["driver"],
+        *(facts[name] for name in GPU_IDENTITY), software["kernel"], software["driver"],
     )  # fmt: skip
     submission = _submission(bundle)
     return Answer(

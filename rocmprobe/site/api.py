@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from rocmprobe import __version__
 from rocmprobe.bundle.manifest import LICENCE
+from rocmprobe.bundle.naming import place_of
 from rocmprobe.site.answers import Answer, Recommended
 from rocmprobe.site.gathering import Backing, Cell, Chip, Stack
 
@@ -126,4 +127,4 @@ def _submission(answer: Answer, raw: str) -> dict[str, Any]:
 
 def address_of(answer: Answer, raw: str) -> str:
     """Where the bundle behind an answer is, in the folder ``raw``."""
-    return f"{raw}/{answer.submission.chip}/{answer.submission.sha256}.zip"
+    return f"{raw}/{place_of(answer.submission.chip, answer.submission.sha256)}"

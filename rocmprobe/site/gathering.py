@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any, Optional
 
 from rocmprobe.bundle import Bundle
-from rocmprobe.model.results import RUNGS, Setting
-from rocmprobe.report.states import LOOKS
+from rocmprobe.model.problems import DTYPES
+from rocmprobe.model.results import DIRECTIONS, RUNGS, Setting
+from rocmprobe.report.states import RANK
 from rocmprobe.site.answers import Answer, Question, Recommended, answers_of, works
 
-_RANK = {state: rank for rank, state in enumerate(LOOKS)}
-_DTYPES = ("float32", "float16", "bfloat16", "float64")
-_DIRECTIONS = ("", "fwd", "bwd-data", "bwd-weights")
+_DTYPES = tuple(DTYPES.values())
+_DIRECTIONS = ("", *DIRECTIONS)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _chip_order(name: str) -> tuple[bool, int, str]:
 
 
 def _rank(state: str) -> int:
-    return _RANK.get(state, len(_RANK))
+    return RANK.get(state, len(RANK))
 
 
 def _at(order: tuple[str, ...], name: str) -> int:

@@ -14,18 +14,18 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rocmprobe import __version__
-from rocmprobe.report.states import LOOKS
+from rocmprobe.model.results import GPU_IDENTITY
+from rocmprobe.report.states import RANK
 from rocmprobe.table.gather import Read
 from rocmprobe.table.outliers import Place, Seen, outliers
 from rocmprobe.table.reading import UNLEARNED, Machine, in_order
-from rocmprobe.table.store import RunRow, Store, Told
+from rocmprobe.table.store import RunRow, Store, StoredRow
 
 SCHEMA_VERSION = 1
-#: Of the changes of one machine, so many are told, the latest.
+#: Changes of one machine in the document, the latest.
 _CHANGES = 30
 #: Of what else changed between two runs, so many facts.
 _FACTS = 12
-_RANK = {state: rank for rank, state in enumerate(LOOKS)}
 _TELLING = (
     "torch.version", "rocm.version", "miopen.version", "kernel.release", "amdgpu.version", "gpu.vbios",
     "os.name", "rocmprobe",
@@ -95,13 +95,13 @@ class _Past:
 
     __slots__ = ("first", "last", "row", "runs", "since", "states", "turns")
 
-    def __init__(self, row: Told) -> None:
+    def __init__(self, row: StoredRow) -> None:
         self.row = self.last = row
         self.first = row.started
         self.states: tuple[str, ...] = ()
         self.runs = self.turns = self.since = 0
 
-    def add(self, row: Told) -> None:
+    def add(self, row: StoredRow) -> None:
         """Take in the next row in the order of time."""
         self.runs += 1
         self.last = row
@@ -126,14 +126,14 @@ class _Past:
 
 
 def _take(
-    rows: Iterator[Told],
+    rows: Iterator[StoredRow],
     cells: dict[Cell, _Sum],
     changes: list[tuple[Any, ...]],
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
     """The rows of one machine, device and question, in the order of time."""
     # Only what was asked of the same problems is compared.
-    befores: dict[int, Told] = {}
+    befores: dict[int, StoredRow] = {}
     pasts: dict[tuple[int, int], _Past] = {}
     for row in rows:
         here = (row.chip, row.stack)
@@ -199,14 +199,13 @@ class _Order:
             partial[run.machine] += run.partial
             first.setdefault(run.machine, run.started)
             last[run.machine] = run
-        names = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
         rows = []
         for number in self.machines:
             machine, latest = self.store.machines[number], last[number]
             rows.append(
                 {
                     "name": self.name[number], "label": machine.label,
-                    "gpus": [dict(zip(names, gpu)) for gpu in latest.system.gpus],
+                    "gpus": [dict(zip(GPU_IDENTITY, gpu)) for gpu in latest.system.gpus],
                     "os": latest.system.os, "kernel": latest.system.kernel, "driver": latest.system.driver,
                     "simulated": machine.simulated, "runs": count[number], "partial": partial[number],
                     "first": first[number], "last": latest.started, "rocmprobe": latest.rocmprobe,
@@ -236,7 +235,7 @@ def _states(found: dict[tuple[int, int], Seen]) -> tuple[dict[str, int], int]:
     by_state: dict[str, set[int]] = {}
     for (machine, _), seen in found.items():
         by_state.setdefault(seen.state, set()).add(machine)
-    counted = {state: len(by_state[state]) for state in sorted(by_state, key=_RANK.__getitem__)}
+    counted = {state: len(by_state[state]) for state in sorted(by_state, key=RANK.__getitem__)}
     return counted, len({machine for machine, _ in found})
 
 
@@ -290,6 +289,9 @@ def _outliers(
     groups: dict[tuple[int, int], dict[int, dict[tuple[int, int], Seen]]] = {}
     for cell in sorted(cells, key=order.of_cell):
         groups.setdefault((cell.chip, cell.stack), {})[cell.question] = cells[cell].seen
+    facts_of: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
+    for (machine, device, chip, stack), (_, facts) in places.items():
+        facts_of.setdefault((chip, stack), {})[machine, device] = facts
     # Where the PCI id is known, the name of a chip is not what makes two of them equal.
     equal: dict[tuple[Any, ...], Place] = {}
     for (chip, stack), questions in groups.items():
@@ -298,13 +300,11 @@ def _outliers(
         place = equal.setdefault((*same, stack), Place(order.chip[chip], order.stack[stack], {}, {}))
         for question, seen in questions.items():
             place.questions.setdefault(question, {}).update(seen)
-        for (machine, device, other_chip, other_stack), (_, facts) in places.items():
-            if (other_chip, other_stack) == (chip, stack):
-                place.facts[machine, device] = facts
-    told = []
+        place.facts.update(facts_of[chip, stack])
+    rows = []
     for place in equal.values():
         for found in outliers(place, order.store.facts):
-            told.append(
+            rows.append(
                 {
                     "chip": place.chip, "stack": place.stack,
                     "machines": sorted({order.name[machine] for machine, _ in found.machines}),
@@ -321,7 +321,7 @@ def _outliers(
                     ],
                 }
             )  # fmt: skip
-    return told
+    return rows
 
 
 def _changes(order: _Order) -> list[dict[str, Any]]:

@@ -16,16 +16,15 @@ import msgspec
 
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.checks import CHECKS
-from rocmprobe.model.results import DIRECTIONS, SCHEMA_VERSION, STATES
+from rocmprobe.model.problems import DTYPES
+from rocmprobe.model.results import DIRECTIONS, GPU_IDENTITY, SCHEMA_VERSION, UNLEARNED_STATES
 from rocmprobe.model.telemetry import QUANTITIES
-from rocmprobe.report.states import LOOKS
+from rocmprobe.report.states import RANK
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted_text
 
 #: States that say nothing about what was asked.
-UNLEARNED = frozenset({"skipped", "n/a", "blocked", "aborted", "probe-error"})
-#: Worst first: the order in which a report shows them.
-_RANK = {state: rank for rank, state in enumerate(LOOKS)}
+UNLEARNED = UNLEARNED_STATES | {"aborted", "probe-error"}
 _LONGEST = 120
 _MOST_FACTS = 2000
 #: Of a fact that is a table itself, such as the installed packages.
@@ -179,7 +178,7 @@ _FIRST: Mapping[str, tuple[str, ...]] = {
     "setting": ("default", "as-found"),
     "caller": ("torch", "capi"),
     "check": tuple(CHECKS),
-    "dtype": ("float32", "float16", "bfloat16", "float64"),
+    "dtype": tuple(DTYPES.values()),
     "direction": DIRECTIONS,
 }
 _PLACES = {part: {word: place for place, word in enumerate(words)} for part, words in _FIRST.items()}
@@ -273,12 +272,7 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
 
 def _system(data: _Results) -> System:
     facts = data.machine.facts
-    gpus = tuple(
-        sorted(
-            tuple(_value(gpu, name) for name in ("native_isa", "pci_id", "revision", "cus", "vram_bytes"))
-            for gpu in data.machine.gpus[:64]
-        )
-    )
+    gpus = tuple(sorted(tuple(_value(gpu, name) for name in GPU_IDENTITY) for gpu in data.machine.gpus[:64]))
     driver = _value(facts, "amdgpu.version") or _value(facts, "amdgpu.origin")
     if not gpus:
         gpus = (("", _value(facts, "cpu.name"), "", _value(facts, "cpu.cores"), ""),)
@@ -365,7 +359,7 @@ def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
         if state in ("xfail", "xpass") and each.expected is not None and each.expected.state:
             # What is expected differs between versions; what happened does not.
             state = each.expected.state
-        if state not in _RANK:
+        if state not in RANK:
             continue
         check = each.check or _checked(each.id)
         key = (each.setting, each.driver, check, each.dtype, each.direction or "")
@@ -374,7 +368,7 @@ def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
             found[key] = [state, each.cause, each.solver, [each.problem or ""]]
             continue
         known[3].append(each.problem or "")
-        if _RANK[state] < _RANK[known[0]]:
+        if RANK[state] < RANK[known[0]]:
             known[:3] = state, each.cause, each.solver
     for key, (state, cause, solver, problems) in found.items():
         yield Row(
@@ -475,6 +469,3 @@ def _text(value: str, limit: int = _LONGEST) -> str:
     if len(value) <= limit and value.isascii() and value.isprintable() and "  " not in value:
         return value.strip()
     return one_line(value, limit)
-
-
-assert set(STATES) == set(_RANK)

@@ -40,7 +40,7 @@ CREATE TABLE change (machine INTEGER, device INTEGER, before INTEGER, after INTE
 """
 
 
-class Told(NamedTuple):
+class StoredRow(NamedTuple):
     """One row with all that it belongs to, in the order of machine, device, question and time."""
 
     machine: int
@@ -216,7 +216,7 @@ class Store:
         run("INSERT INTO placed (id) SELECT id FROM run ORDER BY started, sha256")
         run("UPDATE run SET place = (SELECT place FROM placed WHERE placed.id = run.id)")
 
-    def rows(self) -> Iterator[Told]:
+    def rows(self) -> Iterator[StoredRow]:
         """Every row, by machine, device, question and time."""
         words = self._words.values
         for found in self._base.execute(
@@ -226,7 +226,7 @@ class Store:
             "JOIN run ON run.id = subject.run "
             "ORDER BY run.machine, subject.device, row.question, run.place"
         ):
-            yield Told._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))
+            yield StoredRow._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))
 
     def changed(self, changes: Sequence[tuple[Any, ...]]) -> None:
         """Keep changes of state: the columns of the table ``change``."""

@@ -25,8 +25,8 @@ def _blocks(table: Mapping[str, Any]) -> Iterator[str]:
     machines = table["machines"]
     simulated = sum(bool(each["simulated"]) for each in machines)
     yield "## rocmprobe: what works where"
-    told = f"{text.count(table['read']['results'], 'result')} of {text.count(len(machines), 'machine')}"
-    yield f"{told}, {simulated} simulated." if simulated else f"{told}."
+    read = f"{text.count(table['read']['results'], 'result')} of {text.count(len(machines), 'machine')}"
+    yield f"{read}, {simulated} simulated." if simulated else f"{read}."
     refused = (f"{code(each['file'])}: {words(each['reason'])}" for each in table["read"]["reasons"])
     yield from _section("Not read", refused)
     whole = [each for each in table["configurations"] if not each["dtype"]]
@@ -57,15 +57,15 @@ def _answer(each: Mapping[str, Any]) -> str:
 def _outlier(each: Mapping[str, Any]) -> str:
     cells, facts = each["cells"], each["facts"]
     first = cells[0]
-    told = (
+    line = (
         f"{', '.join(map(code, each['machines'][:5]))}: {code(first['state'])} instead of "
         f"{code(first['majority'])} in {words(question_words(first))}"
     )
     if len(cells) > 1:
-        told += f", and {len(cells) - 1} more"
+        line += f", and {len(cells) - 1} more"
     if facts:
-        told += f"; {code(facts[0]['name'])} is {code(facts[0]['value'] or 'not known')}"
-    return told
+        line += f"; {code(facts[0]['name'])} is {code(facts[0]['value'] or 'not known')}"
+    return line
 
 
 def _change(each: Mapping[str, Any]) -> str:

@@ -11,13 +11,13 @@ from rocmprobe.model.results import NATIVE, WORKING_STATES, Finding, Gpu, Machin
 
 def older_than_the_chip(results: Results) -> Iterator[Finding]:
     """By the releases that first knew a chip, where nothing on the machine shows that it works."""
-    machine, told = results.machine, set()
+    machine, seen = results.machine, set()
     for gpu in machine.amd_gpus:
         asked = of_machine(machine, gpu)
         found = [*_linux(machine, gpu, asked), *_rocm(results, gpu, asked)]
         for each in found:
-            if each.id not in told:
-                told.add(each.id)
+            if each.id not in seen:
+                seen.add(each.id)
                 yield each
 
 
