@@ -26,7 +26,7 @@ from rocmprobe.knowledge.installation import Place, plan
 from rocmprobe.knowledge.options import STATUSES, Option, options
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
-from rocmprobe.knowledge.stacks import has_code, stacks
+from rocmprobe.knowledge.stacks import amd_index, has_code, stacks
 from rocmprobe.knowledge.variables import find
 from rocmprobe.report.terminal.settings_table import generated, markdown_table
 from rocmprobe.simulate.machines import load_machine, machine_names
@@ -261,7 +261,8 @@ def _cause(cause: Cause, asked: set[frozenset[str]]) -> Iterator[str]:
     yield ""
     yield "What to do:"
     yield ""
-    yield from (f"- {_condition(advice)}{_text(advice.text)}" for advice in cause.advice)
+    for advice in cause.advice:
+        yield f"- {_condition(advice)}{_text(advice.text.replace('{amd_index}', amd_index(None)))}"
     yield ""
     yield f"To verify: {_text(cause.verify)}"
     yield ""

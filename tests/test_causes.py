@@ -103,8 +103,21 @@ class TestNothingIsInvented:
         assert commands - {"explain"} <= set(cli.main.commands)
 
     def test_wheels_come_from_public_indexes(self):
-        hosts = {host for text in ALL_TEXTS for host in re.findall(r"index-url https://([^/\s]+)/", text)}
-        assert hosts == {"download.pytorch.org", "rocm.nightlies.amd.com"}
+        hosts = {host for text in ALL_TEXTS for host in re.findall(r"https://([^/\s]+)/(?:whl|rocm/)", text)}
+        assert hosts == {"download.pytorch.org"}, "the table of stacks alone names AMD's index"
+
+    @pytest.mark.parametrize(
+        ("gfx", "index"),
+        [
+            ("gfx1010", "https://stable.repo.amd.com/rocm/whl-next/"),
+            ("gfx906", "https://nightly.repo.amd.com/rocm/whl-next/"),
+            (None, "https://stable.repo.amd.com/rocm/whl-next/"),
+        ],
+    )
+    def test_the_index_of_amd_is_one_that_has_the_chip(self, gfx, index):
+        words = frozenset({"windows"})
+        told = causes.advice_for("arch-not-in-wheel", words, gfx)
+        assert f'pip install --index-url {index} "torch[device-{gfx or "gfxNNNN"}]"' in told
 
 
 class TestAdvice:

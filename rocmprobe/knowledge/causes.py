@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge import gpus
+from rocmprobe.knowledge.stacks import amd_index
 from rocmprobe.text.tables import table
 
 #: What is known of a machine or a log, in words that the ``when`` of an advice may name.
@@ -35,13 +36,15 @@ OF_THE_BUILD = frozenset(
 _NOT = "not-"
 _GFX = "{gfx}"
 _ANY_GFX = "gfxNNNN"
+_AMD_INDEX = "{amd_index}"
 
 
 @dataclass(frozen=True)
 class Advice:
     """What to do, where all words of ``when`` hold; ``not-WORD`` holds where WORD does not.
 
-    ``{gfx}`` in ``text`` is replaced by the reader's own target.
+    ``{gfx}`` in ``text`` is replaced by the reader's own target, ``{amd_index}`` by the index of AMD's wheels
+    for this target.
     """
 
     text: str
@@ -49,10 +52,13 @@ class Advice:
 
     def given_to(self, chip: Optional[str]) -> str:
         """The text for that target; for one that is not known, with a name to replace and how to find it."""
-        if chip or _GFX not in self.text:
-            return self.text.replace(_GFX, chip or "")
+        text = self.text
+        if _AMD_INDEX in text:
+            text = text.replace(_AMD_INDEX, amd_index(chip))
+        if chip or _GFX not in text:
+            return text.replace(_GFX, chip or "")
         look_up = "the name that `env -u HSA_OVERRIDE_GFX_VERSION rocminfo | grep gfx` shows"
-        return f"{self.text.replace(_GFX, _ANY_GFX)} Instead of {_ANY_GFX} write {look_up}."
+        return f"{text.replace(_GFX, _ANY_GFX)} Instead of {_ANY_GFX} write {look_up}."
 
 
 @dataclass(frozen=True)

@@ -183,11 +183,20 @@ def has_code(stack: Stack, gfx: Optional[str]) -> bool:
     target = gpus.target(gfx)
     if target is None or target.gfx in stack.lacks:
         return False
+    if stack.holds:
+        return target.gfx in stack.holds
     if stack.kind == "official":
         return bool(gpus.in_wheel(target.gfx, stack.torch.partition("+")[0], stack.rocm))
-    if stack.kind.startswith("amd-"):
-        return target.amd_wheels
-    return target.gfx in stack.holds
+    return stack.kind.startswith("amd-") and target.amd_wheels
+
+
+def amd_index(gfx: Optional[str]) -> str:
+    """Return the index of AMD's wheels for a target: stable wheels before nightlies.
+
+    Return the stable index if the target is unknown or has no wheels.
+    """
+    of_amd = [stack for stack in stacks() if stack.kind.startswith("amd-")]
+    return next((stack for stack in of_amd if has_code(stack, gfx)), of_amd[0]).index
 
 
 def system_of(name: object, kernel: object = None) -> str:

@@ -21,7 +21,7 @@ from rocmprobe.model.results import Fact, Gpu, Machine, to_json
 
 STABLE, NIGHTLY = (
     "https://stable.repo.amd.com/rocm/whl-next/",
-    "https://rocm.nightlies.amd.com/whl-multi-arch/",
+    "https://nightly.repo.amd.com/rocm/whl-next/",
 )
 
 
@@ -52,8 +52,9 @@ ARCH, FEDORA, UBUNTU = "Arch Linux", "Fedora Linux 44", "Ubuntu 24.04 LTS"
 #: The card, its system, the first stack, and what its commands hold.
 MACHINES = [
     ("RX 5600 XT", UBUNTU, "amd-stable-10.1", (
-        "pip install 'torch[device-gfx1010]==2.12.0+rocm10.1.0' "
-        f"'torchvision[device-gfx1010]==0.27.0+rocm10.1.0' --index-url {STABLE}",
+        "pip install 'torch[device-gfx1010]==2.14.0+rocm10.1.0' "
+        "'torchvision[device-gfx1010]==0.29.0a0+rocm10.1.0' torchaudio==2.11.0.3+rocm10.1.0 "
+        f"--index-url {STABLE}",
         "unset HSA_OVERRIDE_GFX_VERSION", "export AMDGCN_USE_BUFFER_OPS=0",
     )),
     ("RX 5700 XT", "Windows 11", "amd-nightly", (
@@ -67,15 +68,15 @@ MACHINES = [
         "python3.10 -m venv ~/official-rocm5.2", "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "'numpy<2'",
         "torch==1.13.1+rocm5.2", "--extra-index-url https://download.pytorch.org/whl/rocm5.2",
     )),
-    ("Radeon Pro V520", UBUNTU, "amd-stable-10.1", ("'torch[device-gfx1011]==2.12.0+rocm10.1.0'",)),
+    ("Radeon Pro V520", UBUNTU, "amd-stable-10.1", ("'torch[device-gfx1011]==2.14.0+rocm10.1.0'",)),
     ("BC-250", UBUNTU, "amd-stable-10.1", (
-        "'torch[device-gfx1010]==2.12.0+rocm10.1.0'", "export HSA_OVERRIDE_GFX_VERSION=10.1.0",
+        "'torch[device-gfx1010]==2.14.0+rocm10.1.0'", "export HSA_OVERRIDE_GFX_VERSION=10.1.0",
     )),
     ("RX 6600", UBUNTU, "official-rocm6.3", (
         "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "--index-url https://download.pytorch.org/whl/rocm6.3",
     )),
     ("RX 7900 XTX", UBUNTU, "amd-stable-10.1", ("device-gfx1100",)),
-    ("RX 9070 XT", "Windows 11", "amd-stable-10.0", ('"torch[device-gfx1201]==2.13.0+rocm10.0.0"',)),
+    ("RX 9070 XT", "Windows 11", "amd-stable-10.1", ('"torch[device-gfx1201]==2.14.0+rocm10.1.0"',)),
     ("Radeon VII", UBUNTU, "official-rocm6.3", ("torch==2.7.1+rocm6.3",)),
     ("RX 580", UBUNTU, "rocm-for-rx580", ("git clone https://github.com/woodrex83/ROCm-For-RX580.git",)),
 ]  # fmt: skip
@@ -276,13 +277,13 @@ def test_the_constraints_keep_pip_from_replacing_the_rocm_torch(tmp_path: Path) 
     pytest.importorskip("pip", "22.3", reason="--python came with pip 22.3")
     index, environment = tmp_path / "index", tmp_path / "environment"
     index.mkdir()
-    wheel(index, "torch", "2.12.0+rocm10.1.0")
-    wheel(index, "torchvision", "0.27.0+rocm10.1.0", "torch==2.12.0")
-    for version in ("2.12.0", "2.13.0"):
+    wheel(index, "torch", "2.14.0+rocm10.1.0")
+    wheel(index, "torchvision", "0.29.0a0+rocm10.1.0", "torch==2.14.0")
+    for version in ("2.14.0", "2.15.0"):
         wheel(index, "torch", version)
-    wheel(index, "torchvision", "0.28.0", "torch==2.13.0")
+    wheel(index, "torchvision", "0.30.0", "torch==2.15.0")
     wheel(index, "polite", "1.0", "torch>=2.0", "torchvision")
-    wheel(index, "greedy", "1.0", "torch>=2.13")
+    wheel(index, "greedy", "1.0", "torch>=2.15")
     venv.create(environment)
     python = environment / "bin" / "python"
     constraints = tmp_path / "constraints.txt"
@@ -299,13 +300,13 @@ def test_the_constraints_keep_pip_from_replacing_the_rocm_torch(tmp_path: Path) 
         code = "import torch; print(torch.__version__)"
         return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
-    assert pip("torch==2.12.0+rocm10.1.0", "torchvision==0.27.0+rocm10.1.0").returncode == 0
+    assert pip("torch==2.14.0+rocm10.1.0", "torchvision==0.29.0a0+rocm10.1.0").returncode == 0
     held = ("--constraint", str(constraints))
     assert pip("--upgrade", "--upgrade-strategy", "eager", "polite", *held).returncode == 0
-    assert torch() == "2.12.0+rocm10.1.0"
+    assert torch() == "2.14.0+rocm10.1.0"
     refused = pip("greedy", *held)
     assert refused.returncode != 0
     assert "conflict" in refused.stderr
-    assert torch() == "2.12.0+rocm10.1.0"
+    assert torch() == "2.14.0+rocm10.1.0"
     assert pip("greedy").returncode == 0
-    assert torch() == "2.13.0", "without the constraints pip replaces it"
+    assert torch() == "2.15.0", "without the constraints pip replaces it"
