@@ -140,6 +140,7 @@ def _variables(option: Option, place: Place, shell: _Shell) -> Iterator[str]:
                 yield f"unset {' '.join(names)}"
     for row in option.limits:
         yield from (shell.export(name, value) for name, value in row.env.items())
+        yield from (shell.cache(name) for name in row.caches)
 
 
 def _keep(option: Option, pins: tuple[str, ...], shell: _Shell, written: Optional[str]) -> Iterator[str]:
@@ -171,6 +172,9 @@ class _Sh:
     def export(self, name: str, value: str) -> str:
         return f"export {name}={shlex.quote(value)}"
 
+    def cache(self, name: str) -> str:
+        return f'export {name}="$HOME/{self.name}/{name.lower()}"'
+
     def save(self, lines: tuple[str, ...], file: str) -> str:
         return rf"printf '%s\n' {' '.join(map(shlex.quote, lines))} > {file}"
 
@@ -199,6 +203,9 @@ class _PowerShell:
 
     def export(self, name: str, value: str) -> str:
         return f'$env:{name} = "{value}"'
+
+    def cache(self, name: str) -> str:
+        return f'$env:{name} = "$HOME\\{self.name}\\{name.lower()}"'
 
     def save(self, lines: tuple[str, ...], file: str) -> str:
         return f'Set-Content "{file}" {", ".join(map(self.quoted, lines))}'

@@ -75,7 +75,8 @@ class Lent:
 
 @dataclass(frozen=True)
 class Limit:
-    """A row of [[limit]]: what does not work on a chip, and the variables that help."""
+    """A row of [[limit]]: what does not work on a chip, the variables that help, and those that must name a new
+    folder of compiled code."""
 
     gfx: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -83,6 +84,7 @@ class Limit:
     source: str
     date: str
     env: Mapping[str, str] = field(default_factory=dict)
+    caches: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
 
 

@@ -56,11 +56,14 @@ MACHINES = [
         "'torchvision[device-gfx1010]==0.29.0a0+rocm10.1.0' torchaudio==2.11.0.3+rocm10.1.0 "
         f"--index-url {STABLE}",
         "unset HSA_OVERRIDE_GFX_VERSION", "export AMDGCN_USE_BUFFER_OPS=0",
+        'export TRITON_CACHE_DIR="$HOME/amd-stable-10.1/triton_cache_dir"',
+        'export TORCHINDUCTOR_CACHE_DIR="$HOME/amd-stable-10.1/torchinductor_cache_dir"',
     )),
     ("RX 5700 XT", "Windows 11", "amd-nightly", (
         'pip install "torch[device-gfx1010]" "torchvision[device-gfx1010]" "torchaudio" '
         f"--index-url {NIGHTLY}",
         'py -3.12 -m venv "$HOME\\amd-nightly"', '$env:AMDGCN_USE_BUFFER_OPS = "0"', "Select-String",
+        '$env:TRITON_CACHE_DIR = "$HOME\\amd-nightly\\triton_cache_dir"',
     )),
     ("RX 5700", ARCH, "arch", ("sudo pacman -Syu python-pytorch-rocm", "unset HSA_OVERRIDE_GFX_VERSION")),
     ("RX 5700 XT", FEDORA, "fedora", ("sudo dnf install python3-torch",)),
