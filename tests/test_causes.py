@@ -132,6 +132,12 @@ class TestAdvice:
         assert "10.3.0" in causes.advice_for("arch-not-in-wheel", frozenset({"rdna2", "no-override"}))
         assert "unset" in causes.advice_for("override-isa-mismatch", frozenset({"cdna", "override"}))
 
+    def test_missing_headers_on_windows_need_what_no_newer_build_brings(self):
+        told = causes.advice_for("jit-missing-host-headers", frozenset({"windows"}))
+        assert "Visual Studio Build Tools" in told
+        assert "torch.backends.cudnn.enabled = False" in told
+        assert "newer build" not in told
+
     def test_a_denied_word_holds_where_the_word_does_not(self):
         without = causes.advice_for("rocblas-missing-arch", frozenset({"rdna2"}))
         lent = causes.advice_for("rocblas-missing-arch", frozenset({"rdna2", "override"}))

@@ -158,6 +158,12 @@ def test_what_a_library_lacks_is_a_limit_that_is_told_once() -> None:
     assert f"Known: {named[:40]}" in asked(*facts(true_gfx="gfx1032", os=UBUNTU))[1]
 
 
+def test_what_windows_lacks_is_a_limit_there_alone() -> None:
+    for system, held in (("Windows 11", True), (UBUNTU, False)):
+        (stack,) = answer(*facts(gpu="RX 5700 XT", os=system), "--stack", "amd-stable-10.1")["stacks"]
+        assert any("Visual Studio Build Tools" in text for text in stack["limits"]) is held
+
+
 def test_two_cards_get_the_code_for_both(tmp_path: Path) -> None:
     path = machine(tmp_path, card("gfx1100"), card("gfx1201"), os_id="ubuntu")
     assert "torch[device-gfx1100,device-gfx1201]" in commands(answer("--facts", path)["stacks"][0])
