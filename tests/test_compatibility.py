@@ -129,6 +129,26 @@ WHOLE = st.fixed_dictionaries(FIELDS)
 BETTER = {"effective", "torch_kind"}
 
 
+@pytest.mark.parametrize(
+    ("relation", "gfx", "rocm", "holds"),
+    [
+        ("miopen-has-databases", "gfx1100", "7.13", False),
+        ("miopen-has-databases", "gfx1100", "10.0", True),
+        ("miopen-has-databases", "gfx1151", "10.0", False),
+        ("miopen-has-databases", "gfx1200", "10.1", True),
+        ("miopen-has-databases", "gfx1010", "10.1", False),
+        ("rocblas-has-kernels", "gfx906", "6.3", True),
+        ("rocblas-has-kernels", "gfx906", "7.1", False),
+        ("rocblas-has-kernels", "gfx906", "7.14", True),
+    ],
+)
+def test_what_a_library_holds_depends_on_its_release(relation, gfx, rocm, holds):
+    asked = Combination(amd=True, gfx=gfx, effective=gfx, rocm=rocm, torch_kind="rocm", system="linux")
+    found = answer(asked, relation)
+    assert found is not None
+    assert found.holds is holds
+
+
 class TestProperties:
     def test_every_field_is_asked(self) -> None:
         assert set(FIELDS) == {field.name for field in dataclasses.fields(Combination)}

@@ -23,6 +23,7 @@ from rocmprobe.knowledge.stacks import (
     stacks,
     system_of,
 )
+from rocmprobe.text.tables import table
 
 ROWS = (*stacks(), *reports(), *lendings(), *limits(), *broken())
 
@@ -57,6 +58,13 @@ def test_every_stack_can_be_had(stack) -> None:
         assert "==" not in name or name.startswith("numpy") or "+rocm" in name, (
             "its local part pins the index"
         )
+
+
+def test_the_miopen_of_every_stack_is_known() -> None:
+    """A stack of a new ROCm needs a row in rocm_releases.toml, too."""
+    known = {row["rocm"] for row in table("rocm_releases")["release"]}
+    assert {each.rocm for each in stacks() if each.rocm} <= known
+    assert {"7.11", "7.14", "10.1"} <= known
 
 
 @pytest.mark.parametrize("report", reports(), ids=lambda row: f"{row.stack}-{row.gfx[0]}-{row.system}")
@@ -97,6 +105,9 @@ def test_every_break_can_be_met(row) -> None:
         (Installed("gfx1010", "gfx1010", "5.7.1"), ["rocBLAS of ROCm 5.3 to 6.0"]),
         (Installed("gfx1010", "gfx1010", "6.0.2"), ["rocBLAS of ROCm 5.3 to 6.0"]),
         (Installed("gfx1010", "gfx1010", "6.1"), []),
+        (Installed("gfx906", "gfx906", "6.3.4"), []),
+        (Installed("gfx906", "gfx906", "7.2.1"), ["rocBLAS of ROCm 6.4 to 7.2"]),
+        (Installed("gfx906", "gfx906", "10.2"), []),
         (Installed("gfx1102", "gfx1100", "5.7"), []),
         (Installed("gfx1102", "gfx1100", "6.2.4"), ["ROCm 6.0 and newer break gfx1102"]),
         (Installed("gfx1102", "gfx1102", "6.2.4"), []),

@@ -75,8 +75,8 @@ class Lent:
 
 @dataclass(frozen=True)
 class Limit:
-    """A row of [[limit]]: what does not work on a chip, the variables that help, and those that must name a new
-    folder of compiled code."""
+    """A row of [[limit]]: what does not work on a chip, and the variables that help. ``caches`` are variables
+    that must name a new folder of compiled code."""
 
     gfx: tuple[str, ...]
     kinds: tuple[str, ...]
