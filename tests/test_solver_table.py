@@ -46,7 +46,7 @@ def names(problem, direction="fwd", isa="gfx1010", version="", environ=None):
 class TestEveryRow:
     def test_says_where_it_is_known_from(self, row):
         assert row.source
-        assert re.fullmatch(r"(\d+\.\d+\.\d+)?", row.since)
+        assert all(re.fullmatch(r"(\d+\.\d+\.\d+)?", version) for version in (row.since, row.until))
         assert set(row.directions) <= set(DIRECTIONS)
         assert row.directions
 
@@ -145,6 +145,18 @@ class TestWhatMayRun:
 
 
 class TestInPlay:
+    def test_a_removed_solver_is_in_older_releases_alone(self):
+        removed = "ConvCkIgemmFwdV6r1DlopsNchw"
+        assert removed in names(FP32, isa="gfx1030", version="3.6.0")
+        assert removed not in names(FP32, isa="gfx1030", version="3.6.1")
+        assert forced_setting(by_name()[removed]).until == "3.6.0"
+
+    def test_the_general_opencl_solver_runs_forwards_alone(self):
+        strided = FP32.replace("-p1", "-s2-p1")
+        solver = "ConvOclDirectFwdGen"
+        assert solver in names(strided)
+        assert solver not in names(strided, "bwd-data")
+
     def test_winograd_is_asked_first_and_naive_last(self):
         found = [by_name()[name].family for name in names(FP32)]
         assert (found[0], found[-1]) == ("Winograd", "naive")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Optional
 
-from rocmprobe.knowledge.settings import version_numbers
+from rocmprobe.knowledge.settings import within
 from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, Outcome, Setting, from_json
 from rocmprobe.text.tables import table
 
@@ -43,6 +43,7 @@ class Solver:
     problem: str = ""
     not_on: Mapping[str, str] = field(default_factory=dict)
     since: str = ""
+    until: str = ""
 
     def may_run(self, problem: str, direction: str, isa: Optional[str]) -> bool:
         """Whether nothing is known against it for a problem (its text) and direction on an effective ISA."""
@@ -79,7 +80,7 @@ def forced_setting(solver: Solver) -> Setting:
     return Setting(
         name=f"{_FORCED}{solver.name}", reason=f"{solver.name} alone: does it give right numbers?",
         verdict="native-with-settings", env={FORCE: solver.name, **_FIND_NORMAL}, since=solver.since,
-        source="MIOpen src/find_controls.cpp", solver=solver.name,
+        until=solver.until, source="MIOpen src/find_controls.cpp", solver=solver.name,
     )  # fmt: skip
 
 
@@ -96,7 +97,7 @@ def in_play(
         solver
         for solver in solvers()
         if solver.may_run(problem, direction, isa)
-        and not (version and version_numbers(version) < version_numbers(solver.since))
+        and not (version and not within(version, solver.since, solver.until))
         and not any(environ.get(name) == "0" for name in solver.off)
         and (not only or solver.name in only or str(solver.id) in only)
     ]

@@ -17,12 +17,13 @@ from rocmprobe.text.tables import table
 EFFECTIVE = "effective"
 DEFAULT = "no effect (default already)"
 UNKNOWN = "unknown or misspelled"
+NOT_LISTED = "not in our table"
 REJECTED = "rejected value"
 NOT_HERE = "not in this version"
 FOLKLORE = "folklore"
 #: May follow EFFECTIVE: a change after the first use does nothing.
 ONCE = "read once per process"
-LABELS = (EFFECTIVE, DEFAULT, UNKNOWN, REJECTED, NOT_HERE, FOLKLORE, ONCE)
+LABELS = (EFFECTIVE, DEFAULT, UNKNOWN, NOT_LISTED, REJECTED, NOT_HERE, FOLKLORE, ONCE)
 
 #: A variable whose name begins so belongs to the GPU stack, known or not.
 PREFIXES = (
@@ -88,15 +89,13 @@ class Variable:
 class Label:
     """What the catalogue says of a variable that is set: ``words`` from LABELS, the verdict first.
 
-    ``nearest`` is the known name that an unknown one resembles. ``complete`` says that an unknown name
-    cannot be one that is merely missing from the table.
+    ``nearest`` is the known name that an unknown one resembles.
     """
 
     words: tuple[str, ...]
     why: str
     source: str = ""
     nearest: Optional[str] = None
-    complete: bool = False
 
     @property
     def verdict(self) -> str:
@@ -107,7 +106,7 @@ class Label:
 class _Table:
     by_name: Mapping[str, Variable]
     families: tuple[Variable, ...]
-    complete: tuple[str, ...]
+    complete: Mapping[str, Release]
 
 
 @lru_cache(maxsize=1)
@@ -117,7 +116,7 @@ def _table() -> _Table:
     return _Table(
         {row.name: row for row in rows},
         tuple(row for row in rows if row.name.endswith("*")),
-        tuple(data["complete"]),
+        {prefix: _parsed(last) for prefix, last in data["complete"].items()},
     )
 
 
@@ -226,7 +225,7 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
     """What becomes of ``name=value`` under these releases of ROCm and torch (None: not known)."""
     row = find(name)
     if row is None:
-        return _unknown(name)
+        return _unknown(name, rocm)
     if row.of == "nobody":
         return Label((FOLKLORE,), row.effect, row.source)
     release, product = (torch, "torch") if row.of == "torch" else (rocm, "ROCm")
@@ -242,15 +241,21 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
     return Label((EFFECTIVE, ONCE) if row.once else (EFFECTIVE,), row.effect, row.source)
 
 
-def _unknown(name: str) -> Label:
-    complete = name.startswith(_table().complete)
+def _unknown(name: str, rocm: Optional[Release]) -> Label:
+    """Return the label of a name that no row has: a misspelling, or a name that the table may lack.
+
+    Builds and containers leave folders and versions behind, under names like ROCBLAS_DIR: no misspellings.
+    """
     close = nearest(name)
-    why = (
-        "none of the sources that the catalogue was made from reads it"
-        if complete
-        else "not in the catalogue"
-    )
-    return Label((UNKNOWN,), f"{why}; nearest: {close}" if close else why, "", close, complete)
+    hint = f"; nearest: {close}" if close else ""
+    if not name.endswith(("_DIR", "_PATH", "_ROOT", "_HOME", "_VERSION")):
+        if close is not None and one_letter_apart(name, close):
+            return Label((UNKNOWN,), f"one letter away from a known name{hint}", "", close)
+        last = next((last for prefix, last in _table().complete.items() if name.startswith(prefix)), None)
+        if last and rocm and rocm <= last:
+            why = "none of the sources that the catalogue was made from reads it"
+            return Label((UNKNOWN,), why + hint, "", close)
+    return Label((NOT_LISTED,), f"not in the catalogue, which may lack it{hint}", "", close)
 
 
 def _release(machine: Machine, *names: str) -> Optional[Release]:

@@ -108,6 +108,15 @@ def test_variables_that_do_not_do_what_they_were_set_for(name, value, severity, 
     assert told in finding.advice
 
 
+def test_a_name_that_the_table_may_lack_is_no_finding():
+    """The table has every name of MIOpen up to ROCm 6.4; newer releases have more."""
+    unread = {"MIOPEN_OF_NO_SOURCE": "1"}
+    assert found(variables=unread, torch__hip="7.14.60850") == {}
+    assert found(variables=unread) == {}
+    finding = found(variables=unread, torch__hip="6.4.43482")["variable-MIOPEN_OF_NO_SOURCE"]
+    assert (finding.severity, finding.advice) == ("warning", "Unset it.")
+
+
 def test_variables_that_work_are_no_finding():
     assert found(variables={"MIOPEN_FIND_MODE": "3", "HSA_OVERRIDE_GFX_VERSION": "10.3.0"}) == {}
 

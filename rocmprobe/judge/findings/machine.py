@@ -20,10 +20,8 @@ from rocmprobe.knowledge.variables import (
     NOT_HERE,
     REJECTED,
     UNKNOWN,
-    Label,
     find,
     labels,
-    one_letter_apart,
 )
 from rocmprobe.model.results import NATIVE, SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
 
@@ -294,7 +292,7 @@ def _variables(results: Results) -> Iterator[Finding]:
         # The fact was made from the value itself, which redaction may have replaced since.
         fact = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
         verdict = str(fact.value).partition(", ")[0]
-        if verdict not in _IDLE or (verdict == UNKNOWN and not _meant(name, label)):
+        if verdict not in _IDLE:
             continue
         severity, what = _IDLE[verdict]
         row = find(name)
@@ -309,16 +307,6 @@ def _variables(results: Results) -> Iterator[Finding]:
             (f"{name}={machine.variables[name].value}", fact.source),
             f"Did you mean {label.nearest}?" if verdict == UNKNOWN and label.nearest else "Unset it.",
         )
-
-
-def _meant(name: str, label: Label) -> bool:
-    """Whether an unknown name was meant for the stack: one letter from a known one, or where all are known.
-
-    Builds and containers leave folders and versions behind, under names like ROCBLAS_DIR.
-    """
-    if name.endswith(("_DIR", "_PATH", "_ROOT", "_HOME", "_VERSION")):
-        return False
-    return label.complete or (label.nearest is not None and one_letter_apart(name, label.nearest))
 
 
 def _missing_code(results: Results) -> Iterator[Finding]:
