@@ -18,15 +18,14 @@ pytestmark = pytest.mark.skipif(not FIXTURES.is_dir(), reason="the recorded mach
 @pytest.mark.parametrize(
     ("case", "stack", "command"),
     [
-        ("kfd-DERIVED-rdna1-rx5600xt", "amd-stable-10.1", "torch[device-gfx1010]==2.12.0+rocm10.1.0"),
+        ("kfd-DERIVED-rdna1-rx5600xt", "amd-stable-10.1", "torch[device-gfx1010]==2.14.0+rocm10.1.0"),
         ("kfd-DERIVED-rdna1-rx5500xt", "official-rocm5.2", "export HSA_OVERRIDE_GFX_VERSION=10.3.0"),
         ("kfd-k8s-gfx90x-mi25-x2", "official-rocm6.3", "torch==2.7.1+rocm6.3"),
         ("kfd-k8s-mi210-x8", "amd-stable-10.1", "torch[device-gfx90a]"),
         ("kfd-tinygrad-mock-7900xtx", "amd-stable-10.1", "torch[device-gfx1100]"),
         ("sysfs-lact-phoenix", "amd-stable-10.1", "torch[device-gfx1103]"),
-        ("sysfs-lact-vangogh", "amd-stable-10.1", "torch[device-gfx1033]"),
-        ("sysfs-lact-rx580", "rocm-for-rx580", "git clone"),
-        ("sysfs-lact-rx6600xt", "official-rocm6.3", "export HSA_OVERRIDE_GFX_VERSION=10.3.0"),
+        ("sysfs-lact-rx580", "rocm-for-rx580", "docker.io/woodrex/rocm634-torch26-gfx803"),
+        ("sysfs-lact-rx6600xt", "amd-stable-7.14", "torch[device-gfx1032]==2.12.0+rocm7.14.0"),
         ("sysfs-lact-rx9070", "amd-stable-10.1", "torch[device-gfx1201]"),
         ("sysfs-lact-vega56", "official-rocm6.3", "torch==2.7.1+rocm6.3"),
     ],

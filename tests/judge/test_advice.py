@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.judge.judgement import judge
@@ -104,3 +105,15 @@ def test_an_override_that_is_not_needed_comes_before_any_other_build():
     assert "`unset HSA_OVERRIDE_GFX_VERSION`" in row["text"]
     assert row["source"] == "torch.targets: gfx1010, from libtorch_hip.so"
     assert not any("torch[device-" in each["text"] for each in advice(dead))
+
+
+@pytest.mark.parametrize("torch", ["2.2.0+rocm5.7", "2.2.1+rocm5.7", "2.7.0+rocm6.3"])
+def test_the_stack_that_has_just_failed_is_not_recommended(torch: str) -> None:
+    gpu = card("gfx1032", "gfx1030").gpus[0]
+    found = dataclasses.replace(machine(torch__version=Fact(torch, "torch")), gpus=(gpu,))
+    results = run(DEAD, machine=found)
+    isas = {"native_isa": "gfx1032", "effective_isa": "gfx1030"}
+    outcomes = tuple(dataclasses.replace(each, **isas) for each in results.outcomes)
+    told = titles(dataclasses.replace(results, outcomes=outcomes))
+    assert any("gfx1032" in title for title in told)
+    assert f"PyTorch's wheels for ROCm {torch[-3:]}: gfx1032 as gfx1030" not in told

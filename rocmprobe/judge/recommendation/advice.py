@@ -10,6 +10,7 @@ from rocmprobe.judge.assessment import device_of, failed
 from rocmprobe.knowledge.causes import OF_THE_BUILD
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.override import needless
+from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import Installed, known_to_break, rocm_of, system_of
 from rocmprobe.model.results import Finding, Gpu, Outcome, Results
 
@@ -81,8 +82,16 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
 
 
 def _is_there(option: Option, machine: Installed) -> bool:
-    """Whether this is what is installed, by a report that names its torch."""
-    return bool(option.report and option.report.torch and option.report.torch == machine.torch)
+    """Return True if this stack is what is installed and failed: the same torch, running the same code."""
+    if option.runs_as != machine.effective:
+        return False
+    named = (option.stack.torch, option.report.torch if option.report else "")
+    return any(_release(each) == _release(machine.torch) for each in named if each and machine.torch)
+
+
+def _release(torch: Optional[str]) -> tuple[str, tuple[int, ...]]:
+    """Return MAJOR.MINOR of a torch and of the ROCm that it was built for."""
+    return ".".join(str(torch).split(".")[:2]), version_numbers(rocm_of(torch) or "")[:2]
 
 
 def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
