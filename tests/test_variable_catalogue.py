@@ -141,6 +141,7 @@ class TestLabels:
             ("TORCH_SOMETHING_ELSE_ALTOGETHER", (6, 4), variables.NOT_LISTED),
             ("ROCBLAS_DIR", (6, 2), variables.NOT_LISTED),
             ("MIOPEN_FIND_MOD", (10, 1), variables.UNKNOWN),
+            ("MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X4", (10, 1), variables.NOT_LISTED),
         ],
     )
     def test_a_name_that_the_table_may_lack_is_called_so(self, name, rocm, expected):

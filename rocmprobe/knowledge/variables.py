@@ -158,8 +158,13 @@ def nearest(name: str) -> Optional[str]:
 _LONGEST = 120
 
 
-def one_letter_apart(one: str, other: str) -> bool:
-    """Whether a letter was left out, added or mistyped, or two were swapped."""
+def _one_letter_apart(one: str, other: str) -> bool:
+    """Whether a letter was left out, added or mistyped, or two were swapped.
+
+    Names that differ in digits alone name two things: F2X3 and F3X2 are two kernels.
+    """
+    if re.sub(r"\d", "", one) == re.sub(r"\d", "", other):
+        return False
     if sorted(one) == sorted(other):
         return True
     blocks = difflib.SequenceMatcher(None, one, other, False).get_matching_blocks()
@@ -249,7 +254,7 @@ def _unknown(name: str, rocm: Optional[Release]) -> Label:
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""
     if not name.endswith(("_DIR", "_PATH", "_ROOT", "_HOME", "_VERSION")):
-        if close is not None and one_letter_apart(name, close):
+        if close is not None and _one_letter_apart(name, close):
             return Label((UNKNOWN,), f"one letter away from a known name{hint}", "", close)
         last = next((last for prefix, last in _table().complete.items() if name.startswith(prefix)), None)
         if last and rocm and rocm <= last:
