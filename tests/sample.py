@@ -305,7 +305,8 @@ def rdna1() -> Results:
         recommendation=Recommendation(
             verdict="bypass",
             sentence="Convolution through MIOpen is broken on this RX 5600 XT. Bypass it: every problem is "
-            "right that way, and it is the fastest setting that works.",
+            "right that way, and it is the fastest setting that works. For float16, use the "
+            "setting “vendor-off”.",
             configuration=Configuration(
                 "bypass",
                 {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
@@ -335,6 +336,13 @@ def rdna1() -> Results:
                     "source": "https://github.com/ROCm/TheRock/blob/main/RELEASES.md (2026-06-18)",
                 },
             ),
+            others={
+                "float16": Configuration(
+                    "vendor-off",
+                    {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
+                    "torch.backends.cudnn.enabled = False",
+                )
+            },
         ),
     )  # fmt: skip
 
@@ -432,7 +440,7 @@ _CLOSED = (
 def hostile(results: Results, added: str = HOSTILE) -> Any:
     """``results`` as JSON data with ``added`` to every free string, and to every free key."""
     data = to_json(results)
-    named = ("env", "facts", "variables", "numerics", "timings", "memory", "per")
+    named = ("env", "facts", "variables", "numerics", "timings", "memory", "per", "others")
 
     def spoil(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Optional, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from rocmprobe.model.changes import Changes, Expected
@@ -335,7 +335,8 @@ class Recommendation:
     ``confidence`` are sentences, ``verify`` a command that exits 0 if and only if it holds.
     ``confidence_level`` is "high", "medium" or "low", by what was covered; ``not_covered`` says what was
     not. ``advice`` (each with ``title``, ``text``, ``source``) is what no setting can give. ``devices`` is
-    the answer for each device where a run tested several, by device."""
+    the answer for each device where a run tested several, by device. ``others`` are the configurations of
+    what ``sentence`` names another setting for, by its words there, such as "float16"."""
 
     verdict: str
     sentence: str
@@ -349,6 +350,7 @@ class Recommendation:
     not_covered: tuple[str, ...] = ()
     advice: tuple[Mapping[str, str], ...] = ()
     devices: Mapping[str, DeviceAnswer] = field(default_factory=dict)
+    others: Mapping[str, Configuration] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -464,6 +466,11 @@ class Results:
     changes: Optional[Changes] = None
     telemetry: tuple[DeviceTelemetry, ...] = ()
     environments: tuple[Environment, ...] = field(default=(), metadata=WHERE_SET)
+
+    @property
+    def named_file(self) -> str:
+        """The path of this file, with the folder as the user of the run named it."""
+        return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
 
     @property
     def recommended_environment(self) -> Optional[Environment]:
@@ -582,6 +589,9 @@ def _made(kind: Any, data: Any) -> Any:
         return [_made(arguments[0], item) for item in data]
     return data
 
+
+#: The results of the last complete run on this machine that recommends a configuration.
+RECOMMENDED = Path("reports/recommended/results.json")
 
 _NO_RESULTS = "name a results.json of a run"
 _DAMAGED = "the file is damaged, run again"

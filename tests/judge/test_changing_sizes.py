@@ -86,6 +86,8 @@ def test_the_recommendation_has_an_answer_of_its_own_where_it_differs() -> None:
         "For input sizes that keep changing, use the setting “find-fast”: a new size costs 0.2 s instead of "
         "94 s."
     )
+    (other,) = found.others.values()
+    assert (other.setting, other.env["MIOPEN_FIND_MODE"]) == ("find-fast", "2")
 
 
 @pytest.mark.parametrize("other", [0.08, 0.03])

@@ -143,6 +143,21 @@ class TestSpeed:
         assert recommend(results).per["float16/training"]["setting"] == "no-winograd"
         assert "For float16, set MIOPEN_DEBUG_CONV_WINOGRAD=0." in recommend(results).sentence
 
+    def test_every_dtype_of_the_sentence_has_a_configuration(self):
+        override = {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
+        results = run({**natively("wrong", "convolution/*fp16*"), "bypass/convolution/*fp16*": "wrong"})
+        found = recommend(results)
+        assert "For float16, use the setting “vendor-off”." in found.sentence
+        (other,) = found.others.values()
+        assert (found.configuration.setting, list(found.others)) == ("default", ["float16"])
+        assert (other.setting, other.env) == ("vendor-off", override)
+        assert "torch.backends.cudnn.enabled = False" in other.code
+        results = run({"*/convolution/*fp16*": "wrong", "gemm-only/*": "pass"})
+        switches = next(each.env for each in results.settings if each.name == "gemm-only")
+        assert recommend(results).others["float16"].env == {**override, **switches}
+        for results in (run(), run({"*/convolution/*fp16*": "wrong"})):
+            assert recommend(results).others == {}
+
     def test_what_the_choice_costs_is_told_against_other_kinds(self):
         assert "0.33 times that of vendor-off" in recommend(run(DEAD, seconds=SLOW)).cost
 

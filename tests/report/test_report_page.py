@@ -73,6 +73,8 @@ def test_first_screen_stands_in_order_above_the_pytest_html_table(rdna1: Rendere
     marks = [
         "SIMULATED", "ISA override", "Convolution through MIOpen is broken",
         "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.install()",
+        "For float16: Python, before the model runs",
+        "rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py",
         "rocmprobe run --verify results.json", "medium: High: 15 of 15", "convolution in bfloat16",
         'id="h-identity"', 'id="h-findings"', 'id="h-advice"', "AMD&#39;s own wheels for gfx1010",
         'class="ladder"', 'class="matrix"', 'id="h-per"', 'id="h-throughput"', 'id="h-start-up"',

@@ -37,7 +37,10 @@ def test_run_tells_verdict_block_findings_counts_and_paths() -> None:
     text = run_text(sample.rdna1())
     for part in (
         "SIMULATED", "Verdict: Bypass.", "\n  export HSA_OVERRIDE_GFX_VERSION=10.3.0\n",
-        "rocmprobe.bypass.install()", "✕ MIOpen cannot run any convolution", "31 error", "58 pass",
+        "rocmprobe.bypass.install()", "For float16: Python, before the model runs:",
+        "\n  torch.backends.cudnn.enabled = False\n",
+        "rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py",
+        "✕ MIOpen cannot run any convolution", "31 error", "58 pass",
         "reports/one/report.html",
         "rocmprobe run --verify results.json", "times that of vendor-off on the CPU that",
         "Confidence: medium: High", "Not covered: convolution in bfloat16; the GPU itself",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rocmprobe.judge.assessment import Assessment, device_of, driver_of, failed
 from rocmprobe.judge.blame import library
@@ -30,13 +31,17 @@ _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so 
 
 
 def configuration(results: Results, best: Assessment) -> Configuration:
-    """What makes the setting hold in a user's program, on the machine as it was checked."""
-    setting = best.setting
+    """Return the configuration of the setting ``best``, with what other layers need."""
+    besides = () if best.setting.device == "cpu" else needed_besides(results)
+    return replace(of_setting(results, best.setting), layers=(*_layers(results, best), *besides))
+
+
+def of_setting(results: Results, setting: Setting) -> Configuration:
+    """Return the variables and Python lines that apply ``setting`` to a user's program, on the machine as it
+    was tested."""
     # The CPU has no use for it.
     override = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
-    env = {**override, **setting.env}
-    besides = () if setting.device == "cpu" else needed_besides(results)
-    return Configuration(setting.name, env, _code(results, setting), (*_layers(results, best), *besides))
+    return Configuration(setting.name, {**override, **setting.env}, _code(results, setting))
 
 
 def isa_override(results: Results) -> dict[str, str]:

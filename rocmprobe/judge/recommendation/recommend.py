@@ -6,16 +6,15 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, of_driver, quoted
 from rocmprobe.judge.recommendation.advice import advice
-from rocmprobe.judge.recommendation.configuration import configuration
+from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
 from rocmprobe.judge.recommendation.ranking import ranked
-from rocmprobe.judge.recommendation.sentence import other_dtypes, sentence
-from rocmprobe.judge.recommendation.sizes import for_changing_sizes, in_words
+from rocmprobe.judge.recommendation.sentence import differing, other_dtypes, sentence
+from rocmprobe.judge.recommendation.sizes import CHANGING_SIZES, IN_WORDS, for_changing_sizes, in_words
 from rocmprobe.judge.recommendation.speed import Speed, peaks, speed
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.knowledge.visible_devices import mask_for
@@ -81,7 +80,10 @@ def _recommended(results: Results) -> Recommendation:
         not_covered=not_covered(results, best, asked[0], purpose),
         advice=advice(results, best is not None and best.setting.unchanged),
         # A run that died has no results.json, and one that stopped recommends by half of its evidence.
-        verify=_verify(results) if best and not results.partial else "",
+        verify=f"rocmprobe run --verify {shlex.quote(results.named_file)}"
+        if best and not results.partial
+        else "",
+        others=_others(results, per, asked, purpose),
     )
 
 
@@ -93,6 +95,22 @@ def dtypes_asked(results: Results) -> tuple[str, ...]:
     for each in shapes.problems if shapes else ():
         flops[parse_problem(each.problem).dtype] += each.flops
     return tuple(sorted(dtypes(results), key=lambda dtype: -flops[dtype])) or ("float32",)
+
+
+def _others(
+    results: Results, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
+) -> dict[str, Configuration]:
+    """Return the configurations of what the sentence names another setting for, by its words there."""
+    answers = differing(per, asked, purpose)
+    changing = per.get(f"{asked[0]}/{CHANGING_SIZES}")
+    if changing:
+        answers[IN_WORDS] = changing
+    settings = {each.name: each for each in results.settings}
+    return {
+        words: of_setting(results, settings[answer["setting"]])
+        for words, answer in answers.items()
+        if answer["setting"] in settings
+    }
 
 
 def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
@@ -165,9 +183,3 @@ def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> l
             rival = least.get(setting.verdict, setting.name)
             least[setting.verdict] = min(rival, setting.name, key=found.__getitem__)
     return list(least.items()) if best.setting.name in found else []
-
-
-def _verify(results: Results) -> str:
-    """The command that verifies the recommended configuration, with the folder as its user named it."""
-    path = PurePosixPath(str(results.options.get("folder", "."))) / "results.json"
-    return f"rocmprobe run --verify {shlex.quote(str(path))}"

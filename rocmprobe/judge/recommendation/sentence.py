@@ -180,13 +180,9 @@ def _with_settings(name: str, setting: Setting) -> str:
 
 
 def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
-    """What differs for the dtypes after the first of ``asked``, if anything does."""
+    """Return a sentence for each of ``asked`` that needs another setting than the first."""
     parts = []
-    first = per[f"{asked[0]}/{purpose}"]
-    for dtype in asked[1:]:
-        answer = per[f"{dtype}/{purpose}"]
-        if answer["setting"] == first["setting"]:
-            continue
+    for dtype, answer in differing(per, asked, purpose).items():
         if answer["verdict"] == "native-with-settings":
             switches = " ".join(f"{name}={value}" for name, value in answer["env"].items())
             parts.append(f" For {dtype}, set {switches or answer['setting']}.")
@@ -195,3 +191,12 @@ def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], p
         else:
             parts.append(f" For {dtype}, use the setting “{answer['setting']}”.")
     return "".join(parts)
+
+
+def differing(
+    per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
+) -> dict[str, Mapping[str, Any]]:
+    """Return the answers, by dtype, that name another setting than that of the first of ``asked``."""
+    answers = {dtype: per[f"{dtype}/{purpose}"] for dtype in asked}
+    first = answers[asked[0]]["setting"]
+    return {dtype: answer for dtype, answer in answers.items() if answer["setting"] != first}

@@ -8,8 +8,9 @@ from typing import Any, Optional
 from rocmprobe.judge.findings.sizes import quickest
 from rocmprobe.model.results import Results
 
-#: The purpose, in a key of ``Recommendation.per``.
+#: The purpose, in a key of ``Recommendation.per``, and in words.
 CHANGING_SIZES = "changing-sizes"
+IN_WORDS = "input sizes that keep changing"
 
 
 def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
@@ -34,6 +35,6 @@ def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
         return ""
     best, own = better
     return (
-        f" For input sizes that keep changing, use the setting “{best.setting}”: a new size costs "
+        f" For {IN_WORDS}, use the setting “{best.setting}”: a new size costs "
         f"{best.new:.2g} s instead of {own.new:.3g} s."
     )

@@ -69,10 +69,11 @@ _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
 
 @dataclass(frozen=True)
 class Block:
-    """Text to copy, with the words that introduce it."""
+    """Text to copy, with the words that introduce it and its language, "sh" or "python"."""
 
     label: str
     body: str
+    language: str
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "recommendation": recommendation,
         "tried_on": tried_on(results),
         "blocks": blocks(recommendation.configuration) if recommendation else (),
+        "other_blocks": other_blocks(results),
         "identity": identity(results),
         "causes": by_cause(results.findings),
         "layer_titles": layer_titles(),
@@ -178,6 +180,7 @@ def sentence(results: Results) -> str:
 
 
 def blocks(configuration: Configuration) -> list[Block]:
+    """Return what applies ``configuration``: shell commands, then Python lines, as far as there are any."""
     exports = [
         f"export {name}={shlex.quote(value)}"
         for name, value in configuration.env.items()
@@ -185,10 +188,32 @@ def blocks(configuration: Configuration) -> list[Block]:
     ]
     found = []
     if exports:
-        found.append(Block("Shell, before the program starts", "\n".join(exports)))
+        found.append(Block("Shell, before the program starts", "\n".join(exports), "sh"))
     if configuration.code.strip():
-        found.append(Block("Python, before the model runs", configuration.code.strip("\n")))
+        found.append(Block("Python, before the model runs", configuration.code.strip("\n"), "python"))
     return found
+
+
+def other_blocks(results: Results) -> list[Block]:
+    """Return the blocks of every configuration that the sentence names besides the recommended one."""
+    found = []
+    for words, other in (results.recommendation.others if results.recommendation else {}).items():
+        found += [replace(block, label=f"For {words}: {block.label}") for block in blocks(other)]
+        if not results.partial and not _for_the_program(results, other):
+            found.append(Block(f"For {words}: Your program, unchanged", _exec(results, other), "sh"))
+    return found
+
+
+def _for_the_program(results: Results, configuration: Configuration) -> bool:
+    """Return True if only the program itself can apply the setting, such as another dtype."""
+    return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
+
+
+def _exec(results: Results, configuration: Configuration) -> str:
+    """Return the command that runs a program under ``configuration``."""
+    simulated = "--simulated " if results.simulated else ""
+    profile, name = shlex.quote(results.named_file), shlex.quote(configuration.setting or "")
+    return f"rocmprobe exec {simulated}--profile {profile} --setting {name} -- python train.py"
 
 
 def device_names(results: Results) -> list[str]:

@@ -41,12 +41,10 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
     if results.environments:
         _print_environments(results, console)
     if recommendation:
-        for block in view.blocks(recommendation.configuration):
-            console.print(styled((f"\n{block.label}:", "dim")))
-            # Soft wrap: a wrapped line would not survive being copied.
-            console.print(Text(_indented(block.body)), soft_wrap=True)
+        _print_blocks(view.blocks(recommendation.configuration), console)
         for layer in recommendation.configuration.layers:
             console.print(styled((f"  {layer}", "")))
+        _print_blocks(view.other_blocks(results), console)
         console.print()
         if recommendation.cost:
             console.print(styled(("Cost: ", "dim"), (recommendation.cost, "")))
@@ -81,6 +79,13 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
     _print_counts(results, console)
     for name, path in paths.items():
         console.print(styled((f"{name:>12}  ", "dim"), (str(path), "")), soft_wrap=True)
+
+
+def _print_blocks(blocks: Iterable[view.Block], console: Console) -> None:
+    for block in blocks:
+        console.print(styled((f"\n{block.label}:", "dim")))
+        # Soft wrap: a wrapped line would not survive being copied.
+        console.print(Text(_indented(block.body)), soft_wrap=True)
 
 
 def _print_environments(results: Results, console: Console) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Optional
 
 from rocmprobe.judge.findings.sweep import summary
@@ -64,6 +64,7 @@ def verdict(results: Results) -> Iterator[str]:
     if recommendation is None:
         return
     yield from configuration(recommendation.configuration)
+    yield from fenced(view.other_blocks(results))
     rows = (
         ("Cost", recommendation.cost),
         ("Your model", shapes_table.sentence(results)),
@@ -88,10 +89,14 @@ def banners(results: Results) -> Iterator[str]:
 
 def configuration(recommended: Configuration) -> Iterator[str]:
     """The recommended configuration, to copy."""
-    for block in view.blocks(recommended):
-        language = "sh" if block.label.startswith("Shell") else "python"
-        yield f"{block.label}:\n\n{fence(block.body, language)}"
+    yield from fenced(view.blocks(recommended))
     yield "\n".join(f"- {words(layer, 1000)}" for layer in recommended.layers[:20])
+
+
+def fenced(blocks: Iterable[view.Block]) -> Iterator[str]:
+    """Blocks to copy, each after its label."""
+    for block in blocks:
+        yield f"{words(block.label)}:\n\n{fence(block.body, block.language)}"
 
 
 def title(found: Finding, limit: int = 400) -> str:
