@@ -17,12 +17,17 @@ _PROGRAM = {"allow_interspersed_args": False}
 
 @main.command("exec", context_settings=_PROGRAM)
 @click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
-              help="Results that recommend it (default: reports/latest/results.json).")  # fmt: skip
+              help="Results that recommend it (default: reports/recommended/results.json).")  # fmt: skip
+@click.option("--setting", default="", metavar="NAME",
+              help="Another setting of the results than the recommended one.")  # fmt: skip
+@click.option("--simulated", is_flag=True, help="Use results of a simulated machine, too.")
 @click.option("--bypass", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
               help="When to install the bypass: if recommended, on every device, or never.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @answering
-def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...]) -> int:
+def exec_command(
+    profile: Optional[Path], setting: str, simulated: bool, bypass: str, command: tuple[str, ...]
+) -> int:
     """Run any Python program, unchanged, under the recommended configuration (docs/bypass.md). Of results
     with several environments `python` is that of the recommended one.
 
@@ -31,6 +36,7 @@ def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...])
     \b
     Examples:
       rocmprobe exec -- python train.py --epochs 3
+      rocmprobe exec --setting vendor-off -- python train.py
       rocmprobe exec --bypass always -- torchrun --nproc_per_node 2 train.py
     """
     if why := needs_linux("exec"):
@@ -38,7 +44,7 @@ def exec_command(profile: Optional[Path], bypass: str, command: tuple[str, ...])
     from rocmprobe.launch.command import become, checked, environment, interpreter
     from rocmprobe.launch.conditions import conditions
 
-    under = conditions(profile, bypass)
+    under = conditions(profile, bypass, setting, simulated)
     environ, words = under.inside(os.environ), under.command(command)
     program = checked(words, environ)
     python = interpreter(words, environ)

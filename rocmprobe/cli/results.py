@@ -120,35 +120,41 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
 
 
 @main.command("env")
-@click.argument("results", type=click.Path(path_type=Path), default=Path("reports/latest/results.json"))
+@click.argument("results", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--shell", type=click.Choice(("sh", "fish", "powershell", "dotenv", "json")), default="sh",
     show_default=True,
 )  # fmt: skip
+@click.option("--setting", default="", metavar="NAME",
+              help="Another setting of the results than the recommended one.")  # fmt: skip
+@click.option("--simulated", is_flag=True, help="Use results of a simulated machine, too.")
 @answering
-def env_command(results: Path, shell: str) -> int:
+def env_command(results: Optional[Path], shell: str, setting: str, simulated: bool) -> int:
     """Print the recommended configuration as variables; Python lines that it also needs go to stderr.
 
-    Exits 1 where no configuration is recommended.
+    Without RESULTS it is that of reports/recommended, the last complete run on this machine. Exits 1 where
+    no configuration is recommended.
 
     \b
-    Example:
+    Examples:
       eval "$(rocmprobe env)"
+      rocmprobe env --setting vendor-off
     """
     from rocmprobe.judge.recommendation.configuration import unusable
+    from rocmprobe.launch.choice import choose
 
-    found = read_results(results)
-    if found.recommendation is None or found.recommendation.configuration.setting is None:
+    chosen = choose(results, setting, simulated)
+    configuration, environment = chosen.configuration, chosen.environment
+    if configuration.setting is None:
         print_stderr("these results recommend no configuration")
         return FINDINGS
-    configuration = found.recommendation.configuration
     refused = unusable(configuration)
     if refused:
-        raise BadInput(f"{results}: recommendation/configuration/{refused}; the file is damaged, run again")
+        place = f"{chosen.path}: {'settings' if setting else 'recommendation/configuration'}"
+        raise BadInput(f"{place}/{refused}; the file is damaged, run again")
     env = dict(configuration.env)
-    if found.simulated:
-        print_stderr(f"for the simulated machine {found.simulated}, not this one")
-    environment = found.recommended_environment
+    if chosen.results.simulated:
+        print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")
     if environment:
         python = environment.python.replace("<home>", str(Path.home()), 1)
         print_stderr(f"for the Python environment {environment.name}: {python}")

@@ -170,6 +170,7 @@ def run_command(
                 results = write_report(folder)
         # Without a session, as for `-- --version`, there are those of an earlier one or none.
         results = results or read_results(folder / "results.json")
+        run.point_recommended_at(folder, results)
         render_run(
             results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
         )

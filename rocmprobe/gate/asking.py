@@ -28,6 +28,7 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.cases import Case
 from rocmprobe.model.results import (
     FAILING_STATES,
+    RECOMMENDED,
     BadInput,
     Environment,
     Machine,
@@ -47,7 +48,6 @@ from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
 #: In place of the folder of a run, for those who wait for a device that a check holds.
 CHECK = "check"
-LATEST = Path("reports/latest/results.json")
 #: Shares of the budget: how long a worker may be silent at its start, in a first call and in any other.
 _START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
 #: Where temporary files may go when no folder that Python knows takes any.
@@ -216,12 +216,10 @@ def _results(order: Order, simulated: Optional[SimulatedMachine]) -> tuple[Optio
     """The results to rest on, with their path."""
     if order.results is None:
         try:
-            results = read_results(LATEST) if LATEST.is_file() else None
+            return (RECOMMENDED, read_results(RECOMMENDED)) if not simulated else (None, None)
         except (BadInput, OSError):
             # Nobody named it.
             return None, None
-        same = results is not None and results.simulated == (simulated.name if simulated else None)
-        return (LATEST, results) if same else (None, None)
     path = order.results / "results.json" if order.results.is_dir() else order.results
     results = read_results(path)
     if results.simulated != (simulated.name if simulated else None):

@@ -12,8 +12,8 @@ from typing import Any, Optional
 
 @dataclass(frozen=True)
 class Order:
-    """What to check. ``results`` is a file or a folder, None for the latest run or else none; ``setting`` ""
-    is the one that the results recommend, or ``default``. ``budget`` is in seconds."""
+    """What to check. ``results`` is a file or a folder, None for the last complete run or else none;
+    ``setting`` "" is the one that the results recommend, or ``default``. ``budget`` is in seconds."""
 
     results: Optional[Path] = None
     device: str = "auto"

@@ -13,10 +13,10 @@ from typing import Any, Optional
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.knowledge.visible_devices import is_mask
+from rocmprobe.launch.choice import NoRun, choose
 from rocmprobe.launch.command import CONDITIONS, NO_PACKING
-from rocmprobe.model.results import BadInput, Environment, Recommendation, Results, Setting, read_results
+from rocmprobe.model.results import BadInput, Configuration, Environment, Results, Setting
 
-DEFAULT_PROFILE = Path("reports/latest/results.json")
 _ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
 #: PyTorch's device types that a convolution may be kept from its vendor library on.
 _ALL = ("cuda", "cpu")
@@ -80,35 +80,30 @@ class Conditions:
         return Path(self.python).parent.parent.joinpath("pyvenv.cfg").exists()
 
 
-def conditions(profile: Optional[Path], bypass: str) -> Conditions:
-    """What the results ``profile`` recommend (None: those of the latest run), with the bypass "auto" as
-    they have it, "always" on every device besides, or "never".
+def conditions(
+    profile: Optional[Path], bypass: str, setting: str = "", simulated: bool = False
+) -> Conditions:
+    """Return what the results ``profile`` recommend, or their ``setting``, as ``choose`` finds it, with the
+    bypass "auto" as the setting has it, "always" on every device, or "never".
 
-    Raises BadInput for results that cannot be read, that recommend nothing, or whose recommendation no
-    program can be put under from outside.
+    Raises BadInput for results that cannot be used, that recommend nothing, or whose setting cannot be
+    applied to a program from outside.
     """
-    if profile is None and not DEFAULT_PROFILE.exists():
+    try:
+        chosen = choose(profile, setting, simulated)
+    except NoRun as error:
+        if bypass == "always" and not setting:
+            return _bypass_alone()
+        raise BadInput(f"{error} with --profile, or take the bypass alone with --bypass always") from error
+    if chosen.configuration.setting is None:
         if bypass == "always":
             return _bypass_alone()
         raise BadInput(
-            f"{DEFAULT_PROFILE}: there are no results here, so nothing was run; make some with "
-            "`rocmprobe run`, name some with --profile, or take the bypass alone with --bypass always"
-        )
-    path = profile or DEFAULT_PROFILE
-    results = read_results(path)
-    environment = results.recommended_environment
-    if environment:
-        results = results.of(environment)
-    recommended = results.recommendation
-    if recommended is None or recommended.configuration.setting is None:
-        if bypass == "always":
-            return _bypass_alone()
-        raise BadInput(
-            f"{path}: no safe configuration was found, so nothing was run; run it directly, "
+            f"{chosen.path}: no safe configuration was found, so nothing was run; run it directly, "
             "or under the bypass alone with --bypass always"
         )
-    found = _recommended(path, results, recommended, bypass)
-    return found if environment is None else _within(found, environment, path)
+    found = _configured(chosen.path, chosen.results, chosen.configuration, bypass)
+    return found if chosen.environment is None else _within(found, chosen.environment, chosen.path)
 
 
 def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
@@ -131,12 +126,12 @@ def _bypass_alone() -> Conditions:
     return Conditions("the bypass alone", NO_PACKING, bypass=_ALL)
 
 
-def _recommended(path: Path, results: Results, recommended: Recommendation, bypass: str) -> Conditions:
-    setting = _setting(path, results, recommended)
+def _configured(path: Path, results: Results, configuration: Configuration, bypass: str) -> Conditions:
+    setting = _setting(path, results, configuration)
     devices = _devices(results)
     on = _ALL if bypass == "always" else devices if setting.bypass and bypass == "auto" else ()
     off = () if setting.vendor_library else devices
-    variables = _variables(path, recommended)
+    variables = _variables(path, configuration)
     extra = {**(_NO_GPU if setting.device == "cpu" else {}), **(NO_PACKING if "cpu" in on else {})}
     holds = [f"{name}={value}" for name, value in variables.items()]
     holds += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
@@ -152,8 +147,8 @@ def _recommended(path: Path, results: Results, recommended: Recommendation, bypa
     )  # fmt: skip
 
 
-def _setting(path: Path, results: Results, recommended: Recommendation) -> Setting:
-    name = recommended.configuration.setting
+def _setting(path: Path, results: Results, configuration: Configuration) -> Setting:
+    name = configuration.setting
     setting = next((each for each in results.settings if each.name == name), None)
     if setting is None:
         raise BadInput(
@@ -164,15 +159,16 @@ def _setting(path: Path, results: Results, recommended: Recommendation) -> Setti
     if setting.changes_problems:
         what = f"the dtype {setting.dtype}" if setting.dtype else "the memory format channels-last"
         raise BadInput(
-            f"{path}: the recommended setting {name} is {what}, which a program can only take itself; "
+            f"{path}: the setting {name} is {what}, which a program can only take itself; "
             "nothing was run. `rocmprobe env` has the lines to write into it"
         )
     return setting
 
 
-def _variables(path: Path, recommended: Recommendation) -> dict[str, str]:
-    """The recommended variables. Results may come from anywhere: what no setting sets is not set here."""
-    variables = dict(recommended.configuration.env)
+def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
+    """The variables of a configuration. Results may come from anywhere: what no setting sets is not set
+    here."""
+    variables = dict(configuration.env)
     for name, value in variables.items():
         ours = name.startswith(OVERRIDE) or is_variable(name, value) or is_mask(name, value)
         if not ours or "=" in name or "\0" in name + value:

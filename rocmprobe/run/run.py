@@ -24,6 +24,7 @@ from rocmprobe.model.baseline import Baseline, baseline_of
 from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import LEVELS, parse_problem
 from rocmprobe.model.results import (
+    RECOMMENDED,
     SCHEMA_VERSION,
     BadInput,
     Environment,
@@ -51,6 +52,9 @@ from rocmprobe.run.session import unasked
 from rocmprobe.run.targets import Target, find_targets, targets_of
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 from rocmprobe.text.plain_text import quoted
+
+#: The link to the newest run, beside it.
+_LATEST = "latest"
 
 
 def begin(
@@ -131,7 +135,7 @@ def begin(
     except OSError as error:
         raise _unwritable(folder, error, "name another with --out") from error
     if out is None:
-        _point_latest_at(folder)
+        _link(folder, _LATEST)
     return folder
 
 
@@ -414,10 +418,24 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
     return Machine(machine.gpus, {**machine.facts, **own, "simulation.torch": running}, machine.variables)
 
 
-def _point_latest_at(folder: Path) -> None:
-    latest, temporary = folder.parent / "latest", folder.parent / f".latest-{os.getpid()}"
+def point_recommended_at(folder: Path, results: Results) -> None:
+    """Point the link ``recommended``, beside ``latest``, at a run whose configuration programs may use."""
+    if is_complete(results) and folder.with_name(_LATEST).is_symlink():
+        _link(folder, RECOMMENDED.parent.name)
+
+
+def is_complete(results: Results) -> bool:
+    """Return True for a run on this machine that asked all of its checks and recommends a configuration."""
+    recommended = results.recommendation.configuration.setting if results.recommendation else None
+    left_out = results.partial or results.options.get("only") or results.options.get("skip")
+    return bool(recommended) and not left_out and not results.simulated
+
+
+def _link(folder: Path, name: str) -> None:
+    """Point the link ``name``, beside ``folder``, at it."""
+    temporary = folder.with_name(f".{name}-{os.getpid()}")
     # A convenience: a file system without links, or a folder of that name, must not cost the run.
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.name)
-        temporary.replace(latest)
+        temporary.replace(folder.with_name(name))

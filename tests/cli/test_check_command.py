@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sample
 from runs import CHECKOUT, Started, cli, environment, machine_file, rocmprobe, wait_until
 from stand_in_libraries import python_without_torch
 
@@ -22,7 +23,7 @@ from rocmprobe.gate.messages import Order, Seen
 from rocmprobe.gate.metrics import text, write
 from rocmprobe.gate.questions import questions, setting_of
 from rocmprobe.gate.verdict import CONVENTIONS, Verdict, exit_code, judged
-from rocmprobe.model.results import read_results
+from rocmprobe.model.results import read_results, write_results
 from rocmprobe.run.locks import DeviceLock
 from rocmprobe.run.targets import Target
 from rocmprobe.simulate.machines import machine_names
@@ -132,6 +133,14 @@ def test_results_say_which_setting_to_check_and_what_need_not_work(tmp_path: Pat
     assert answer["results"] == str(EXAMPLES / name / "results.json")
     assert {each["dtype"] for each in answer["checked"]} == {"float32"}
     assert {each["state"] for each in answer["checked"]} <= {"pass", "slow"}
+
+
+def test_the_results_are_those_of_the_last_complete_run(tmp_path: Path) -> None:
+    for name, results in (("latest", sample.rdna1()), ("recommended", sample.healthy_cpu())):
+        (tmp_path / "reports" / name).mkdir(parents=True)
+        write_results(results, tmp_path / "reports" / name / "results.json")
+    answer = check("--budget", "10", "--device", "cpu", cwd=tmp_path)
+    assert answer["results"] == "reports/recommended/results.json"
 
 
 def test_the_first_failure_ends_the_check(tmp_path: Path) -> None:

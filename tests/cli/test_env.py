@@ -29,7 +29,7 @@ def written(folder: Path, **changes: object) -> Path:
     ],
 )
 def test_variables_go_to_stdout_and_all_else_to_stderr(tmp_path: Path, shell: str, line: str) -> None:
-    done = cli("env", written(tmp_path), "--shell", shell)
+    done = cli("env", written(tmp_path), "--simulated", "--shell", shell)
     assert done.returncode == 0
     assert line in done.stdout
     assert "rocmprobe.bypass.install()" in done.stderr
@@ -41,7 +41,7 @@ def test_without_a_configuration_it_says_so(tmp_path: Path) -> None:
     recommendation = sample.rdna1().recommendation
     assert recommendation is not None
     nothing = dataclasses.replace(recommendation, verdict="none", configuration=Configuration())
-    done = cli("env", written(tmp_path, recommendation=nothing))
+    done = cli("env", written(tmp_path, recommendation=nothing), "--simulated")
     assert (done.returncode, done.stdout) == (1, "")
     assert "no configuration" in done.stderr
 
@@ -51,7 +51,7 @@ def test_what_is_no_name_of_a_variable_reaches_no_shell(tmp_path: Path) -> None:
     assert recommendation is not None
     configuration = dataclasses.replace(recommendation.configuration, env={"A B;rm": "x"})
     hostile = dataclasses.replace(recommendation, configuration=configuration)
-    done = cli("env", written(tmp_path, recommendation=hostile))
+    done = cli("env", written(tmp_path, recommendation=hostile), "--simulated")
     assert (done.returncode, done.stdout) == (2, "")
     assert "not the name of a variable" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -65,6 +65,41 @@ def test_layers_that_variables_cannot_send_are_a_line_for_the_program(tmp_path: 
         'import rocmprobe.bypass\nrocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
     )  # fmt: skip
     changed = dataclasses.replace(recommendation, configuration=configuration)
-    done = cli("env", written(tmp_path, recommendation=changed))
+    done = cli("env", written(tmp_path, recommendation=changed), "--simulated")
     assert (done.returncode, done.stdout) == (0, "export MIOPEN_DEBUG_CONV_WINOGRAD=0\n")
     assert done.stderr.splitlines()[-1] == configuration.code.splitlines()[-1]
+
+
+def test_another_setting_of_the_results_can_be_named(tmp_path: Path) -> None:
+    targets = [{"device": "cuda:0", "backend": "miopen"}]
+    path = written(tmp_path, simulated=None, options={"targets": targets})
+    done = cli("env", path, "--setting", "gemm-only")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "export HSA_OVERRIDE_GFX_VERSION=10.3.0\nexport MIOPEN_DEBUG_CONV_DIRECT=0\n"
+        "export MIOPEN_DEBUG_CONV_WINOGRAD=0\n"
+    )
+    done = cli("env", path, "--setting", "gemm_only")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"rocmprobe: --setting: the run of {path} had no setting 'gemm_only'; the nearest is 'gemm-only'\n"
+    )
+
+
+def test_results_of_a_simulated_machine_are_refused(tmp_path: Path) -> None:
+    done = cli("env", written(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "add --simulated" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_last_complete_run_is_the_default(tmp_path: Path) -> None:
+    missing = cli("env", cwd=tmp_path)
+    assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)
+    assert "start `rocmprobe run`" in missing.stderr
+    for name, changes in (("latest", {}), ("recommended", {"simulated": None})):
+        (tmp_path / "reports" / name).mkdir(parents=True)
+        written(tmp_path / "reports" / name, **changes)
+    done = cli("env", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "simulated" not in done.stderr

@@ -64,3 +64,5 @@ def test_a_run_that_ends_leaves_no_temporary_folder_and_points_latest_at_itself(
     assert list(scratch.glob("rocmprobe-*")) == []
     latest = project / "reports" / "latest"
     assert {"report.html", "results.json", "journal.jsonl", "junit.xml"} <= set(os.listdir(latest))
+    # It had --only.
+    assert not (project / "reports" / "recommended").exists()

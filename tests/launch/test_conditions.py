@@ -88,13 +88,14 @@ print(os.environ.get("MIOPEN_DEBUG_CONV_WINOGRAD"), torch.backends.mkldnn.enable
     assert conditions(results, "always").bypass == ("cuda", "cpu")
 
 
-def test_the_latest_run_is_the_default(tmp_path: Path) -> None:
-    (tmp_path / "reports" / "latest").mkdir(parents=True)
-    profile(tmp_path / "reports" / "latest", recommending(GEMM_ONLY))
+def test_the_last_complete_run_is_the_default(tmp_path: Path) -> None:
+    for name, results in (("latest", sample.rdna1()), ("recommended", recommending(GEMM_ONLY))):
+        (tmp_path / "reports" / name).mkdir(parents=True)
+        profile(tmp_path / "reports" / name, results)
     done = executed(tmp_path, "--", "sh", "-c", "echo $MIOPEN_DEBUG_CONV_WINOGRAD")
     assert (done.returncode, done.stdout) == (0, "0\n")
     assert done.stderr == (
-        "rocmprobe: running under the setting gemm-only of reports/latest/results.json "
+        "rocmprobe: running under the setting gemm-only of reports/recommended/results.json "
         "(MIOPEN_DEBUG_CONV_WINOGRAD=0, torch.backends.cudnn.benchmark = True)\n"
     )
 
@@ -161,7 +162,7 @@ def test_nothing_is_run_and_one_line_says_why(tmp_path: Path, what: str) -> None
         profile(tmp_path, results)
         text = f"import sys; sys.path.insert(0, {str(torch.parent)!r})\nimport torch\nopen('ran', 'w')"
     else:
-        options, words = ["--bypass", "never"] if what == "never" else [], "there are no results here"
+        options, words = ["--bypass", "never"] if what == "never" else [], "there is no complete run"
     done = executed(tmp_path, *options, "--", sys.executable, "-c", text)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr.splitlines()[-1]
@@ -180,9 +181,34 @@ def test_always_adds_the_bypass_to_whatever_is_recommended(tmp_path: Path) -> No
 def test_the_bypass_is_on_the_device_of_the_results(tmp_path: Path) -> None:
     for device in ("cpu", "cuda"):
         assert conditions(profile(tmp_path, recommending(BYPASS, f"{device}:0")), "auto").bypass == (device,)
-    simulated = conditions(profile(tmp_path, sample.rdna1()), "auto")
+    simulated = conditions(profile(tmp_path, sample.rdna1()), "auto", simulated=True)
     assert set(simulated.bypass) == {"cpu", "cuda"}
     assert simulated.words.endswith("for the simulated machine rdna1-rocm52-conv-dead")
+
+
+@pytest.mark.parametrize("bypass", ["auto", "always"])
+def test_results_of_a_simulated_machine_are_refused(tmp_path: Path, bypass: str) -> None:
+    path = profile(tmp_path, sample.rdna1())
+    with pytest.raises(BadInput, match=r"simulated machine 'rdna1-rocm52-conv-dead'.*add --simulated"):
+        conditions(path, bypass)
+    command = ["--", "sh", "-c", "echo $HSA_OVERRIDE_GFX_VERSION"]
+    done = executed(tmp_path, "--profile", path, "--simulated", *command)
+    assert (done.returncode, done.stdout) == (0, "10.3.0\n"), done.stderr
+
+
+def test_another_setting_of_the_results_can_be_named(tmp_path: Path) -> None:
+    results = dataclasses.replace(recommending(BYPASS, "cuda:0"), settings=(BYPASS, VENDOR_OFF, GEMM_ONLY))
+    path = profile(tmp_path, results)
+    under = conditions(path, "auto", "vendor-off")
+    assert (under.bypass, under.vendor_off) == ((), ("cuda",))
+    command = ["--", "sh", "-c", "echo $MIOPEN_DEBUG_CONV_WINOGRAD"]
+    done = executed(tmp_path, "--profile", path, "--setting", "gemm-only", *command)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    done = executed(tmp_path, "--profile", path, "--setting", "vendor_off", *command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"rocmprobe: --setting: the run of {path} had no setting 'vendor_off'; the nearest is 'vendor-off'\n"
+    )
 
 
 def test_a_run_is_not_asked_under_a_configuration(tmp_path: Path) -> None:

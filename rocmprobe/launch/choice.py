@@ -1,0 +1,65 @@
+"""The configuration that a user chooses for a program: results, and one of their settings."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.judge.recommendation.configuration import of_setting
+from rocmprobe.model.results import RECOMMENDED, BadInput, Configuration, Environment, Results, read_results
+from rocmprobe.text.plain_text import quoted
+
+
+class NoRun(BadInput):
+    """The user named no results, and there is no complete run of this machine."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Results with a configuration of theirs, whose ``setting`` is None if they recommend nothing. If the run
+    had several environments, ``results`` are those of ``environment`` alone, the recommended one."""
+
+    path: Path
+    results: Results
+    configuration: Configuration
+    environment: Optional[Environment]
+
+
+def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
+    """Return the configuration that the results ``path`` recommend, or that of their ``setting``. The default
+    results are those of the last complete run on this machine.
+
+    Raises BadInput for results that cannot be read, that are of a simulated machine unless ``simulated``
+    allows it, or that lack the setting.
+    """
+    if path is None and not RECOMMENDED.exists():
+        raise NoRun(
+            f"{RECOMMENDED}: there is no complete run of this machine here, without --only and --skip; "
+            "start `rocmprobe run`, or name other results"
+        )
+    path = path or RECOMMENDED
+    results = read_results(path)
+    if results.simulated and not simulated:
+        raise BadInput(
+            f"{path}: these results are of the simulated machine {quoted(results.simulated)}, not of this "
+            "one; start `rocmprobe run`, or add --simulated to use them all the same"
+        )
+    environment = results.recommended_environment
+    if environment:
+        results = results.of(environment)
+    recommended = results.recommendation.configuration if results.recommendation else Configuration()
+    return Choice(path, results, _named(path, results, setting) if setting else recommended, environment)
+
+
+def _named(path: Path, results: Results, name: str) -> Configuration:
+    """Return the configuration of a setting of ``results``. Raises BadInput, with the nearest names, if there
+    is none."""
+    settings = {each.name: each for each in results.settings if not each.undecided}
+    if name in settings:
+        return of_setting(results, settings[name])
+    nearest = difflib.get_close_matches(name, settings, 1, 0) or ["default"]
+    raise BadInput(
+        f"--setting: the run of {path} had no setting {quoted(name)}; the nearest is {quoted(nearest[0])}"
+    )
