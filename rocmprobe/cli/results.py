@@ -140,7 +140,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
       eval "$(rocmprobe env)"
       rocmprobe env --setting vendor-off
     """
-    from rocmprobe.judge.recommendation.configuration import unusable
+    from rocmprobe.judge.recommendation.configuration import needs_clean_databases, unusable
     from rocmprobe.launch.choice import choose
 
     chosen = choose(results, setting, simulated)
@@ -158,6 +158,12 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     if environment:
         python = environment.python.replace("<home>", str(Path.home()), 1)
         print_stderr(f"for the Python environment {environment.name}: {python}")
+    if any(
+        needs_clean_databases(chosen.results, each)
+        for each in chosen.results.settings
+        if each.name == configuration.setting
+    ):
+        print_stderr("your own databases and caches fail; `rocmprobe exec` uses clean ones")
     forms = {
         "sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}",
         "powershell": "$env:{0} = {1}",

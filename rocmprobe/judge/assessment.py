@@ -26,6 +26,8 @@ from rocmprobe.model.results import (
 _TRAINS = ("training-step", "batch-norm")
 #: Checks that count for a setting and run under few.
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
+#: The setting with the user's own environment, and the finding that it fails while a clean one works.
+AS_FOUND = "as-found"
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 

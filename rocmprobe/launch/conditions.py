@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.judge.recommendation.configuration import needs_clean_databases
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
 from rocmprobe.knowledge.visible_devices import is_mask
 from rocmprobe.launch.choice import NoRun, choose
 from rocmprobe.launch.command import CONDITIONS, NO_PACKING
 from rocmprobe.model.results import BadInput, Configuration, Environment, Results, Setting
+from rocmprobe.run.child_environment import own_folders
 
 _ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
 #: PyTorch's device types that a convolution may be kept from its vendor library on.
@@ -139,12 +141,34 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
     holds += ["bypass"] if on else []
     holds += [f"{OPTIONS[option]} by PyTorch" for option in setting.pytorch_layers]
     holds += ["GPUs hidden, so it runs on the CPU"] if setting.device == "cpu" else []
+    clean = {}
+    if needs_clean_databases(results, setting):
+        folder = _databases(results)
+        clean = own_folders(folder, folder)
+        holds.append(f"clean databases in {folder}, because your own environment fails")
     machine = f", for the simulated machine {results.simulated}" if results.simulated else ""
     return Conditions(
         f"the setting {setting.name} of {path} ({', '.join(holds) or 'nothing to change'}){machine}",
-        {**variables, **extra}, on, off, setting.torch, _torch(results, setting),
+        {**variables, **extra, **clean}, on, off, setting.torch, _torch(results, setting),
         dict.fromkeys(setting.pytorch_layers, devices),
     )  # fmt: skip
+
+
+def _databases(results: Results) -> Path:
+    """Return a folder for databases and caches that only programs under these results use.
+
+    Raises BadInput if it cannot be made.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(cache, "rocmprobe", "databases", re.sub(r"\W", "", results.started)).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"{folder}: cannot be made ({error.strerror}), but your own databases and caches are broken; "
+            "name a folder that you can write to in XDG_CACHE_HOME"
+        ) from error
+    return folder
 
 
 def _setting(path: Path, results: Results, configuration: Configuration) -> Setting:

@@ -43,8 +43,15 @@ def environment(
     """
     if setting.inherit_environment:
         return {**user, **trace, **setting.env}
+    own = own_folders(folder, kernels)
+    return {**kept(user), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
+
+
+def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
+    """Make folders for the databases of the vendor library and for compiled kernels. Return the variables
+    that name them."""
     own = {
-        "MIOPEN_USER_DB_PATH": str(folder / "miopen-db"),
+        "MIOPEN_USER_DB_PATH": str(databases / "miopen-db"),
         "MIOPEN_CUSTOM_CACHE_DIR": str(kernels / "miopen-cache"),
         "AMD_COMGR_CACHE_DIR": str(kernels / "comgr-cache"),
         "TRITON_CACHE_DIR": str(kernels / "triton-cache"),
@@ -52,8 +59,7 @@ def environment(
     }
     for path in own.values():
         Path(path).mkdir(parents=True, exist_ok=True)
-    own["PYTHONDONTWRITEBYTECODE"] = "1"
-    return {**kept(user), **own, **trace, **setting.env}
+    return own
 
 
 def must_spawn(setting: Setting) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import sample
 from runs import cli
 
-from rocmprobe.model.results import Configuration, write_results
+from rocmprobe.model.results import Configuration, Finding, write_results
 
 
 def written(folder: Path, **changes: object) -> Path:
@@ -103,3 +103,10 @@ def test_the_last_complete_run_is_the_default(tmp_path: Path) -> None:
     done = cli("env", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "simulated" not in done.stderr
+
+
+def test_databases_of_the_user_that_fail_are_named(tmp_path: Path) -> None:
+    finding = Finding("as-found", "error", "miopen-db-unusable", "user-env", "2 question(s) fail")
+    path = written(tmp_path, simulated=None, findings=(finding,))
+    assert "your own databases and caches fail" in cli("env", path).stderr
+    assert cli("env", path, "--setting", "vendor-off").stderr.splitlines()[0].endswith("these lines:")

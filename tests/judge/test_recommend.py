@@ -378,6 +378,13 @@ class TestConfiguration:
         results = run({"as-found/convolution/*": "error"}, wanted="all")
         assert "With your own it fails" in recommend(results).sentence
 
+    def test_the_configuration_names_clean_databases_where_the_users_own_fail(self):
+        broken = run({"as-found/convolution/*": "error"}, wanted="all")
+        for results, named in ((broken, True), (run(wanted="all"), False)):
+            recommended = judge(results).recommendation
+            assert recommended is not None
+            assert any("clean databases" in line for line in recommended.configuration.layers) is named
+
 
 def test_confidence_names_what_was_not_learned():
     results = dataclasses.replace(run({"cpu/*": "probe-error"}), partial=True, simulated="somewhere")

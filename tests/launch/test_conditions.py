@@ -12,8 +12,10 @@ import sample
 from launched import CONVOLVES, executed, profile, program, recommending, told
 
 from rocmprobe.launch.conditions import conditions
-from rocmprobe.model.results import BadInput, Configuration, Results, Setting
+from rocmprobe.model.results import BadInput, Configuration, Finding, Results, Setting
 
+DEFAULT = Setting("default", "", "native")
+AS_FOUND = Setting("as-found", "", "native", inherit_environment=True)
 BYPASS = Setting("bypass", "", "bypass", bypass=True)
 VENDOR_OFF = Setting("vendor-off", "", "vendor-off", vendor_library=False)
 BOTH = Setting("bypass+vendor-off", "", "bypass", bypass=True, vendor_library=False)
@@ -209,6 +211,36 @@ def test_another_setting_of_the_results_can_be_named(tmp_path: Path) -> None:
     assert done.stderr == (
         f"rocmprobe: --setting: the run of {path} had no setting 'vendor_off'; the nearest is 'vendor-off'\n"
     )
+
+
+def test_a_program_gets_clean_databases_where_the_users_own_fail(tmp_path: Path) -> None:
+    healthy = recommending(DEFAULT, "cuda:0", OVERRIDE)
+    finding = Finding("as-found", "error", "miopen-db-unusable", "user-env", "2 question(s) fail")
+    broken = dataclasses.replace(healthy, findings=(finding,), settings=(DEFAULT, AS_FOUND, VENDOR_OFF))
+    command = ["--", "sh", "-c", "echo $MIOPEN_USER_DB_PATH; touch $MIOPEN_CUSTOM_CACHE_DIR/made"]
+    own = {"MIOPEN_USER_DB_PATH": "/broken", "MIOPEN_CUSTOM_CACHE_DIR": str(tmp_path)}
+    own["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+
+    done = executed(tmp_path, "--profile", profile(tmp_path, broken), *command, **own)
+    assert done.returncode == 0, done.stderr
+    used = Path(done.stdout.strip())
+    assert used.is_dir()
+    assert (tmp_path / "cache" / "rocmprobe" / "databases") in used.parents
+    assert not (tmp_path / "made").exists()
+    assert "clean databases in" in done.stderr
+    later = dataclasses.replace(broken, started="2027-01-01T00:00:00+00:00")
+    again = executed(tmp_path, "--profile", profile(tmp_path, later), *command, **own)
+    assert Path(again.stdout.strip()).parent != used.parent
+
+    for results, setting in ((healthy, ""), (broken, "as-found"), (broken, "vendor-off")):
+        under = conditions(profile(tmp_path, results), "auto", setting)
+        assert "MIOPEN_USER_DB_PATH" not in under.variables
+
+    (tmp_path / "file").touch()
+    own["XDG_CACHE_HOME"] = str(tmp_path / "file")
+    done = executed(tmp_path, "--profile", profile(tmp_path, broken), *command, **own)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "XDG_CACHE_HOME" in done.stderr
 
 
 def test_a_run_is_not_asked_under_a_configuration(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Optional
 
 from rocmprobe.judge.assessment import (
+    AS_FOUND,
     MEASUREMENTS,
     by_severity,
     concerns_convolution,
@@ -217,8 +218,8 @@ def _channels_last_step(results: Results) -> Iterator[Finding]:
 
 def _as_found(results: Results) -> Iterator[Finding]:
     """Where the user's own environment fails and a clean one holds, and the other way round."""
-    broken = _failed_alone(results, "as-found", "default")
-    cured = _failed_alone(results, "default", "as-found")
+    broken = _failed_alone(results, AS_FOUND, "default")
+    cured = _failed_alone(results, "default", AS_FOUND)
     if cured:
         cause, layer = blamed(results, cured, library_layer(results, cured))
         yield Finding(
@@ -235,7 +236,7 @@ def _as_found(results: Results) -> Iterator[Finding]:
     if broken:
         cause, layer = blamed(results, broken, "user-env")
         yield Finding(
-            "as-found",
+            AS_FOUND,
             "error",
             cause,
             layer,

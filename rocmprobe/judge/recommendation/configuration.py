@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rocmprobe.judge.assessment import Assessment, device_of, driver_of, failed
+from rocmprobe.judge.assessment import AS_FOUND, Assessment, device_of, driver_of, failed
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.findings.kernels import needed_besides
 from rocmprobe.judge.findings.primitives import joined, layers_asked, scoped_off
@@ -27,13 +27,18 @@ _LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
 #: What no setting that keeps the library is judged by: no model comes to it but by a fusion pass.
 _FUSED = "convolution with ReLU in one operator"
 _PYTORCH = "PyTorch's own kernels"
+_CLEAN_DATABASES = (
+    "clean databases and caches are needed, because your own environment fails: `rocmprobe exec` provides "
+    "them; otherwise follow the finding"
+)
 _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so its 4-d inputs"
 
 
 def configuration(results: Results, best: Assessment) -> Configuration:
     """Return the configuration of the setting ``best``, with what other layers need."""
     besides = () if best.setting.device == "cpu" else needed_besides(results)
-    return replace(of_setting(results, best.setting), layers=(*_layers(results, best), *besides))
+    clean = (_CLEAN_DATABASES,) if needs_clean_databases(results, best.setting) else ()
+    return replace(of_setting(results, best.setting), layers=(*clean, *_layers(results, best), *besides))
 
 
 def of_setting(results: Results, setting: Setting) -> Configuration:
@@ -42,6 +47,13 @@ def of_setting(results: Results, setting: Setting) -> Configuration:
     # The CPU has no use for it.
     override = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
     return Configuration(setting.name, {**override, **setting.env}, _code(results, setting))
+
+
+def needs_clean_databases(results: Results, setting: Setting) -> bool:
+    """Return True if ``setting`` uses the vendor library and was tested with clean databases, while the
+    user's own environment, with its databases, fails."""
+    fails = any(finding.id == AS_FOUND for finding in results.findings)
+    return fails and setting.vendor_library and not setting.inherit_environment and setting.device != "cpu"
 
 
 def isa_override(results: Results) -> dict[str, str]:
