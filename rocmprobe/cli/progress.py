@@ -63,6 +63,8 @@ class Progress:
         self._several_devices = len(run["targets"]) > 1
         self._widest_target = max(len(_target(target)) for target in run["targets"])
         self._several_drivers = any(len(target.get("drivers") or ()) > 1 for target in run["targets"])
+        # The guesses are from a CPU: they hold no time for a GPU's first calls, which compile.
+        self._compiles = not run["simulation"] and any(each["device"] != "cpu" for each in run["targets"])
         self._workers = 1
         self._appended = Appended(folder / NAME)
         self._settled: set[str] = set()
@@ -141,8 +143,12 @@ class Progress:
         answered = f", {before} of them answered before" if before else ""
         seconds = self._seconds_left()
         self._promised = time.monotonic() + seconds
-        said = f"{len(planned)} questions to this machine{answered}; about {seconds:.0f} s"
-        self._print(Text(f"{said} if nothing hangs and little is compiled"))
+        said = f"{len(planned)} questions to this machine{answered}; "
+        if self._compiles:
+            said += f"at least {seconds:.0f} s, more while kernels for the GPU are compiled"
+        else:
+            said += f"about {seconds:.0f} s if nothing hangs"
+        self._print(Text(said))
 
     def _seconds_left(self) -> float:
         left = self._planned - self._settled
