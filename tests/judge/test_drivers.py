@@ -53,6 +53,13 @@ def test_torch_fails_what_miopen_alone_computes():
     assert findings(results)["native-convolution"].layer == "miopen-find"
 
 
+def test_what_passes_without_torch_and_was_blocked_with_it_is_named():
+    blocked = {"state": "blocked", "cause": "rung:elementwise", "evidence": ()}
+    broken = {**natively(STATUS, "elementwise/float32"), **natively(blocked, "gemm/*"), **natively(blocked)}
+    advice = findings(by_capi(run(broken)))["driver-torch"].advice
+    assert "Without PyTorch these checks pass as well: gemm and convolution." in advice
+
+
 def test_other_copies_of_the_library_are_named():
     def trial(driver, path):
         fields = ("cuda:0", driver, "default", "spawn", "0")

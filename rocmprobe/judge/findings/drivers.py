@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.blame import blamed, library
+from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
 Pair = tuple[Outcome, Outcome]
@@ -28,7 +29,8 @@ def disagreement(results: Results) -> Iterator[Finding]:
     by_torch = [pair for pair in asked if failed(pair[:1]) and pair[1].state in WORKING_STATES]
     by_capi = [pair for pair in asked if failed(pair[1:]) and pair[0].state in WORKING_STATES]
     if by_torch:
-        yield _of_torch(results, by_torch)
+        blocked = [direct for held, direct in asked if held.state == "blocked"]
+        yield _of_torch(results, by_torch, [each for each in blocked if each.state in WORKING_STATES])
     if by_capi:
         yield Finding(
             "driver-capi", "info", "unknown", "rocmprobe",
@@ -38,7 +40,8 @@ def disagreement(results: Results) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_torch(results: Results, found: list[Pair]) -> Finding:
+def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) -> Finding:
+    """Return the finding for ``found``. The checks of ``beyond`` pass without PyTorch and are blocked with it."""
     outcomes = tuple(by_torch for by_torch, _ in found)
     in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
     name = library(results) if in_library else "HIP or rocBLAS"
@@ -46,11 +49,15 @@ def _of_torch(results: Results, found: list[Pair]) -> Finding:
     at_fault = f"{name} called directly computes it: the way PyTorch calls it is at fault"
     if copies:
         at_fault = f"another copy of {name} computes it: PyTorch's copy or the way it is called is at fault"
+    advice = "Try another build of torch; this report shows that the GPU and its libraries can do it."
+    if beyond:
+        checks = joined(list(dict.fromkeys(outcome.check for outcome in beyond)))
+        advice += f" Without PyTorch these checks pass as well: {checks}. PyTorch did not get that far."
     return Finding(
         "driver-torch", "error", blamed(results, outcomes, "torch-build")[0], "torch-build",
         f"PyTorch fails {len(found)} question(s) that pass without it; {at_fault}",
-        (*quoted(outcomes), *quoted((direct for _, direct in found), 1), *copies),
-        "Try another build of torch; this report shows that the GPU and its libraries can do it.",
+        (*quoted(outcomes), *quoted((direct for _, direct in found), 1), *quoted(beyond, 2), *copies),
+        advice,
     )  # fmt: skip
 
 
