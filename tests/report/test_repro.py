@@ -309,6 +309,14 @@ class TestSetting:
         with pytest.raises(BadInput, match="needs rocmprobe"):
             self.code("bypass")
 
+    def test_a_layer_that_by_layer_sends_to_pytorch_runs_with_the_library_off(self) -> None:
+        by_layer = dataclasses.replace(SETTINGS["by-layer"], pytorch_layers=("batch_norm",))
+        checks = ("batch-norm", "convolution-relu")
+        batch_norm, relu = (asked(setting="by-layer", check=check) for check in checks)
+        off = "torch.backends.cudnn.enabled = False"
+        assert off in script(results(by_layer, batch_norm), batch_norm)
+        assert off not in script(results(by_layer, relu), relu)
+
     def test_below_convolution_the_bypass_changes_nothing(self) -> None:
         outcome = asked(setting="bypass", check="gemm")
         assert "torch.bmm" in script(results(SETTINGS["bypass"], outcome), outcome)

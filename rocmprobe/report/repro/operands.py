@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import prod
 from typing import Optional
 
-from rocmprobe.knowledge.layers import leaves
 from rocmprobe.model.checks import CHECKS, CONVOLUTIONS
 from rocmprobe.model.numerics import (
     BEYOND,
@@ -30,9 +29,7 @@ def question(outcome: Outcome, setting: Setting, backend: str) -> ReproScript:
     """What ``outcome`` answers, under ``setting`` and with the library of ``backend``. Raises BadInput where
     that takes more than a script."""
     name = one_line(outcome.id)
-    if leaves(setting, outcome) or (
-        setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem)
-    ):
+    if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
         raise BadInput(
             f"{name}: this setting needs rocmprobe (`rocmprobe run --settings {one_line(setting.name)}`); "
             "a script without it reproduces the native settings"
