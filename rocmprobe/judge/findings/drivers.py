@@ -41,7 +41,7 @@ def disagreement(results: Results) -> Iterator[Finding]:
 
 
 def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) -> Finding:
-    """Return the finding for ``found``. The checks of ``beyond`` pass without PyTorch and are blocked with it."""
+    """Return the finding for ``found``. ``beyond`` passes without PyTorch and is blocked with it."""
     outcomes = tuple(by_torch for by_torch, _ in found)
     in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
     name = library(results) if in_library else "HIP or rocBLAS"
