@@ -236,7 +236,7 @@ def _machine(
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
-            raise Over("unknown", "no-torch", "no torch in this Python; nothing could be tried")
+            raise Over("unknown", "no-torch", "no torch in this Python; see `rocmprobe install`")
         return {}, simulated.machine if simulated else here
     try:
         python = found_again(environment.name, environment.python)

@@ -68,8 +68,7 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
     kind = machine.value("torch.kind")
     if kind is None:
         raise NothingToTest(
-            "no torch in this Python; install one (for an AMD GPU a ROCm build, from PyTorch's own wheel "
-            "index) and run again"
+            "no torch in this Python; `rocmprobe install` prints the commands that install one for this GPU"
         )
     vendor = {"rocm": "amd", "cuda": "nvidia"}.get(kind)
     gpus = visible(machine, vendor) if vendor else []
@@ -111,7 +110,10 @@ def targets_of(
         try:
             return _called_directly(device, wanted_libraries, machine)
         except NothingToTest as reason:
-            raise NothingToTest(f"no torch in this Python, and without one: {reason}") from reason
+            raise NothingToTest(
+                "no torch in this Python; `rocmprobe install` prints the commands that install one for this "
+                f"GPU. Without torch: {reason}"
+            ) from reason
     if device != "cpu" and (kind == "rocm" or machine.amd_gpus or (kind == "cpu" and device != "auto")):
         # The same copy as torch's own lets the two drivers differ in nothing but who calls it.
         first = "torch" if kind == "rocm" else ""

@@ -187,7 +187,7 @@ def test_a_python_without_torch_is_unknown(tmp_path: Path) -> None:
         pytest.skip("this environment has its torch from another one, by a .pth file")
     ended = rocmprobe("check", python=python)
     assert (ended.returncode, ended.stderr) == (6, "")
-    assert ended.stdout == "unknown: no torch in this Python; nothing could be tried\n"
+    assert ended.stdout == "unknown: no torch in this Python; see `rocmprobe install`\n"
 
 
 def test_a_torch_that_cannot_be_imported_is_a_problem(tmp_path: Path) -> None:

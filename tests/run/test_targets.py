@@ -110,3 +110,13 @@ def test_a_place_that_was_asked_for_must_be_there(stand_in):
         targets_of("auto", "auto", "no/such/folder", machine("rocm", CARD))
     with pytest.raises(BadInput, match="--driver"):
         targets_of("auto", "hip", "", machine("rocm", CARD))
+
+
+@pytest.mark.parametrize("driver", ["auto", "torch"])
+def test_without_torch_and_libraries_the_way_to_install_one_comes_first(monkeypatch, driver):
+    def nowhere(*_):
+        raise NothingToTest("no libamdhip64; name a folder with --libraries")
+
+    monkeypatch.setattr("rocmprobe.run.libraries.find_place", nowhere)
+    with pytest.raises(NothingToTest, match=r"^no torch in this Python; `rocmprobe install` prints the comm"):
+        targets_of("auto", driver, "", machine(None, CARD))
