@@ -10,7 +10,7 @@ from typing import Callable, Optional
 
 from rocmprobe.judge.assessment import by_severity, device_of, of_driver
 from rocmprobe.judge.recommendation.recommend import dtypes_asked
-from rocmprobe.judge.recommendation.speed import Speed, speed
+from rocmprobe.judge.recommendation.speed import Speed, speed, too_noisy
 from rocmprobe.model.results import VERDICTS, Environment, Finding, Outcome, Recommendation, Results, Setting
 
 
@@ -189,6 +189,8 @@ def _against(other: Environment, best: Environment, timed: Speed, on_cpu: Collec
     under = f"that of the environment {other.name} under {setting}{on}"
     if best.name not in timed.seconds or other.name not in timed.seconds:
         return f"against {under} it was not timed"
+    if not timed.comparable(best.name, other.name):
+        return f"against {under}, {too_noisy(timed.noise(best.name, other.name))}"
     if timed.level(best.name, other.name):
         return f"its time is level with {under}: what they differ by is within the noise"
     return f"its time is {timed.seconds[best.name] / timed.seconds[other.name]:.2f} times {under}"

@@ -88,13 +88,15 @@ def _change_pays(
 
     Never on a simulated machine: there native speed is that of another library on another device.
     """
-    names = [each.setting.name for each in others if each.stable]
-    names.append(unchanged.setting.name)
-    own = times(results, names, dtype, purpose, "_p10").get(unchanged.setting.name)
+    stable = [each.setting for each in others if each.stable]
+    names, name = [*(each.name for each in stable), unchanged.setting.name], unchanged.setting.name
+    own = times(results, names, dtype, purpose, "_p10").get(name)
     theirs = times(results, names, dtype, purpose, "_p90")
     if results.simulated or own is None:
         return False
-    return any(own > WORTH_A_CHANGE * seconds for seconds in theirs.values())
+    faster = [other for other, seconds in theirs.items() if own > WORTH_A_CHANGE * seconds]
+    measured = speed(results, [*stable, unchanged.setting], dtype, purpose)
+    return any(measured.comparable(name, other) for other in faster)
 
 
 def _change(each: Assessment) -> tuple[int, int]:

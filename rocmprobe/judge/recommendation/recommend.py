@@ -15,7 +15,7 @@ from rocmprobe.judge.recommendation.coverage import confidence, confidence_level
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import differing, other_dtypes, sentence
 from rocmprobe.judge.recommendation.sizes import CHANGING_SIZES, IN_WORDS, for_changing_sizes, in_words
-from rocmprobe.judge.recommendation.speed import Speed, peaks, speed
+from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed, too_noisy
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
@@ -124,7 +124,7 @@ def _alternative(
     each: Assessment, best: Optional[Assessment], measured: Speed, memory: Mapping[str, float]
 ) -> dict[str, Any]:
     name = each.setting.name
-    timed = best and best.setting.name in measured.seconds and name in measured.seconds
+    timed = best and measured.comparable(name, best.setting.name)
     return {
         "setting": name,
         "verdict": each.setting.verdict,
@@ -163,6 +163,9 @@ def _cost(
     if level:
         slower.append(f"level with that of {' and '.join(level)}: what they differ by is within the noise")
     time = f"its time over {over}{where} is {', '.join(slower)}" if slower else ""
+    noise = max((measured.noise(own, name) for _, _, name in rivals), default=1.0)
+    if noise > TOO_NOISY:
+        time, slower = too_noisy(noise), []
     if own not in measured.seconds:
         time = "speed was not measured"
     larger = [

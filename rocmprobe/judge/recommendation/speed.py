@@ -16,8 +16,12 @@ from rocmprobe.model.roofline import roof
 #: Of normal times the range from the 10th to the 90th percentile is 2.563 standard deviations, and the median
 #: of n strays by 1.253 of them over the square root of n.
 _ERROR_OF_MEDIAN = 1.253 / 2.563
+#: The logarithm of a factor that no two times of a run differ by.
+_LARGEST = 50.0
 #: Standard errors that chance leaves between two medians: in 19 of 20 cases no more.
 _ERRORS = 2.0
+#: The factor of noise from which on times are not compared: twice the time may then be no difference.
+TOO_NOISY = 2.0
 #: Rounds that every time has at least (docs/what-is-measured.md), where a file does not say how many.
 _FEWEST_REPEATS = 5
 
@@ -37,8 +41,22 @@ class Speed:
         if one not in self.seconds or other not in self.seconds:
             return False
         apart = abs(math.log(self.seconds[one] / self.seconds[other]))
-        chance = _ERRORS * math.hypot(*(self.errors.get(name, 0.0) for name in (one, other)))
-        return apart <= max(math.log(SAME_TIME), math.log(self.drift) + chance)
+        return apart <= math.log(max(SAME_TIME, self.noise(one, other)))
+
+    def noise(self, one: str, other: str) -> float:
+        """Return the factor by which noise alone may make two settings differ, 1 or more."""
+        errors = math.hypot(*(self.errors.get(name, 0.0) for name in (one, other)))
+        return self.drift * math.exp(min(_ERRORS * errors, _LARGEST))
+
+    def comparable(self, one: str, other: str) -> bool:
+        """Return True if both were timed, and the noise is small enough to compare them."""
+        return {one, other} <= set(self.seconds) and self.noise(one, other) <= TOO_NOISY
+
+
+def too_noisy(noise: float) -> str:
+    """Return the words that stand in place of a comparison of times."""
+    factor = f"{noise:.2g}" if noise < 100 else "100 or more"
+    return f"speeds are not compared: the machine was busy, and noise alone makes a factor of {factor}"
 
 
 def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> Speed:
