@@ -146,7 +146,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     chosen = choose(results, setting, simulated)
     configuration, environment = chosen.configuration, chosen.environment
     if configuration.setting is None:
-        print_stderr("these results recommend no configuration")
+        print_stderr(f"these results recommend no configuration: {chosen.why_none}")
         return FINDINGS
     refused = unusable(configuration)
     if refused:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import click
 
 from rocmprobe.cli.base import answering, main, needs_linux
-from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, OK, WEDGED
+from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, NOTHING, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Results, read_results
 from rocmprobe.process.signals import ending_in_order, held
@@ -212,6 +212,8 @@ def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> 
 
     if any(outcome.cause == "gpu-wedged" for outcome in results.outcomes):
         return WEDGED
+    if results.recommendation and results.recommendation.verdict == "gpu-not-tested":
+        return NOTHING
     policies = {"findings": act_on, "regressions": worse, "never": lambda _: False}
     bad = policies[fail_on](results) if holds is None else not holds
     return FINDINGS if bad else OK

@@ -252,8 +252,10 @@ def _machine(
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Target:
     """The device that is meant: with ``auto`` that of the results, else the first GPU, and the CPU where
-    torch is built for that alone. A ROCm build of torch without a GPU is no reason to pass the CPU."""
-    before = device_of(results) if results and wanted == "auto" else None
+    there is no GPU and torch is built for none. A GPU that torch cannot use is no reason to pass the CPU."""
+    recommended = results.recommendation if results else None
+    judged = recommended is None or recommended.verdict != "gpu-not-tested"
+    before = device_of(results) if results and judged and wanted == "auto" else None
     try:
         target = find_targets(before or wanted, machine)[0]
     except NothingToTest as error:
@@ -261,8 +263,9 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Target
             text = f"{before} of the results is gone: {error}"
             raise Over("problem", "no-device", text) from error
         raise Over("nothing", "no-device", str(error)) from error
-    if wanted == "auto" and not before and target.device == "cpu" and machine.value("torch.kind") != "cpu":
-        built = f"torch {machine.value('torch.version')} is built for one"
+    for_cpu = machine.value("torch.kind") == "cpu"
+    if wanted == "auto" and not before and target.device == "cpu" and (machine.gpus or not for_cpu):
+        built = f"torch {machine.value('torch.version')} is built for {'the CPU' if for_cpu else 'one'}"
         raise Over("nothing", "no-device", f"no GPU that torch could use, and {built}; --device cpu asks it")
     return target
 

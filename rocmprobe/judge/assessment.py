@@ -23,7 +23,7 @@ from rocmprobe.model.results import (
 )  # fmt: skip
 
 #: Checks that show whether a network trains: without PyTorch there is only the second.
-_TRAINS = ("training-step", "batch-norm")
+TRAINING = ("training-step", "batch-norm")
 #: Checks that count for a setting and run under few.
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
 #: The setting with the user's own environment, and the finding that it fails while a clean one works.
@@ -44,8 +44,9 @@ class Assessment:
 
     @property
     def right(self) -> bool:
-        """Right on everything tested, something was tested, and nothing that fails elsewhere was left out."""
-        return bool(self.counted) and not self.against and not self.unproven
+        """Return True if convolution was tested, all tests passed, and no failure elsewhere was left out."""
+        tested = any(outcome.check in CONVOLUTIONS for outcome in self.counted)
+        return tested and not self.against and not self.unproven
 
     @property
     def stable(self) -> bool:
@@ -156,8 +157,8 @@ def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
     """Whether a run that was cut off tested whether other settings train, and not this one."""
     return (
         results.partial
-        and any(outcome.check in _TRAINS for outcome in results.outcomes)
-        and not any(outcome.check in _TRAINS for outcome in counted)
+        and any(outcome.check in TRAINING for outcome in results.outcomes)
+        and not any(outcome.check in TRAINING for outcome in counted)
     )
 
 

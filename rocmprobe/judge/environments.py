@@ -106,7 +106,7 @@ def _best(found: Sequence[Environment], judged: Mapping[str, Results], timed: Sp
     def verdict(each: Environment) -> str:
         return each.recommendation.verdict if each.recommendation else "none"
 
-    right = [each for each in found if verdict(each) != "none"]
+    right = [each for each in found if each.name in judged and _setting(judged[each.name])]
     right = [each for each in right if not _on_cpu(judged[each.name])] or right
     fastest = min(right, key=lambda each: timed.seconds.get(each.name, math.inf), default=None)
     if fastest and fastest.name in timed.seconds:
@@ -165,7 +165,10 @@ def _over_all(
         each = "; ".join(
             f"{one.name}: {one.recommendation.sentence}" for one in environments if one.recommendation
         )
-        return replace(found[0], sentence=f"No environment has a safe configuration. {each}")
+        # The verdict that rests on the most tests: "none" comes before those of what was not tested.
+        gravest = min(found, key=lambda one: VERDICTS.index(one.verdict))
+        heading = "No environment has a safe configuration. " if gravest.verdict == "none" else ""
+        return replace(gravest, sentence=f"{heading}{each}")
     own = best.recommendation
     torch = results.of(best).machine.value("torch.version")
     with_torch = f" (torch {torch})" if torch else ""
@@ -184,6 +187,8 @@ def _against(other: Environment, best: Environment, timed: Speed, on_cpu: Collec
         return f"the environment {other.name} cannot be tested"
     if other.recommendation is None or other.recommendation.verdict == "none":
         return f"in the environment {other.name} no setting is right"
+    if other.recommendation.configuration.setting is None:
+        return f"the environment {other.name} is not judged"
     setting = other.recommendation.configuration.setting
     on = " on the CPU" if other.name in on_cpu and best.name not in on_cpu else ""
     under = f"that of the environment {other.name} under {setting}{on}"

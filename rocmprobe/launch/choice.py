@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.judge.recommendation.configuration import of_setting
-from rocmprobe.model.results import RECOMMENDED, BadInput, Configuration, Environment, Results, read_results
-from rocmprobe.text.plain_text import quoted
+from rocmprobe.model.results import (
+    RECOMMENDED,
+    UNJUDGED,
+    BadInput,
+    Configuration,
+    Environment,
+    Results,
+    read_results,
+)
+from rocmprobe.text.plain_text import one_line, quoted
 
 
 class NoRun(BadInput):
@@ -25,6 +33,14 @@ class Choice:
     results: Results
     configuration: Configuration
     environment: Optional[Environment]
+
+    @property
+    def why_none(self) -> str:
+        """The reason why the results recommend no configuration, without a full stop."""
+        recommended = self.results.recommendation
+        if recommended and recommended.verdict in UNJUDGED:
+            return one_line(recommended.sentence, 200).rstrip(".")
+        return "no safe configuration was found"
 
 
 def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:

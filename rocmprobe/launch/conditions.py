@@ -101,7 +101,7 @@ def conditions(
         if bypass == "always":
             return _bypass_alone()
         raise BadInput(
-            f"{chosen.path}: no safe configuration was found, so nothing was run; run it directly, "
+            f"{chosen.path}: {chosen.why_none}, so nothing was run; run it directly, "
             "or under the bypass alone with --bypass always"
         )
     found = _configured(chosen.path, chosen.results, chosen.configuration, bypass)

@@ -57,7 +57,9 @@ RUNGS = (
 )  # fmt: skip
 #: Verdicts of settings under which convolution still goes through the vendor library.
 NATIVE = ("native", "native-with-settings")
-VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none")
+#: Verdicts of runs that tested too little to recommend a setting, or to say that none works.
+UNJUDGED = ("not-judged", "gpu-not-tested")
+VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none", *UNJUDGED)
 SEVERITIES = ("info", "warning", "error")
 
 
@@ -306,13 +308,14 @@ class Finding:
 @dataclass(frozen=True)
 class Configuration:
     """What to do: the setting's name, variables to export, Python lines, extra layer switches; and in which
-    Python environment, where a run has several."""
+    Python environment, where a run has several. ``command`` is what to run first where no setting helps."""
 
     setting: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
     layers: tuple[str, ...] = ()
     environment: str = field(default="", metadata=WHERE_SET)
+    command: str = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,8 @@ def _estimate(results: Results, environment: Environment) -> str:
 def _why_none(results: Results, environment: Environment) -> str:
     """The first failure where no setting is right, which is the lowest of the ladder."""
     found = environment.recommendation
+    if found and found.verdict == "gpu-not-tested":
+        return found.sentence
     if found and found.verdict != "none":
         return ""
     failed = (

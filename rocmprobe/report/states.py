@@ -52,6 +52,8 @@ VERDICT_WORDS = {
     "bypass": "Bypass",
     "cpu": "CPU",
     "none": "No safe configuration",
+    "not-judged": "Not judged",
+    "gpu-not-tested": "GPU not tested",
 }
 
 
@@ -79,7 +81,16 @@ VERDICT_TONES = {
     "bypass": "slow",
     "cpu": "slow",
     "none": "bad",
+    "not-judged": "unlearned",
+    "gpu-not-tested": "slow",
 }
+
+
+def verdict_tone(results: Results) -> str:
+    """Return the tone of the verdict; neutral where the run was stopped before all was tested."""
+    if results.recommendation is None:
+        return "fault"
+    return "unlearned" if results.partial else VERDICT_TONES[results.recommendation.verdict]
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:

@@ -13,6 +13,7 @@ from rocmprobe.model.results import (
     FAILING_STATES,
     GPU_IDENTITY,
     NATIVE,
+    UNJUDGED,
     WORKING_STATES,
     Gpu,
     Outcome,
@@ -163,6 +164,8 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
     env = one.env if one else found.configuration.env
     same = setting == found.configuration.setting
     row = next((each for each in results.settings if each.name == setting), None)
+    if verdict in UNJUDGED:
+        return None
     # Of "none" nothing follows; under the other verdicts convolution stays out of the library.
     library = None if verdict == "none" else verdict in NATIVE
     return Recommended(

@@ -7,7 +7,7 @@ import json
 import re
 
 from several_environments import together
-from synthetic import STATUS, blocked_by_convolution, natively, run
+from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.judge.comparison.compare import compare
 from rocmprobe.judge.judgement import judge
@@ -69,6 +69,22 @@ def test_an_environment_on_the_cpu_is_called_that_beside_one_on_a_card() -> None
     assert fallen_back.recommendation.sentence.startswith("Use the environment cpu (torch 2.1) on the CPU. ")
     moved = together(card=run(), broken=run({"*/cuda:0/*": "error"}))
     assert [row.device for row in environment_rows(moved)] == ["", ""]
+
+
+def test_no_environment_is_recommended_that_cannot_use_the_card() -> None:
+    facts = {"torch.kind": Fact("cuda", "torch/version.py")}
+    on_cpu = run(backend="onednn", machine=dataclasses.replace(card(), facts=facts))
+    on_cpu = dataclasses.replace(on_cpu, options={**on_cpu.options, "device": "auto"})
+    broken = run({"*": "error"})
+    broken = dataclasses.replace(broken, options={**broken.options, "device": "auto"})
+    results = together(card=broken, cpu=on_cpu)
+    assert results.recommendation
+    assert (results.recommendation.verdict, chosen(results)) == ("none", ("", None))
+    assert "| cpu | cpu | GPU not tested |" in markdown(results)
+    alone = together(one=on_cpu, two=on_cpu)
+    assert alone.recommendation
+    assert alone.recommendation.verdict == "gpu-not-tested"
+    assert alone.recommendation.sentence.startswith("one: Your AMD Radeon RX 5600 XT was not tested: this ")
 
 
 def test_a_torch_without_the_device_that_is_tested_is_told_how_to_get_one() -> None:

@@ -17,6 +17,13 @@ from rocmprobe.judge.recommendation.sentence import differing, other_dtypes, sen
 from rocmprobe.judge.recommendation.sizes import CHANGING_SIZES, IN_WORDS, for_changing_sizes, in_words
 from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed, too_noisy
 from rocmprobe.judge.recommendation.step_time import shapes_of
+from rocmprobe.judge.recommendation.untested import (
+    about_the_cpu,
+    convolved,
+    not_judged,
+    untested_gpu,
+    untested_settings,
+)
 from rocmprobe.knowledge.visible_devices import mask_for
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Configuration, DeviceAnswer, Recommendation, Results
@@ -52,6 +59,9 @@ def _for_device(results: Results, device: str) -> DeviceAnswer:
 
 def _recommended(results: Results) -> Recommendation:
     results = of_driver(results)
+    without_gpu = untested_gpu(results)
+    if without_gpu:
+        return replace(without_gpu, advice=advice(results, unchanged=True))
     purpose = "inference" if results.options.get("purpose") == "inference" else "training"
     asked = dtypes_asked(results)
     order = ranked(results, asked[0], purpose)
@@ -59,24 +69,28 @@ def _recommended(results: Results) -> Recommendation:
     right = [each.setting for each in order if each.right]
     measured = speed(results, right, asked[0], purpose)
     memory = peaks(results, right, asked[0], purpose)
-    verdict = best.setting.verdict if best else "none"
+    verdict = best.setting.verdict if best else _without_a_right_setting(results, asked[0])
     purposes = ("inference",) if purpose == "inference" else ("training", "inference")
     per: dict[str, Mapping[str, Any]] = {
         f"{dtype}/{each}": _answer(results, dtype, each) for dtype in asked for each in purposes
     }
     of_one_size = per[f"{asked[0]}/inference"]["setting"]
     per.update(for_changing_sizes(results, asked[0], of_one_size))
+    if verdict == "not-judged":
+        text = not_judged(results, untested_settings(results, asked[0]))
+    else:
+        text = about_the_cpu(results) + sentence(results, best, order, asked[0])
+        text += other_dtypes(per, asked, purpose) + in_words(results, asked[0], of_one_size)
+        text += " The run was stopped before all checks were done." if results.partial else ""
     return Recommendation(
         verdict=verdict,
-        sentence=sentence(results, best, order, asked[0])
-        + other_dtypes(per, asked, purpose)
-        + in_words(results, asked[0], of_one_size),
+        sentence=text,
         configuration=configuration(results, best) if best else Configuration(),
         per=per,
         alternatives=tuple(_alternative(each, best, measured, memory) for each in order if each is not best),
         cost=_cost(results, best, asked[0], measured, memory),
         confidence=confidence(results, best),
-        confidence_level=confidence_level(results),
+        confidence_level="" if verdict == "not-judged" else confidence_level(results),
         not_covered=not_covered(results, best, asked[0], purpose),
         advice=advice(results, best is not None and best.setting.unchanged),
         # A run that died has no results.json, and one that stopped recommends by half of its evidence.
@@ -116,8 +130,13 @@ def _others(
 def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
     best = next((each for each in ranked(results, dtype, purpose) if each.right), None)
     if best is None:
-        return {"verdict": "none", "setting": None, "env": {}}
+        return {"verdict": _without_a_right_setting(results, dtype), "setting": None, "env": {}}
     return {"verdict": best.setting.verdict, "setting": best.setting.name, "env": dict(best.setting.env)}
+
+
+def _without_a_right_setting(results: Results, dtype: str) -> str:
+    """Return the verdict where no setting is right: what was not tested is not judged."""
+    return "none" if convolved(results) and not untested_settings(results, dtype) else "not-judged"
 
 
 def _alternative(
@@ -139,6 +158,8 @@ def _alternative(
 def _objection(each: Assessment) -> str:
     if each.against:
         return quoted(each.against, 1)[0]
+    if not each.unproven:
+        return "no convolution was tested under it"
     why = "does not apply to" if each.unproven[0].state == "n/a" else "not asked about what fails elsewhere:"
     return f"{why} {quoted(each.unproven, 1)[0]}"
 

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from rocmprobe.judge.assessment import (
+    TRAINING,
     Assessment,
     broken,
     convolutions,
-    device_of,
     driver_of,
     failed,
     owed_to_the_user,
-    quoted,
 )
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.findings.primitives import joined, layers_asked
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override
+from rocmprobe.judge.recommendation.untested import lowest
 from rocmprobe.knowledge.layers import OPTIONS, options_for
-from rocmprobe.model.results import FAILING_STATES, RUNGS, WORKING_STATES, Results, Setting
+from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, Results, Setting
 
 #: Number of settings named under which convolution held.
 _NAMED = 4
@@ -31,7 +31,7 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
     without = driver_of(results) == "capi"
     if best is None:
         return f"No safe configuration was found: {_held(ranked, dtype, name if without else '')}" + (
-            f"{_lowest(results)} PyTorch was not available: switching the library off and the bypass "
+            f" {lowest(results)} PyTorch was not available: switching the library off and the bypass "
             "can be tested only with PyTorch."
             if without
             else _why(results, ranked)
@@ -105,17 +105,7 @@ def _answered(each: Assessment) -> bool:
 def _why(results: Results, ranked: list[Assessment]) -> str:
     """What fails lowest on the ladder, and that the CPU was left out where it was."""
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
-    return f"{_lowest(results)}{'' if tried else ' The CPU was not tried.'}"
-
-
-def _lowest(results: Results) -> str:
-    device = device_of(results)
-    asked = [outcome for outcome in results.outcomes if outcome.device == device]
-    lowest = sorted(failed(asked), key=lambda outcome: RUNGS.index(outcome.rung))
-    if lowest:
-        return f" The lowest that fails is {quoted(lowest, 1)[0]}."
-    passed = any(outcome.state in WORKING_STATES for outcome in asked)
-    return " No check failed." if passed else " No check could run."
+    return f" {lowest(results)}{'' if tried else ' The CPU was not tried.'}"
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
@@ -151,7 +141,7 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
 
 
 def _nothing_but(results: Results, name: str) -> str:
-    """That nothing has to change, or nothing but for layers that are no convolution."""
+    """Return what has to change although native convolution works, and what of that was not tested."""
     asked = layers_asked(results, "default").items()
     training = results.options.get("purpose") != "inference"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
@@ -159,6 +149,10 @@ def _nothing_but(results: Results, name: str) -> str:
         chosen = " ".join(f"{name}={value}" for name, value in chosen_gpu(results).items())
         if chosen:
             return f" Set {chosen}, so that programs take the GPU that was tested{_rests_on(results)}."
+        if results.partial:
+            return ""
+        if training and not any(outcome.check in TRAINING for outcome in results.outcomes):
+            return " Batch norm and a training step were not tested."
         return f" Change nothing{_rests_on(results)}."
     fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
     return f" Nothing has to change for it, but {fail} in {name}: see the configuration."
@@ -188,6 +182,8 @@ def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], p
             parts.append(f" For {dtype}, set {switches or answer['setting']}.")
         elif answer["verdict"] == "none":
             parts.append(f" No configuration was found right for {dtype}.")
+        elif answer["setting"] is None:
+            parts.append(f" Too little was tested to say what is right for {dtype}.")
         else:
             parts.append(f" For {dtype}, use the setting “{answer['setting']}”.")
     return "".join(parts)

@@ -44,9 +44,9 @@ from rocmprobe.report.page.layout import FITS, Fit
 from rocmprobe.report.states import (
     LOOKS,
     SEVERITY_SYMBOLS,
-    VERDICT_TONES,
     VERDICT_WORDS,
     Look,
+    verdict_tone,
     verdict_word,
     worst,
 )
@@ -116,7 +116,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "banners": banners(results, fit),
         "verdict": verdict,
         "verdict_word": verdict_word(results),
-        "verdict_tone": VERDICT_TONES[verdict] if recommendation else "fault",
+        "verdict_tone": verdict_tone(results),
         "sentence": sentence(results),
         "recommendation": recommendation,
         "tried_on": tried_on(results),
@@ -187,6 +187,8 @@ def blocks(configuration: Configuration) -> list[Block]:
         if VARIABLE_NAME.fullmatch(name)
     ]
     found = []
+    if configuration.command:
+        found.append(Block("Shell, before anything else", configuration.command, "sh"))
     if exports:
         found.append(Block("Shell, before the program starts", "\n".join(exports), "sh"))
     if configuration.code.strip():

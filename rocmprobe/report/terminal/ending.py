@@ -18,7 +18,7 @@ from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.identity import changes_sentence, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
-from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, VERDICT_TONES, verdict_word
+from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, verdict_tone, verdict_word
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
 _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
@@ -33,9 +33,7 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
         )
         console.print(banner_line.append(text.plain(banner.body)))
     recommendation = results.recommendation
-    verdict = recommendation.verdict if recommendation else None
-    word = verdict_word(results)
-    tone = VERDICT_TONES[verdict] if verdict else "fault"
+    word, tone = verdict_word(results), verdict_tone(results)
     console.print()
     console.print(styled((f"Verdict: {word}. ", f"bold {_STYLES[tone]}"), (view.sentence(results), "bold")))
     if results.environments:

@@ -1,0 +1,171 @@
+"""What a run did not test, and so does not judge: a GPU that torch cannot use, settings, convolution."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from rocmprobe.judge.assessment import device_of, driver_of, failed
+from rocmprobe.judge.findings.primitives import joined
+from rocmprobe.knowledge.settings import drivers_of
+from rocmprobe.knowledge.visible_devices import in_processor
+from rocmprobe.model.checks import CONVOLUTIONS
+from rocmprobe.model.results import (
+    FAILING_STATES,
+    NATIVE,
+    RUNGS,
+    WORKING_STATES,
+    Configuration,
+    Gpu,
+    Outcome,
+    Recommendation,
+    Results,
+    Setting,
+)
+
+#: Builds of torch by the vendor of the GPUs that they can use.
+_BUILT_FOR = {"amd": "rocm", "nvidia": "cuda"}
+_KINDS = {"cpu": "the CPU", "cuda": "CUDA", "rocm": "ROCm"}
+#: Kinds of configuration that a run tries after the vendor library, as a sentence names them.
+_WAYS = {"bypass": "the bypass", "vendor-off": "vendor-off", "cpu": "the CPU"}
+_FAILS = {
+    "crash": "crashes",
+    "hang": "hangs",
+    "wrong": "gives wrong results",
+    "flaky": "gives different results when it is repeated",
+    "aborted": "stops the machine",
+}
+
+
+def untested_gpu(results: Results) -> Optional[Recommendation]:
+    """Return the answer of a run that fell back to the CPU although the machine has a GPU, else None."""
+    gpu = _gpu(results)
+    if gpu is None or not _on_cpu(results) or results.options.get("device") not in ("auto", "all"):
+        return None
+    kind, vendor = results.machine.value("torch.kind"), gpu.vendor.value
+    if _BUILT_FOR.get(str(vendor)) != kind:
+        reason = f"this torch is built for {_KINDS.get(str(kind), 'another device')}"
+    elif "hidden" in gpu.index.source:
+        reason = f"it is {gpu.index.source}"
+    else:
+        reason = "this torch does not see it"
+    install = vendor == "amd" and kind != "rocm"
+    return Recommendation(
+        "gpu-not-tested",
+        f"Your {_name(gpu)} was not tested: {reason}.",
+        Configuration(
+            command="rocmprobe install" if install else "rocmprobe detect",
+            layers=("to test the CPU itself: `rocmprobe run --device cpu`",),
+        ),
+        confidence=f"{len(results.outcomes)} outcomes, all of them on the CPU",
+    )
+
+
+def about_the_cpu(results: Results) -> str:
+    """Return the sentence that names the CPU as the device of the verdict, "" for a run on a GPU."""
+    if not _on_cpu(results):
+        return ""
+    gpu, wanted = _gpu(results), results.options.get("device")
+    if gpu is None:
+        return "No GPU found: this result is about your CPU. " if wanted in ("auto", "all") else ""
+    return f"This result is about your CPU, not about your {_name(gpu)}. "
+
+
+def _on_cpu(results: Results) -> bool:
+    return not results.simulated and device_of(results) == "cpu"
+
+
+def _gpu(results: Results) -> Optional[Gpu]:
+    """Return the GPU that the user expects to be tested: a card before a GPU in the processor, AMD first."""
+    gpus = results.machine.gpus
+    return min(gpus, key=lambda gpu: (in_processor(gpu), gpu.vendor.value != "amd"), default=None)
+
+
+def _name(gpu: Gpu) -> str:
+    return str(gpu.name.value or gpu.native_isa.value or "GPU")
+
+
+def convolved(results: Results) -> bool:
+    """Return True if any convolution ran on the device, or was blocked by a failure of something else."""
+    return any(outcome.check in CONVOLUTIONS for outcome in _of_the_device(results))
+
+
+def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
+    """Return the settings whose convolutions of ``dtype`` were left out by options or by the end of the run.
+
+    Empty for a whole run: there a setting without outcomes has none to give.
+    """
+    if not (results.partial or results.options.get("only") or results.options.get("skip")):
+        return ()
+    tested = {
+        outcome.setting
+        for outcome in _of_the_device(results)
+        if outcome.check in CONVOLUTIONS and outcome.dtype == dtype
+    }
+    driver = driver_of(results)
+    return tuple(
+        row
+        for row in results.settings
+        if driver in drivers_of(row) and not _optional(row) and row.name not in tested
+    )
+
+
+def _optional(setting: Setting) -> bool:
+    """Return True for a setting that a whole run may leave without convolutions."""
+    return bool(setting.solver or setting.by_name or setting.derived or setting.changes_problems)
+
+
+def _of_the_device(results: Results) -> list[Outcome]:
+    """Return the outcomes of the device, without those that were in flight when the run was ended."""
+    device = device_of(results)
+    return [each for each in results.outcomes if each.device == device and each.cause != "run-died"]
+
+
+def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
+    """Return what passed or failed, and what was not tested, in place of a verdict."""
+    if convolved(results):
+        return f"{lowest(results)}{_left_out(results, untested)}"
+    ran = [each for each in _of_the_device(results) if each.state in (*WORKING_STATES, *FAILING_STATES)]
+    passed = len(ran) - len(failed(ran))
+    counted = f"{passed} of {len(ran)} passed" if ran else "No check could run"
+    if results.partial:
+        return f"{counted}. The run was stopped before convolution was tested."
+    return f"{counted}; convolution was not tested."
+
+
+def _left_out(results: Results, untested: tuple[Setting, ...]) -> str:
+    """Return the sentence about the ways that were not tested."""
+    ways = [words for verdict, words in _WAYS.items() if any(row.verdict == verdict for row in untested)]
+    if not ways:
+        ways = [f"{len(untested)} settings of the vendor library" if len(untested) > 1 else untested[0].name]
+    if results.partial:
+        # The first one is the most likely to work; a list of all hides it.
+        return f" The run was stopped before {ways[0]} {_was(ways[:1])} tested."
+    return f" {joined(ways)[0].upper()}{joined(ways)[1:]} {_was(ways)} not tested."
+
+
+def _was(ways: list[str]) -> str:
+    return "was" if len(ways) == 1 and not ways[0][0].isdigit() else "were"
+
+
+def lowest(results: Results) -> str:
+    """Return the sentence about the failure that is lowest on the ladder."""
+    ran = _of_the_device(results)
+    failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))
+    if failures:
+        return f"{_what(results, failures[0])} {_fails(failures[0])}."
+    return "No check failed." if any(each.state in WORKING_STATES for each in ran) else "No check could run."
+
+
+def _what(results: Results, outcome: Outcome) -> str:
+    setting = next((row for row in results.settings if row.name == outcome.setting), None)
+    if outcome.check not in CONVOLUTIONS:
+        dtype = f" in {outcome.dtype}" if outcome.dtype else ""
+        return f"The first check that fails is {outcome.check.replace('-', ' ')}{dtype}: it"
+    if setting and setting.verdict in NATIVE and setting.unchanged:
+        return "The first native convolution"
+    return f"The first convolution under {outcome.setting}"
+
+
+def _fails(outcome: Outcome) -> str:
+    evidence = f": {outcome.evidence[0].rstrip('.')}" if outcome.evidence else ""
+    return _FAILS.get(outcome.state, f"raises an error{evidence}")

@@ -1,0 +1,120 @@
+"""Runs that do not test what a reader expects: every command copes with their verdicts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from runs import Run, cli, rocmprobe, run
+
+from rocmprobe.model.results import read_results
+
+#: Loaded as Python starts: this machine with an RX 5700 XT in it, and a torch that is built for CUDA.
+OTHER_MACHINE = """
+import dataclasses
+from rocmprobe.model.results import Fact, Gpu
+from rocmprobe.run import run
+detect = run.detect
+def with_a_card():
+    machine = detect()
+    isa, name = Fact("gfx1010", "KFD"), Fact("RX 5700 XT", "PCI")
+    card = Gpu(isa, isa, name, vendor=Fact("amd", "PCI"))
+    facts = {**machine.facts, "torch.kind": Fact("cuda", "torch/version.py")}
+    return dataclasses.replace(machine, gpus=(card,), facts=facts)
+run.detect = with_a_card
+"""
+CHECKED = (
+    OTHER_MACHINE
+    + """
+from rocmprobe.gate import asking
+asking.detect_devices = with_a_card
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def untested(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run on a machine whose card the installed torch cannot use."""
+    folder = tmp_path_factory.mktemp("cuda")
+    (folder / "sitecustomize.py").write_text(OTHER_MACHINE)
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    return run(folder / "out", "--only", "*/gemm/float32", env={"PYTHONPATH": path})
+
+
+@pytest.fixture(scope="module")
+def partial(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("gemm") / "out", "--device", "cpu", "--only", "gemm")
+
+
+@pytest.fixture(params=["untested", "partial"])
+def either(request: pytest.FixtureRequest) -> Run:
+    made: Run = request.getfixturevalue(request.param)
+    return made
+
+
+def test_a_card_that_torch_cannot_use_ends_with_nothing_tested(untested: Run) -> None:
+    ended = untested.ended
+    assert ended.returncode == 3, ended.stderr
+    printed = " ".join(ended.stdout.split())
+    assert "Your RX 5700 XT was not tested: this torch is built for CUDA." in printed
+    assert "rocmprobe install" in ended.stdout
+    assert "Change nothing" not in printed
+    page = (untested.folder / "report.html").read_text("utf-8")
+    assert '<header class="verdict tone-slow">' in page
+    assert "<h1>Your RX 5700 XT was not tested: this torch is built for CUDA.</h1>" in page
+
+
+def test_a_run_of_one_check_is_not_judged(partial: Run) -> None:
+    assert partial.ended.returncode == 0, partial.ended.stderr
+    assert "4 of 4 passed; convolution was not tested." in partial.ended.stdout
+    page = (partial.folder / "report.html").read_text("utf-8")
+    assert '<header class="verdict tone-unlearned">' in page
+    assert "<h1>4 of 4 passed; convolution was not tested.</h1>" in page
+
+
+def test_a_check_passes_no_cpu_in_place_of_the_card(untested: Run, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CHECKED)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    answer = rocmprobe("check", untested.folder, env={"PYTHONPATH": path})
+    assert (answer.returncode, answer.stderr) == (3, "")
+    assert answer.stdout.startswith("nothing: no GPU that torch could use")
+
+
+def test_no_program_runs_under_it(either: Run) -> None:
+    results = either.folder / "results.json"
+    sentence = read_results(results).recommendation.sentence.rstrip(".")
+    refused = cli("exec", "--profile", results, "--", "true")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"rocmprobe: {results}: {sentence}, so nothing was run; ")
+    assert refused.stderr.count("\n") == 1
+    without = cli("env", results)
+    assert (without.returncode, without.stdout) == (1, "")
+    assert sentence in without.stderr
+    verified = cli("run", "--verify", results, "--out", either.folder / "verified")
+    assert verified.returncode == 2
+    assert "recommend no configuration" in verified.stderr
+
+
+@pytest.mark.parametrize("form", ["md", "html", "json"])
+def test_every_form_of_the_report_has_the_sentence(either: Run, form: str, tmp_path: Path) -> None:
+    results = either.folder / "results.json"
+    made = cli("report", results, "--format", form, "-o", tmp_path / "made")
+    assert made.returncode == 0, made.stderr
+    assert read_results(results).recommendation.sentence in (tmp_path / "made").read_text("utf-8")
+
+
+def test_it_can_be_submitted_gathered_and_compared(either: Run, tmp_path: Path) -> None:
+    bundles = tmp_path / "bundles"
+    bundles.mkdir()
+    made = cli("submit", either.folder, "--yes", "-o", bundles / "one.zip")
+    assert made.returncode == 0, made.stderr
+    checked = cli("submit", "--check", bundles / "one.zip")
+    assert checked.returncode == 0, checked.stderr
+    gathered = cli("table", either.folder, "--format", "json", "-o", tmp_path / "table.json")
+    assert gathered.returncode == 0, gathered.stderr
+    assert json.loads((tmp_path / "table.json").read_text("utf-8"))
+    site = cli("table", bundles, "--site", tmp_path / "site")
+    assert site.returncode == 0, site.stderr
+    assert cli("compare", either.folder, either.folder).returncode == 0
