@@ -112,6 +112,23 @@ def _below_autograd() -> Iterator[None]:
         del guard
 
 
+def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``jvp`` with forward mode enabled, so that transforms around this one differentiate it.
+
+    PyTorch disables forward mode in the jvp of a Function, and nested derivatives would be zero.
+    """
+
+    def call(ctx: Any, _interceptors: None, *tangents: Any) -> Any:
+        if not _transforming():
+            return jvp(ctx, ctx.saved_tensors, tangents)
+        with forward_ad._set_fwd_grad_enabled(True):
+            # Without their own tangents, which belong to this level.
+            primals = [forward_ad.unpack_dual(each).primal for each in ctx.saved_tensors]
+            return jvp(ctx, primals, tangents)
+
+    return call
+
+
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     if not _SETUP_APART:
         return cast(Any, function).apply(*arguments)
@@ -184,8 +201,9 @@ class _TiedConvolution(_Tied):
 
     @staticmethod
     @untraced
-    def jvp(ctx: Any, _held: None, *tangents: Any) -> torch.Tensor:
-        input, weight = ctx.saved_tensors
+    @_with_outer_tangents
+    def jvp(ctx: Any, primals: Sequence[torch.Tensor], tangents: Sequence[Any]) -> torch.Tensor:
+        input, weight = primals
         input_tangent, weight_tangent, bias_tangent = tangents[:3]
         terms = []
         if input_tangent is not None:
@@ -243,8 +261,9 @@ class _TiedBackward(_Tied):
 
     @staticmethod
     @untraced
-    def jvp(ctx: Any, _held: None, *tangents: Any) -> tuple[Any, ...]:
-        grad_output, input, weight = ctx.saved_tensors
+    @_with_outer_tangents
+    def jvp(ctx: Any, primals: Sequence[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
+        grad_output, input, weight = primals
         of_grad_output, of_input, of_weight = tangents[:3]
         total: list[Any] = [None, None, None]
 
@@ -266,6 +285,13 @@ class _TiedBackward(_Tied):
             add(grad_output, of_input, weight, [False, True, False])
         if of_weight is not None:
             add(grad_output, input, of_weight, [True, False, False])
+        if ctx.mask[0] and total[0] is None:
+            # PyTorch accepts no missing tangent for an output.
+            total[0] = torch.zeros_like(input)
+        if ctx.mask[1] and total[1] is None:
+            total[1] = torch.zeros_like(weight)
+        if ctx.mask[2] and total[2] is None:
+            total[2] = grad_output.new_zeros(grad_output.shape[1])
         return tuple(total)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 
 import pytest
@@ -51,6 +52,36 @@ def test_gradgradcheck(problem):
     function, operands = problem
     with bypass.enabled("cpu"):
         assert torch.autograd.gradgradcheck(function, operands)
+
+
+SETTINGS = [
+    {},
+    {"stride": 2},
+    {"padding": 1},
+    {"dilation": 2},
+    {"groups": 2},
+    {"stride": 2, "padding": 1},
+    {"stride": 2, "padding": 1, "groups": 2},
+    {"dilation": 2, "padding": 1, "groups": 2},
+]
+
+
+def convolution(dimensions, transposed, bias, settings):
+    """Return a convolution of 2 channels and its operands in float64."""
+    function = getattr(F, f"conv_transpose{dimensions}d" if transposed else f"conv{dimensions}d")
+    torch.manual_seed(0)
+    operands = [leaf(1, 2, *[4] * dimensions), leaf(2, 2 // settings.get("groups", 1), *[2] * dimensions)]
+    return functools.partial(function, **settings), (*operands, leaf(2)) if bias else tuple(operands)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_gradgradcheck_forward_over_reverse(dimensions, transposed, bias):
+    for settings in SETTINGS:
+        function, operands = convolution(dimensions, transposed, bias, settings)
+        with bypass.enabled("cpu"):
+            assert torch.autograd.gradgradcheck(function, operands, check_fwd_over_rev=True, fast_mode=True)
 
 
 def second_order(function, operands):
@@ -199,5 +230,52 @@ def test_function_transforms():
         got = everything()
     assert not bypass.status()["native"]
     assert bypass.status()["calls"]
+    for mine, theirs in zip(got, expected):
+        torch.testing.assert_close(mine, theirs)
+
+
+WITH_TANGENTS = [which for size in (1, 2, 3) for which in itertools.combinations(range(3), size)]
+
+
+@pytest.mark.skipif(not ON_TORCH_2, reason="torch.func came with torch 2.0")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("which", WITH_TANGENTS)
+def test_nested_function_transforms(dtype, power, which):
+    from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+
+    function, leaves = convolution(2, False, True, {"stride": 2, "padding": 1, "groups": 2})
+    operands = [each.detach().to(dtype) for each in leaves]
+    chosen = tuple(operands[index] for index in which)
+    stacks = tuple(torch.stack([each, 2 * each]) for each in chosen)
+    tangents = tuple(torch.randn_like(each) for each in chosen)
+    numbers = tuple(range(len(which)))
+
+    def loss(*values):
+        given = dict(zip(which, values))
+        return function(*(given.get(index, each) for index, each in enumerate(operands))).pow(power).mean()
+
+    def slope(*values):
+        return jvp(loss, values, tangents)[1]
+
+    def everything():
+        return torch.utils._pytree.tree_leaves(
+            [
+                jvp(grad(loss, numbers), chosen, tangents),
+                grad(slope, numbers)(*chosen),
+                jvp(slope, chosen, tangents),
+                jacfwd(jacrev(loss, numbers), numbers)(*chosen),
+                jacfwd(jacfwd(loss, numbers), numbers)(*chosen),
+                hessian(loss, numbers)(*chosen),
+                vmap(hessian(loss, numbers))(*stacks),
+            ]
+        )
+
+    expected = everything()
+    bypass.reset_status()
+    with bypass.enabled("cpu"):
+        got = everything()
+    assert bypass.status()["calls"]
+    assert not bypass.status()["native"]
     for mine, theirs in zip(got, expected):
         torch.testing.assert_close(mine, theirs)
