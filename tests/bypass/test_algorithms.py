@@ -77,6 +77,46 @@ def test_integers_come_out_as_in_pytorch(name, problem, dtype):
                 assert (mine - theirs).abs().max() <= 1e-4 * theirs.abs().max()
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        *(
+            ("shift", each)
+            for each in ("3x3", "strided", "dilated", "grouped", "grouped, large filter", "3-d")
+        ),
+        ("depthwise-shift", "depthwise"),
+        ("depthwise-shift", "depthwise rows"),
+    ],
+)
+def test_shifted_views_compute_all_directions(name, problem):
+    bypass.reset_status()
+    with bypass.enabled("cpu", algorithm=name):
+        compute(problem, torch.float32)
+    assert bypass.status()["calls"] == {name: 3}
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", [0, 1, 4])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_shifted_views_with_every_stride_and_padding(stride, padding, groups, transposed):
+    input, weight, bias = integers((3, 6, 7, 8)), integers((6, 6 // groups, 3, 2)), integers((6,))
+    leaves = [input.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()]
+    function = F.conv_transpose2d if transposed else F.conv2d
+    name = "depthwise-shift" if groups == 6 else "shift"
+
+    def all_results():
+        output = function(*leaves, stride=stride, padding=padding, groups=groups, dilation=(2, 1))
+        return [output, *torch.autograd.grad(output.square().sum(), leaves)]
+
+    expected = all_results()
+    for workspace_mb in (256, 0.01):
+        with bypass.enabled("cpu", workspace_mb=workspace_mb, algorithm=name):
+            got = all_results()
+        for mine, theirs in zip(got, expected):
+            assert torch.equal(mine, theirs)
+
+
 @pytest.mark.parametrize(("dtype", "odd"), [(torch.bfloat16, 257), (torch.float16, 2049)])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("name", [name for name, each in ON_A_CPU.items() if each.exact])

@@ -80,10 +80,16 @@ def accumulate(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, fir
     transposed = right.transpose(1, 2)
     if first:
         multiply(left, transposed, total)
-    elif total.shape[0] == 1:
-        total[0].addmm_(left[0], transposed[0])
     else:
-        total.baddbmm_(left, transposed)
+        add_product(total, left, transposed)
+
+
+def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Add ``left[g] @ right[g]`` to ``total[g]``."""
+    if total.shape[0] == 1:
+        total[0].addmm_(left[0], right[0])
+    else:
+        total.baddbmm_(left, right)
 
 
 def ranges(total: int, step: int) -> Sequence[tuple[int, int]]:
