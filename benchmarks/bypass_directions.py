@@ -4,6 +4,10 @@ Each one takes its turns in an order that is shuffled anew in every round; figur
 rounds. Give it a machine that does nothing else::
 
     python benchmarks/bypass_directions.py -o benchmarks/results/bypass_directions_cpu.json
+    python benchmarks/bypass_directions.py --networks grouped --models mobilenet_v2 regnet_y_400mf
+
+``--models`` also compares training steps of torchvision's models, in pairs of native and bypass. torchvision
+is not a dependency of rocmprobe: install the version for your torch.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -18,6 +23,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
+import torch.nn.functional as F
 from bypass import BATCH, WORKSPACE_MB, Bench, processor
 from figures import publish
 from networks import network_problems
@@ -78,15 +84,55 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def training_steps(name: str, device: torch.device, rounds: int) -> dict[str, Any]:
+    """Compare steps of SGD on random 224x224 images, each native step with the bypass step after it.
+
+    Raises:
+        SystemExit: if torchvision is missing or does not fit this torch.
+    """
+    try:
+        from torchvision import models
+    except (ImportError, RuntimeError) as error:
+        raise SystemExit(f"--models needs torchvision for torch {torch.__version__}: {error}") from None
+    torch.manual_seed(0)
+    model = models.get_model(name, num_classes=10).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    images = torch.randn(BATCH, 3, 224, 224, device=device)
+    labels = torch.randint(10, (BATCH,), device=device)
+
+    def seconds() -> float:
+        started = time.perf_counter()
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    pairs = []
+    for _ in range(rounds + 2):
+        native = seconds()
+        with bypass.enabled(device, WORKSPACE_MB):
+            pairs.append((native, seconds()))
+    # The first steps choose the algorithms.
+    pairs = pairs[2:]
+    return {
+        "model": name, "native seconds": statistics.median(native for native, _ in pairs),
+        "times native, median": statistics.median(ours / native for native, ours in pairs),
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--networks", nargs="*", default=[])
+    parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     random.seed(0)
+    steps = [training_steps(name, device, arguments.rounds) for name in arguments.models]
     rows = []
     for network, problem in network_problems(device.type, tuple(arguments.networks), BATCH):
         explained = bypass.explain(problem, device, WORKSPACE_MB)
@@ -99,7 +145,8 @@ def main() -> None:
         )  # fmt: skip
         print(problem.text, flush=True)
     heading = {"device": processor(device), "threads": torch.get_num_threads(), "torch": torch.__version__}
-    publish({**heading, "rounds": arguments.rounds, "summary": summary(rows), "rows": rows}, arguments.output)
+    figures = {"summary": summary(rows), "steps": steps, "rows": rows}
+    publish({**heading, "rounds": arguments.rounds, **figures}, arguments.output)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,10 @@ from rocmprobe.bypass.algorithms.long_rows import (
     sum_weights,
     weight_elements,
 )
-from rocmprobe.bypass.algorithms.shift import CPU_BYTES
 from rocmprobe.kernels.geometry import Geometry
+
+#: Rows of one chunk on a CPU: what leaves its caches is read from memory for every tap.
+_CPU_BYTES = 1 << 23
 
 
 class DepthwiseShift(Algorithm):
@@ -57,7 +59,7 @@ class DepthwiseShift(Algorithm):
             return None
         most = plain.batch
         if operands.device_type == "cpu":
-            most = largest(plain.batch, lambda count: needed(count) <= CPU_BYTES)
+            most = largest(plain.batch, lambda count: needed(count) <= _CPU_BYTES)
         samples = largest(most, lambda count: needed(count) <= cap)
         positions = plain.batch * form.positions
         moved = (plain.taps + 2) * positions * plain.filters * operands.wide

@@ -36,7 +36,7 @@ from rocmprobe.bypass.algorithms.long_rows import (
 from rocmprobe.kernels.geometry import Geometry
 
 #: Rows of one chunk on a CPU: what leaves its caches is read from memory for every tap.
-CPU_BYTES = 1 << 22
+_CPU_BYTES = 1 << 22
 
 
 class Shift(Algorithm):
@@ -64,7 +64,7 @@ class Shift(Algorithm):
         most, written = plain.batch, plain.taps * result
         if operands.device_type == "cpu" and plain.groups > 1:
             # The sums stay in the caches.
-            most, written = largest(plain.batch, lambda count: needed(count) <= CPU_BYTES), result
+            most, written = largest(plain.batch, lambda count: needed(count) <= _CPU_BYTES), result
         samples = largest(most, lambda count: needed(count) <= cap)
         positions = plain.batch * form.positions
         flops = 2 * plain.filters * plain.depth * positions
