@@ -5,13 +5,13 @@ later: short rows of an image become one long run for the processor. What is bet
 in the end.
 
 Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight K * taps * a, bias K * a; bwd-weights: the gradient takes the place of
-the sums, and a product of its size comes besides.
+for each phase of the source), weight K * taps * a, bias K * a. bwd-weights: the gradient takes the place of
+the sums; the rows of one phase are copied once for each tap along the last dimension.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 import torch
 
@@ -26,6 +26,7 @@ from rocmprobe.bypass.algorithms.base import (
     largest,
 )
 from rocmprobe.bypass.algorithms.long_rows import (
+    MOST_PHASES,
     factors_by_tap,
     layout,
     sum_taps,
@@ -42,7 +43,7 @@ class DepthwiseShift(Algorithm):
     name = "depthwise-shift"
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
-        if not plain.groups == plain.channels > 1:
+        if not plain.groups == plain.channels > 1 or prod(plain.stride) > MOST_PHASES:
             return None
         form = layout(plain, direction)
         source, result = plain.channels, plain.filters

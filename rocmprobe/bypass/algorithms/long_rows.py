@@ -22,6 +22,8 @@ from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, ranges
 from rocmprobe.kernels.geometry import Geometry
 
 Index = tuple[slice, ...]
+#: With more phases than this, calls would take more time than sums.
+MOST_PHASES = 16
 #: Adds one tap to a sum: sum, long rows shifted to the tap, number of the tap, True for the first tap.
 AddTap = Callable[[torch.Tensor, torch.Tensor, int, bool], None]
 

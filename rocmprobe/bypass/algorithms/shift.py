@@ -5,13 +5,13 @@ Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorit
 networks", 2017 (kn2row).
 
 Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight w * a, bias K * a; bwd-weights: the gradient takes the place of the
-sums, and the sum of the weight that of the weight.
+for each phase of the source), weight w * a, bias K * a. bwd-weights: the gradient takes the place of the
+sums; with groups, the rows of one phase are copied once for each tap along the last dimension.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 import torch
 
@@ -27,6 +27,7 @@ from rocmprobe.bypass.algorithms.base import (
 )
 from rocmprobe.bypass.algorithms.gemm import add_product, multiply
 from rocmprobe.bypass.algorithms.long_rows import (
+    MOST_PHASES,
     factors_by_tap,
     layout,
     sum_taps,
@@ -44,7 +45,7 @@ class Shift(Algorithm):
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
         # With one channel in each group its products are too thin.
-        if plain.groups == plain.channels > 1:
+        if plain.groups == plain.channels > 1 or prod(plain.stride) > MOST_PHASES:
             return None
         form = layout(plain, direction)
         source, result = plain.channels, plain.filters
