@@ -35,7 +35,7 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 class Assessment:
     """How one setting did: the outcomes that count, of these the ones that speak against it, and what leaves
     it unproven: what failed in the problem matrix under the setting that represents it there, and was not
-    tested under its own, and convolutions that it leaves no solver for."""
+    tested under its own, and convolutions that it does not apply to."""
 
     setting: Setting
     counted: tuple[Outcome, ...]

@@ -424,6 +424,11 @@ class Trials:
                 return True
         return False
 
+    def _works_by_default(self, case: Case) -> bool:
+        """Return True if the same case passed under ``default``."""
+        found = self._journal.find(replace(case, setting="default").id)
+        return found is not None and found.state in WORKING_STATES
+
     def _made(self, case: Case, replies: list[_Reply], trials: list[str]) -> Outcome:
         answers = [answer for reply in replies for answer in reply.answers]
         last, reply = answers[-1], replies[-1]
@@ -445,8 +450,8 @@ class Trials:
             absent = forced_in_vain(forced, state, reading)
             if absent:
                 state, message, cause = "n/a", absent, None
-        elif limits_solvers and left_no_solver(state, reading):
-            state, message, cause = "n/a", "no solver that this setting leaves applies to this problem", None
+        elif limits_solvers and self._works_by_default(case) and left_no_solver(state, reading):
+            message = f"{message}; no solver that this setting leaves applies to this problem"
         elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"
         evidence = [message] if message else []

@@ -290,16 +290,34 @@ def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path, wor
     assert found.configuration.env == {OFF[WINOGRAD]: "0"}
 
 
-def test_a_family_that_is_left_without_a_solver_is_not_applicable(tmp_path: Path) -> None:
+def test_a_family_that_is_left_without_a_solver_is_an_error_that_is_explained(tmp_path: Path) -> None:
     machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE))
     done = run(
         tmp_path / "out", "--simulate", machine, "--only", "*/convolution/*", "--settings",
         "default,winograd-only,gemm-only", "--problem", PROBLEM, "--purpose", "inference",
     )  # fmt: skip
     assert done.of("default").state == done.of("gemm-only").state == "pass"
-    assert done.of("winograd-only").state == "n/a"
-    assert done.of("winograd-only").cause is None
-    assert (
-        done.of("winograd-only").evidence[0] == "no solver that this setting leaves applies to this problem"
+    failed = done.of("winograd-only")
+    assert (failed.state, failed.cause) == ("error", "miopen-status")
+    assert failed.evidence[0] == (
+        "RuntimeError: miopenStatusUnknownError; no solver that this setting leaves applies to this problem"
     )
+    assert done.results.findings == ()
+    assert done.results.recommendation is not None
+    assert done.results.recommendation.configuration.setting == "default"
     assert done.ended.returncode == 0
+
+
+def test_an_error_under_every_setting_is_not_blamed_on_a_choice_of_solvers(tmp_path: Path) -> None:
+    words = "MIOpen Error: x.cpp:518: Forward Convolution cannot be executed due to incorrect params"
+    machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE), {**STATUS, "stderr": {"any": words}})
+    done = run(
+        tmp_path / "out", "--simulate", machine, "--only", "*/convolution/*", "--settings",
+        "default,gemm-only,naive-only,vendor-off", "--problem", PROBLEM, "--purpose", "inference",
+    )  # fmt: skip
+    for setting in ("default", "gemm-only", "naive-only"):
+        failed = done.of(setting)
+        assert (failed.state, failed.cause) == ("error", "miopen-status")
+        assert failed.evidence[0] == "RuntimeError: miopenStatusUnknownError"
+    (finding,) = (each for each in done.results.findings if each.id == "native-convolution")
+    assert "fails under 3 of 3 MIOpen settings" in finding.title
