@@ -18,7 +18,7 @@ from typing import Any, Optional
 
 import pytest
 
-from rocmprobe.knowledge.expectations import Expectations
+from rocmprobe.judge.expected import Expectations
 from rocmprobe.model.cases import Case
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.exit_codes import NOTHING, USAGE

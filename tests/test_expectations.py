@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from rocmprobe.knowledge.expectations import Expectations, expectations, observed, read_expectations
+from rocmprobe.judge.expected import Expectations
+from rocmprobe.knowledge.expectations import expectations, observed, read_expectations
 from rocmprobe.model.baseline import Baseline, baseline_of
 from rocmprobe.model.changes import BASELINE, TABLE
 from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, Outcome, Results
@@ -225,3 +226,32 @@ def test_batch_norm_on_rdna1_is_known_to_fail_up_to_the_last_release_that_was_tr
         native_isa="gfx1010", effective_isa="gfx1010", problem=None, direction=None, dtype="float32",
     )  # fmt: skip
     assert Expectations(machine).marked(outcome).state == state
+
+
+class TestCause:
+    """A row is about one cause: a failure whose evidence names another cause is news."""
+
+    BATCH_NORM = Outcome(
+        "cuda:0/torch/default/batch-norm/float32", "cuda:0", "torch", "default", "batch-norm", "batch-norm",
+        "error", native_isa="gfx1010", effective_isa="gfx1010", dtype="float32", cause="miopen-status",
+    )  # fmt: skip
+    NO_OBJECT = "MIOpen Error: src/hipoc/hipoc_program.cpp:257: Cant find file: /tmp/m/MIOpenBatchNorm.cl.o"
+
+    @pytest.mark.parametrize(
+        ("line", "state"),
+        [
+            ("MIOpenBatchNormFwdTrainSpatial.cl:732:23: error: not a valid operand.", "xfail"),
+            ("sh: 1: /build/miopen-6.4.3+dfsg/build/clang-21: not found", "error"),
+        ],
+    )
+    def test_the_same_error_for_another_reason_is_no_known_failure(self, line: str, state: str) -> None:
+        machine = Machine(CARD.gpus, {"rocm.version": Fact("6.4")})
+        evidence = ("RuntimeError: miopenStatusUnknownError", line, self.NO_OBJECT)
+        outcome = dataclasses.replace(self.BATCH_NORM, evidence=evidence)
+        assert Expectations(machine).marked(outcome).state == state
+
+    def test_a_memory_fault_may_have_any_cause(self) -> None:
+        fault = "Memory access fault by GPU node-1 (Agent handle: 0x55) on address 0x7f. Reason: Unknown."
+        row = ROW.replace('effective_isa = ["gfx1030"]\n', "").replace('"hang"]', '"crash"]')
+        outcome = changed(state="crash", cause="SIGABRT", effective_isa="gfx1010", evidence=(fault,))
+        assert told(outcome, row).state == "xfail"

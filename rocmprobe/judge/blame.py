@@ -10,7 +10,7 @@ from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
 from rocmprobe.judge.assessment import driver_of, failed
 from rocmprobe.knowledge import causes
-from rocmprobe.model.results import Outcome, Results
+from rocmprobe.model.results import Machine, Outcome, Results
 from rocmprobe.text.log import of_text
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
@@ -21,6 +21,8 @@ _BY_CAUSE = {
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
 }
+#: Causes that only describe a failure: any other cause may be behind them.
+_SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplained"})
 #: The layer to blame on AMD when a rung below convolution fails, or what was compiled on the way, and nothing
 #: in the evidence says more.
 _RUNG_LAYERS = {
@@ -39,7 +41,7 @@ def library(results: Results) -> str:
 def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
     """(cause, layer) that the evidence of failed outcomes names, or None where it names none. The layer
     is None for a failure that any layer's kernels can meet."""
-    weighed = _weighed(results, tuple(outcomes))
+    weighed = _weighed(results.machine, tuple(outcomes))
     best = scores(weighed.points, calibration())[0][0]
     return (best, weighed.layers.get(best)) if best in weighed.named else None
 
@@ -47,20 +49,30 @@ def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[s
 def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
     """What the evidence of failed outcomes would name, and facts of the machine rule out: for a finding's
     evidence."""
-    return ruled_out(_weighed(results, outcomes))
+    return ruled_out(_weighed(results.machine, outcomes))
+
+
+def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
+    """Return True if the evidence of ``outcome`` names other causes and not ``cause``. Evidence that names no
+    cause contradicts none."""
+    weighed = _weighed(machine, (outcome,))
+    ranked = [name for name, _ in scores(weighed.points, calibration())]
+    named = weighed.named.intersection(ranked[: ranked.index("unknown")])
+    return cause not in named and bool(named - _SYMPTOMS)
 
 
 def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
     """What to do about ``cause`` on this machine, by ``outcomes``, or else by all that failed in the run."""
     broken = outcomes or failed(results.outcomes)
-    return causes.advice_for(cause, _weighed(results, broken).words, broken[0].native_isa if broken else None)
+    words = _weighed(results.machine, broken).words
+    return causes.advice_for(cause, words, broken[0].native_isa if broken else None)
 
 
-def _weighed(results: Results, outcomes: tuple[Outcome, ...]) -> Weighed:
+def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
     facts = Facts()
     if outcomes:
         # The driver capi calls libraries that torch may have nothing to do with.
-        held = results.machine.value("torch.targets") if outcomes[0].driver == "torch" else None
+        held = machine.value("torch.targets") if outcomes[0].driver == "torch" else None
         facts = Facts(
             true_gfx=outcomes[0].native_isa,
             effective_gfx=outcomes[0].effective_isa,

@@ -8,11 +8,12 @@ from typing import Optional
 from rocmprobe.judge.assessment import by_severity
 from rocmprobe.judge.comparison.changes import changes_since, expectation_findings
 from rocmprobe.judge.environments import judge_environments
+from rocmprobe.judge.expected import Expectations
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.estimate import estimate
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.judge.recommendation.step_time import step_times
-from rocmprobe.knowledge.expectations import Expectations, observed
+from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.results import Results
 

@@ -1,0 +1,63 @@
+"""What is expected to fail: known failures, and what failed in a baseline.
+
+An outcome that fails as expected is ``xfail``, one that works although it was expected to fail ``xpass``;
+``Outcome.expected`` keeps what it came to. The journal, and so gates and ``--resume``, knows outcomes as they
+came: an expectation changes how a run is reported, never what is tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from rocmprobe.judge.blame import contradicts
+from rocmprobe.knowledge.expectations import Expectation, expectations, observed
+from rocmprobe.model.baseline import Baseline, fails, works
+from rocmprobe.model.changes import BASELINE, TABLE, Expected
+from rocmprobe.model.results import Machine, Outcome
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What is expected of the outcomes of one machine. What ``baseline`` says of a question counts first,
+    for it is of this very machine: what worked there is expected to work, whatever the table says."""
+
+    machine: Machine
+    baseline: Optional[Baseline] = None
+    rows: Optional[tuple[Expectation, ...]] = None
+
+    def marked(self, outcome: Outcome) -> Outcome:
+        """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing; what
+        a baseline set that is not at hand any more stays."""
+        plain = observed(outcome)
+        if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
+            return outcome
+        expected = self._expected(plain)
+        if expected is None:
+            return plain
+        return replace(plain, state="xfail" if fails(plain.state) else "xpass", expected=expected)
+
+    def _expected(self, outcome: Outcome) -> Optional[Expected]:
+        before = self.baseline.states.get(outcome.id) if self.baseline else None
+        if self.baseline is None or not (fails(before) or works(before)):
+            return self._by_table(outcome)
+        if works(before) or outcome.cause == "run-died":
+            return None
+        if fails(outcome.state):
+            # Where both have it, the table's row says more.
+            return self._by_table(outcome) or self.baseline.expected(outcome)
+        # A flaky case may pass, which proves nothing.
+        return self.baseline.expected(outcome) if works(outcome.state) and before != "flaky" else None
+
+    def _by_table(self, outcome: Outcome) -> Optional[Expected]:
+        failing = fails(outcome.state)
+        if not failing and not works(outcome.state):
+            return None
+        rows = expectations() if self.rows is None else self.rows
+        for row in rows:
+            matches = outcome.state in row.states if failing else not row.sometimes
+            if not matches or not row.applies(self.machine, outcome):
+                continue
+            if not failing or not contradicts(self.machine, outcome, row.cause):
+                return Expected(outcome.state, TABLE, row.reason, row.link, row.cause)
+        return None
