@@ -37,7 +37,7 @@ def concerns(outcome: Outcome, state: str, dtype: str, purpose: str) -> bool:
         return False
     if check in ("training-step", "gradients"):
         return True
-    if check in _MODELS:
+    if check in ("batch-norm", *_MODELS):
         return outcome.dtype in ("float32", dtype)
     own = ("convolution", "problem-matrix", "gradient-flow", "autocast-step", *_MEASUREMENTS)
     return check in own and outcome.dtype == dtype
@@ -92,6 +92,8 @@ def _answers_for(results: Results, outcome: Outcome, verdict: str, chosen: str |
         return True
     near = "default" if verdict.startswith("native") else verdict
     own = {each.check for each in results.outcomes if each.setting == chosen}
+    if outcome.check == "batch-norm" and "training-step" in own:
+        return False
     return outcome.setting == near and outcome.check in _FOR_OTHERS and outcome.check not in own
 
 

@@ -110,7 +110,7 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     setting = next(each for each in results.settings if each.name == name)
     found = assess(asked, setting, dtype, purpose)
     if not found.right:
-        failed = ", ".join(outcome.id for outcome in found.against[:5])
+        failed = ", ".join(outcome.id for outcome in (*found.against, *found.unproven)[:5])
         console.print(f"{name} does not hold: {failed or 'no check could run'}")
         return False
     console.print(f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are right")

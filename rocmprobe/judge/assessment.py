@@ -99,13 +99,16 @@ def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Asse
 
     Inference covers the forward direction alone. Training covers all directions and the gradients that
     autograd makes of them, the step and the models under autocast to ``dtype``, and whatever the dtype, the
-    training step, which includes batch norm, and the models in float32: mixed precision trains in float32
-    too. Of the models those with convolution count; an LSTM is reported on its own, as its layer is, and so
-    is batch norm without PyTorch, where nothing else can be tried for it. What is not applicable does not
-    count, and nothing does where no outcome is of ``dtype`` but under autocast.
+    training step, batch norm and the models in float32: mixed precision trains in float32 too. Of the models
+    those with convolution count; an LSTM is reported on its own, as its layer is, and so is batch norm
+    without PyTorch, where nothing else can be tried for it. What is not applicable does not count, and
+    nothing does where no outcome is of ``dtype`` but of batch norm or under autocast.
     """
     counted = _counted(results, setting.name, dtype, purpose)
-    asked_of_dtype = any(outcome.dtype == dtype and not _under_autocast(outcome) for outcome in counted)
+    asked_of_dtype = any(
+        outcome.dtype == dtype and not _under_autocast(outcome) and outcome.check != "batch-norm"
+        for outcome in counted
+    )
     if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
     against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
@@ -126,10 +129,16 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
     """The failures that ``setting`` may share, of checks that run under few settings and not under
-    it, and the convolutions that it does not apply to."""
-    own = {outcome.check for outcome in results.outcomes if outcome.setting == setting.name}
+    it, and the convolutions that it does not apply to. A training step of its own tests batch norm."""
+    tested = [outcome for outcome in results.outcomes if outcome.setting == setting.name]
+    own = {outcome.check for outcome in tested}
     answering = _counted(results, representative(setting), dtype, purpose)
     shared = failed(each for each in answering if each.check in _UNDER_FEW_SETTINGS and each.check not in own)
+    beside = batch_norm_setting(setting)
+    trains = any(each.check in _TRAINS and each.state in WORKING_STATES for each in tested)
+    if beside != setting.name and not trains:
+        others = _counted(results, beside, dtype, purpose)
+        shared += failed(each for each in others if each.check == "batch-norm")
     questions = {question(each) for each in answering if each.check in CONVOLUTIONS}
     return shared + tuple(
         outcome
@@ -147,6 +156,14 @@ def representative(setting: Setting) -> str:
     """The setting whose outcomes count for ``setting`` where few were tested: ``default`` for those that
     use the vendor library, ``bypass`` for those with it."""
     return "default" if setting.verdict in NATIVE else setting.verdict
+
+
+def batch_norm_setting(setting: Setting) -> str:
+    """Return the setting that is tested with batch norm and computes it as ``setting`` does."""
+    if setting.device == "cpu":
+        return setting.name
+    in_library = setting.vendor_library and "batch_norm" not in setting.pytorch_layers
+    return "default" if in_library else "vendor-off"
 
 
 def _under_autocast(outcome: Outcome) -> bool:
@@ -173,6 +190,9 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     return (
         outcome.check in ("training-step", "gradients")
         or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
+        or (
+            (outcome.check, outcome.driver) == ("batch-norm", "torch") and outcome.dtype in ("float32", dtype)
+        )
         or (outcome.check in (*CONVOLUTIONS, "gradient-flow", "autocast-step") and outcome.dtype == dtype)
     )
 

@@ -12,6 +12,7 @@ from rocmprobe.cli.run import _exit_code
 from rocmprobe.model import exit_codes
 from rocmprobe.model.results import Machine, Outcome, Results
 
+PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-p1"
 MIOPEN_DEAD = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
 
 
@@ -46,6 +47,28 @@ def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) 
     narrow = ("--", "-k", "test_native_convolution or lstm")
     again = run(tmp_path / "again", "--verify", made.folder / "results.json", *narrow).ended
     assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_a_batch_norm_that_begins_to_fail_is_a_part_of_it(tmp_path: Path) -> None:
+    """Batch norm was tested and the training step was not: the recommendation for training rests on it."""
+    machine = machine_file(tmp_path / "machine.toml", first_call=60, steady=60)
+    only = ("--only", "*/convolution/*", "--only", "batch-norm", "--problem", PROBLEM)
+    settings = ("--settings", "default,by-layer,vendor-off")
+    made = run(tmp_path / "out", "--simulate", machine, *settings, *only)
+    assert made.results.recommendation
+    assert made.results.recommendation.configuration.setting == "default"
+
+    machine_file(machine, {**MIOPEN_DEAD, "operator": "^native_batch_norm"}, first_call=60, steady=60)
+    worse = run(tmp_path / "worse", "--verify", made.folder / "results.json").ended
+    assert worse.returncode == 1, worse.stdout + worse.stderr
+    assert "default does not hold: cuda:0/torch/default/batch-norm/float32" in worse.stdout
+
+    other = run(tmp_path / "other", "--simulate", machine, *settings, *only)
+    assert other.results.recommendation
+    assert other.results.recommendation.configuration.setting == "by-layer"
+    again = run(tmp_path / "again", "--verify", other.folder / "results.json").ended
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "by-layer holds: " in again.stdout
 
 
 def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:

@@ -267,6 +267,42 @@ class TestByLayer:
         assert answer(by_layer(run())) == ("native", "default")
 
 
+ONLY_BATCH_NORM = {
+    "*/training-step/*": "n/a", "*/autocast-step/*": "n/a", "default/batch-norm/float32": "error",
+}  # fmt: skip
+
+
+class TestBatchNormWithoutATrainingStep:
+    """A recommendation for training passes batch norm where that was tested and the training step was not."""
+
+    def test_a_setting_that_keeps_the_layer_in_the_library_is_not_recommended(self):
+        found = recommend(run(ONLY_BATCH_NORM))
+        assert found.configuration.setting == "vendor-off"
+        objections = {row["setting"]: row["reason"] for row in found.alternatives if not row["right"]}
+        assert objections["default"].startswith("cuda:0/torch/default/batch-norm/float32: error")
+        for name in ("bypass", "no-winograd", "clean-db"):
+            assert objections[name] == (
+                "not asked about what fails elsewhere: cuda:0/torch/default/batch-norm/float32: error"
+            )
+        assert "bypass+vendor-off" not in objections
+
+    def test_by_layer_is_where_it_passes(self):
+        assert answer(by_layer(run(ONLY_BATCH_NORM))) == ("native", "by-layer")
+
+    def test_a_setting_whose_training_step_passes_has_a_batch_norm_that_works(self):
+        changes = {**ONLY_BATCH_NORM, "no-winograd/training-step/*": "pass"}
+        assert answer(run(changes)) == ("native-with-settings", "no-winograd")
+
+    def test_where_no_setting_passes_it_none_is_recommended(self):
+        changes = {**ONLY_BATCH_NORM, "*/batch-norm/float32": "error", "cpu/*": "blocked"}
+        found = recommend(run(changes))
+        assert found.verdict == "none"
+        assert "batch norm did not" in found.sentence
+
+    def test_inference_does_not_need_its_training_form(self):
+        assert answer(run(ONLY_BATCH_NORM, purpose="inference")) == ("native", "default")
+
+
 class TestConfiguration:
     def test_the_override_that_the_run_stood_on_stays(self):
         assert recommend(run(DEAD)).configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
@@ -337,8 +373,6 @@ class TestConfiguration:
         assert self.layers(unchecked) == ("batch norm and RNN stay in MIOpen, which was not checked here",)
 
     def test_a_layer_that_fails_beside_the_bypass_needs_the_library_off(self):
-        (batch_norm,) = self.layers({"*/training-step/*": "n/a", "default/batch-norm/*": "error"})
-        assert "where batch norm fails: switch MIOpen off too" in batch_norm
         (both,) = self.layers({"default/lstm/*": "error", "default/gru/*": "wrong"})
         assert "where LSTM and GRU fail: switch MIOpen off too" in both
 
