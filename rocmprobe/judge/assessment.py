@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from rocmprobe.judge.noise import time_of
 from rocmprobe.knowledge.settings import drivers_of
-from rocmprobe.model.checks import CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
+from rocmprobe.model.checks import CHECKS, CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
 from rocmprobe.model.results import (
     DIRECTIONS,
     FAILING_STATES,
@@ -164,6 +164,25 @@ def batch_norm_setting(setting: Setting) -> str:
         return setting.name
     in_library = setting.vendor_library and "batch_norm" not in setting.pytorch_layers
     return "default" if in_library else "vendor-off"
+
+
+def refuting(
+    results: Results, options: Sequence[str], dtypes: Sequence[str] = ("float32",)
+) -> tuple[Outcome, ...]:
+    """Return the failures of native convolution beside the layers of ``options`` by PyTorch's own kernels."""
+    sending = {each.name for each in results.settings if set(options) & set(each.pytorch_layers)}
+
+    def combined(outcome: Outcome) -> bool:
+        if outcome.setting not in sending:
+            return (outcome.setting, outcome.check) == ("default", "convolution")
+        check = CHECKS.get(outcome.check)
+        return check is None or check.layer is None or check.layer.option in options
+
+    return failed(
+        each
+        for each in results.outcomes
+        if each.dtype in dtypes and combined(each) and concerns_convolution(each)
+    )
 
 
 def _under_autocast(outcome: Outcome) -> bool:

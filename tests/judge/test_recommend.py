@@ -267,6 +267,45 @@ class TestByLayer:
         assert answer(by_layer(run())) == ("native", "default")
 
 
+class TestWrongByLayer:
+    """The parts pass, and a training step of native convolution and PyTorch's batch norm is wrong."""
+
+    def results(self):
+        return by_layer(run(DEAD_BATCH_NORM), {"training-step": "wrong"})
+
+    def test_nothing_recommends_the_combination(self):
+        results = self.results()
+        found = judge(results)
+        assert answer(results)[1] != "by-layer"
+        assert 'convolution="native"' not in repr((found.findings, found.recommendation))
+        batch_norm = next(each for each in found.findings if each.id == "batch-norm")
+        assert batch_norm.advice == (
+            "Use the recommended configuration if there is one. Convolution in MIOpen with batch norm "
+            "outside of it fails here: cuda:0/torch/by-layer/training-step/float32: wrong."
+        )
+
+    def test_a_finding_names_the_step(self):
+        found = next(each for each in judge(self.results()).findings if each.id == "training-step")
+        assert found.title == (
+            "A small network does not train correctly under by-layer, although its parts passed"
+        )
+        assert (found.severity, found.cause) == ("error", "wrong-results-unexplained")
+        assert found.evidence == ("cuda:0/torch/by-layer/training-step/float32: wrong",)
+        assert "PYTORCH_NO_CUDA_MEMORY_CACHING=1" in found.advice
+
+    def test_the_layers_of_a_recommendation_do_not_name_it(self):
+        changes = {"default/lstm/*": "error"}
+        results = by_layer(run(changes), {"training-step": "wrong"}, options=("rnn",))
+        assert recommend(results).configuration.layers == (
+            "LSTM fails in MIOpen. Convolution in MIOpen with LSTM outside of it fails here: "
+            "cuda:0/torch/by-layer/training-step/float32: wrong.",
+        )
+
+    def test_native_convolution_that_fails_is_not_named_either(self):
+        found = judge(run({**DEAD, "default/batch-norm/float32": STATUS}))
+        assert 'convolution="native"' not in repr((found.findings, found.recommendation))
+
+
 ONLY_BATCH_NORM = {
     "*/training-step/*": "n/a", "*/autocast-step/*": "n/a", "default/batch-norm/float32": "error",
 }  # fmt: skip

@@ -24,7 +24,7 @@ from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa,
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
 from rocmprobe.judge.findings.networks import models
-from rocmprobe.judge.findings.primitives import controls, primitives, several_gpus
+from rocmprobe.judge.findings.primitives import controls, joined, primitives, several_gpus
 from rocmprobe.judge.findings.sizes import slow_new_sizes
 from rocmprobe.judge.findings.start_up import slow_first_calls
 from rocmprobe.judge.findings.sweep import faulty_solvers
@@ -154,11 +154,28 @@ def _step(results: Results, check: str, severity: str, title: str, advice: str) 
 
 
 def _training_step(results: Results) -> Iterator[Finding]:
-    """It runs only where convolution and batch norm hold, so its failure is news."""
-    return _step(
-        results, "training-step", "error",
-        "A small network does not train correctly with {library}, although its parts passed",
-        "Use the recommended configuration if there is one; its training step passed.",
+    """Yield a finding where the training step fails under ``default``, or under other settings where it does
+    not pass under ``default``. It runs only where its parts passed, so its failure is news."""
+    asked = [outcome for outcome in results.outcomes if outcome.check == "training-step"]
+    by_default = [outcome for outcome in asked if outcome.setting == "default"]
+    broken = failed(by_default)
+    under = f"with {library(results)}"
+    if not broken and not any(outcome.state in WORKING_STATES for outcome in by_default):
+        broken = failed(asked)
+        under = f"under {joined(list(dict.fromkeys(outcome.setting for outcome in broken)))}"
+    if not broken:
+        return
+    cause, layer = blamed(results, broken, library_layer(results, broken))
+    advice = "Use the recommended configuration if there is one; its training step passed."
+    if broken[0].device != "cpu" and all(outcome.state == "wrong" for outcome in broken):
+        advice += (
+            " To look for the reason, run your program with PYTORCH_NO_CUDA_MEMORY_CACHING=1. If the numbers "
+            "are correct then, a kernel reads memory that holds old values. The variable costs much time."
+        )
+    yield Finding(
+        "training-step", "error", cause, layer,
+        f"A small network does not train correctly {under}, although its parts passed",
+        quoted(broken), advice,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rocmprobe.judge.assessment import failed, question, quoted
+from rocmprobe.judge.assessment import failed, question, quoted, refuting
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.model.checks import CHECKS
@@ -94,13 +94,22 @@ def _primitive(
         title = f"{what} in {name}{dtypes}; {learned}"
         advice = f"Run it with {name} off: inside `with {scoped_off(name)}:`, or as a whole."
         options = options_for((words,))
-        if options:
+        against = refuting(results, options, sorted({each.dtype for each in affected})) if options else ()
+        if against:
+            advice = f"Use the recommended configuration if there is one. {not_alone(name, words, against)}"
+        elif options:
             advice += f" Or send it alone to PyTorch's own kernels: `{install_line(options)}`."
     if dtypes and any((each.dtype, each.state) == ("float32", "pass") for each in outcomes):
         title += "; float32 works"
     cause, layer = blamed(results, affected, layer, cured)
     severity = "error" if single and words.startswith("batch norm") else "warning"
     return Finding(_id(words), severity, cause, layer, title, quoted(affected), advice)
+
+
+def not_alone(name: str, words: str, against: Sequence[Outcome]) -> str:
+    """Return the sentence that convolution in the library fails beside the layers called ``words`` outside
+    of it, by the outcomes ``against`` that."""
+    return f"Convolution in {name} with {words} outside of it fails here: {quoted(against, 1)[0]}."
 
 
 def _id(words: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rocmprobe.judge.assessment import AS_FOUND, Assessment, device_of, driver_of, failed
+from rocmprobe.judge.assessment import AS_FOUND, Assessment, device_of, driver_of, failed, refuting
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.findings.kernels import needed_besides
-from rocmprobe.judge.findings.primitives import joined, layers_asked, scoped_off
+from rocmprobe.judge.findings.primitives import joined, layers_asked, not_alone, scoped_off
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.knowledge.variables import VARIABLE_NAME
@@ -110,8 +110,12 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
         leave = f"batch norm and RNN leave {name} too: the switch is one for all"
         return (f"{leave}; {fail} without {name} as well" if broken else leave,)
     if not setting.bypass:
+        options = options_for(broken)
+        against = refuting(results, options) if options else ()
+        if against:
+            return (f"{fail} in {name}. {not_alone(name, joined(broken), against)}",)
         way = f"run it inside `with {scoped_off(name)}:`, or send it alone to PyTorch's own kernels: "
-        return (f"{fail} in {name}: {way}`{install_line(options_for(broken))}`",) if broken else ()
+        return (f"{fail} in {name}: {way}`{install_line(options)}`",) if broken else ()
     stay = f"batch norm and RNN stay in {name}"
     if broken:
         off, line = _OFF[name].partition("  #")[0], install_line(options_for(broken), bypass=True)
