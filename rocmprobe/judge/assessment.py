@@ -167,21 +167,29 @@ def batch_norm_setting(setting: Setting) -> str:
 
 
 def refuting(
-    results: Results, options: Sequence[str], dtypes: Sequence[str] = ("float32",)
+    results: Results, options: Sequence[str], dtypes: Sequence[str] = ("float32",), bypass: bool = False
 ) -> tuple[Outcome, ...]:
-    """Return the failures of native convolution beside the layers of ``options`` by PyTorch's own kernels."""
-    sending = {each.name for each in results.settings if set(options) & set(each.pytorch_layers)}
+    """Return the failures of the layers of ``options`` by PyTorch's own kernels, and of such layers combined
+    with native convolution, or with the ``bypass``."""
+    combining = {
+        each.name
+        for each in results.settings
+        if (each.bypass and not each.vendor_library if bypass else set(options) & set(each.pytorch_layers))
+    }
 
-    def combined(outcome: Outcome) -> bool:
-        if outcome.setting not in sending:
-            return (outcome.setting, outcome.check) == ("default", "convolution")
+    def refutes(outcome: Outcome) -> bool:
         check = CHECKS.get(outcome.check)
-        return check is None or check.layer is None or check.layer.option in options
+        option = check.layer.option if check and check.layer else None
+        if outcome.setting in combining:
+            return option is None or option in options
+        if outcome.setting == "vendor-off":
+            return option in options
+        return not bypass and (outcome.setting, outcome.check) == ("default", "convolution")
 
     return failed(
         each
         for each in results.outcomes
-        if each.dtype in dtypes and combined(each) and concerns_convolution(each)
+        if each.dtype in dtypes and refutes(each) and concerns_convolution(each)
     )
 
 

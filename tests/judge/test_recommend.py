@@ -281,7 +281,7 @@ class TestWrongByLayer:
         batch_norm = next(each for each in found.findings if each.id == "batch-norm")
         assert batch_norm.advice == (
             "Use the recommended configuration if there is one. Convolution in MIOpen with batch norm "
-            "outside of it fails here: cuda:0/torch/by-layer/training-step/float32: wrong."
+            "outside of MIOpen fails here: cuda:0/torch/by-layer/training-step/float32: wrong."
         )
 
     def test_a_finding_names_the_step(self):
@@ -297,9 +297,17 @@ class TestWrongByLayer:
         changes = {"default/lstm/*": "error"}
         results = by_layer(run(changes), {"training-step": "wrong"}, options=("rnn",))
         assert recommend(results).configuration.layers == (
-            "LSTM fails in MIOpen. Convolution in MIOpen with LSTM outside of it fails here: "
+            "LSTM fails in MIOpen. Convolution in MIOpen with LSTM outside of MIOpen fails here: "
             "cuda:0/torch/by-layer/training-step/float32: wrong.",
         )
+
+    def test_a_layer_that_fails_outside_of_the_library_too_is_not_sent_there(self):
+        changes = {"default/lstm/*": "error", "vendor-off/lstm/*": "wrong"}
+        (native,) = recommend(run(changes)).configuration.layers
+        (bypass,) = recommend(run({**DEAD, **changes}, seconds=SLOW)).configuration.layers
+        for words in (native, bypass):
+            assert words.endswith("fails here: cuda:0/torch/vendor-off/lstm/float32: wrong.")
+            assert "install(" not in words
 
     def test_native_convolution_that_fails_is_not_named_either(self):
         found = judge(run({**DEAD, "default/batch-norm/float32": STATUS}))

@@ -96,7 +96,8 @@ def _primitive(
         options = options_for((words,))
         against = refuting(results, options, sorted({each.dtype for each in affected})) if options else ()
         if against:
-            advice = f"Use the recommended configuration if there is one. {not_alone(name, words, against)}"
+            alone = not_alone(f"Convolution in {name}", words, name, against)
+            advice = f"Use the recommended configuration if there is one. {alone}"
         elif options:
             advice += f" Or send it alone to PyTorch's own kernels: `{install_line(options)}`."
     if dtypes and any((each.dtype, each.state) == ("float32", "pass") for each in outcomes):
@@ -106,10 +107,10 @@ def _primitive(
     return Finding(_id(words), severity, cause, layer, title, quoted(affected), advice)
 
 
-def not_alone(name: str, words: str, against: Sequence[Outcome]) -> str:
-    """Return the sentence that convolution in the library fails beside the layers called ``words`` outside
-    of it, by the outcomes ``against`` that."""
-    return f"Convolution in {name} with {words} outside of it fails here: {quoted(against, 1)[0]}."
+def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
+    """Return the sentence that ``convolution`` fails with the layers called ``words`` outside of the library
+    ``name``."""
+    return f"{convolution} with {words} outside of {name} fails here: {quoted(against, 1)[0]}."
 
 
 def _id(words: str) -> str:

@@ -109,16 +109,20 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
     if not setting.vendor_library:
         leave = f"batch norm and RNN leave {name} too: the switch is one for all"
         return (f"{leave}; {fail} without {name} as well" if broken else leave,)
+    options = options_for(broken)
     if not setting.bypass:
-        options = options_for(broken)
-        against = refuting(results, options) if options else ()
+        against = refuting(results, options) if broken else ()
         if against:
-            return (f"{fail} in {name}. {not_alone(name, joined(broken), against)}",)
+            alone = not_alone(f"Convolution in {name}", joined(broken), name, against)
+            return (f"{fail} in {name}. {alone}",)
         way = f"run it inside `with {scoped_off(name)}:`, or send it alone to PyTorch's own kernels: "
         return (f"{fail} in {name}: {way}`{install_line(options)}`",) if broken else ()
     stay = f"batch norm and RNN stay in {name}"
+    against = refuting(results, options, bypass=True) if broken else ()
+    if against:
+        return (f"{stay}, where {fail}. {not_alone('The bypass', joined(broken), name, against)}",)
     if broken:
-        off, line = _OFF[name].partition("  #")[0], install_line(options_for(broken), bypass=True)
+        off, line = _OFF[name].partition("  #")[0], install_line(options, bypass=True)
         return (
             f"{stay}, where {fail}: switch {name} off too, `{off}`, or send that to {_PYTORCH}, `{line}`",
         )
