@@ -135,7 +135,7 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
     answering = _counted(results, representative(setting), dtype, purpose)
     shared = failed(each for each in answering if each.check in _UNDER_FEW_SETTINGS and each.check not in own)
     beside = batch_norm_setting(setting)
-    trains = any(each.check in _TRAINS and each.state in WORKING_STATES for each in tested)
+    trains = any(each.check in TRAINING and each.state in WORKING_STATES for each in tested)
     if beside != setting.name and not trains:
         others = _counted(results, beside, dtype, purpose)
         shared += failed(each for each in others if each.check == "batch-norm")
