@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
+from rocmprobe.model.facts import GPU_FACTS
 from rocmprobe.model.results import (
     DIRECTIONS,
     FAILING_STATES,
@@ -53,6 +54,11 @@ TEXTS = st.dictionaries(TEXT, TEXT, max_size=3)
 LINES = st.lists(TEXT, max_size=3).map(tuple)
 FACT = st.builds(Fact, VALUE, TEXT)
 FACTS = st.dictionaries(TEXT, FACT, max_size=3)
+VARIABLES = st.dictionaries(TEXT, st.builds(Fact, MAYBE_TEXT, TEXT), max_size=3)
+OF_TYPE = {str: TEXT, int: st.integers(-(10**12), 10**12), bool: st.booleans(), float: NUMBER}
+GPU = st.builds(
+    Gpu, **{name: st.builds(Fact, st.none() | OF_TYPE[kind], TEXT) for name, kind in GPU_FACTS.items()}
+)
 
 
 def several(strategy):
@@ -68,9 +74,7 @@ RESULTS = st.builds(
     partial=st.booleans(),
     simulated=MAYBE_TEXT,
     options=VALUES.filter(lambda options: not {"purpose", "targets"} & set(options)),
-    machine=st.builds(
-        Machine, several(st.builds(Gpu, *[FACT] * len(dataclasses.fields(Gpu)))), FACTS, FACTS
-    ),
+    machine=st.builds(Machine, several(GPU), FACTS, VARIABLES),
     settings=several(
         st.builds(
             Setting, TEXT, TEXT, st.sampled_from(VERDICTS), TEXTS, VALUES, st.booleans(), st.booleans(),

@@ -172,17 +172,17 @@ def of_machine(machine: Machine, gpu: Gpu) -> Combination:
     in_wsl = machine.value("container.wsl") in ("WSL1", "WSL2")
     return Combination(
         amd=bool(machine.amd_gpus),
-        gfx=_text(gpu.native_isa.value),
-        effective=_text(gpu.effective_isa.value),
-        override=_text(machine.variables.get(OVERRIDE, Fact()).value),
-        torch=_text(machine.value("torch.version")),
-        rocm=_text(machine.value("torch.hip") or machine.value("rocm.version")),
-        kernel=_text(kernel),
+        gfx=gpu.native_isa.value or None,
+        effective=gpu.effective_isa.value or None,
+        override=machine.variables.get(OVERRIDE, Fact()).value or None,
+        torch=machine.value("torch.version") or None,
+        rocm=machine.value("torch.hip") or machine.value("rocm.version") or None,
+        kernel=kernel or None,
         system="wsl" if in_wsl else system_of(name, kernel) if name or kernel else None,
         torch_targets=_held(machine, "torch.targets"),
         rocblas_targets=_held(machine, "rocblas.targets"),
-        atomics=gpu.pcie_atomics.value if isinstance(gpu.pcie_atomics.value, bool) else None,
-        torch_kind=_text(machine.value("torch.kind")),
+        atomics=gpu.pcie_atomics.value,
+        torch_kind=machine.value("torch.kind") or None,
         first=first_device(machine),
     )
 
@@ -197,14 +197,9 @@ def first_device(machine: Machine) -> Optional[str]:
     return FIRST[in_processor(first)] if first else None
 
 
-def _text(value: object) -> Optional[str]:
-    # A file of facts may have anything.
-    return str(value) if value else None
-
-
 def _held(machine: Machine, name: str) -> Optional[tuple[str, ...]]:
     targets = machine.value(name)
-    return tuple(map(str, targets)) if isinstance(targets, (list, tuple)) and targets else None
+    return tuple(targets) if targets else None
 
 
 def answers(combination: Combination) -> tuple[Answer, ...]:

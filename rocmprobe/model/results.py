@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Optional, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from rocmprobe.model import facts as fact_types
 from rocmprobe.model.changes import Changes, Expected
 from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
@@ -557,8 +558,9 @@ def _where_set(kind: type[Any]) -> tuple[str, ...]:
 def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """The dataclass ``kind`` from plain JSON data.
 
-    Raises BadInput where a field is missing or has the wrong type; in a Python without msgspec, where only
-    workers run, which get what their controller has made, TypeError for a missing or an unknown one.
+    Raises BadInput where a field is missing, or a field or a fact has the wrong type; in a Python without
+    msgspec, where only workers run, which get what their controller has made, TypeError for a missing or an
+    unknown one.
     """
     # Imported late: a worker may run in a Python that has torch and nothing else.
     try:
@@ -566,10 +568,43 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     except ImportError:
         return cast(_T, _made(kind, data))
     try:
-        return msgspec.convert(data, kind)
+        value: _T = msgspec.convert(data, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         # msgspec takes a text with half a surrogate pair, except where it looks up a name.
         raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
+    check_facts(value)
+    return value
+
+
+#: Fields that lead from the content of a file to facts.
+_LEAD_TO_FACTS = ("machine", "simulation", "environments", "targets", "gpu", "gpus")
+
+
+def check_facts(value: Any) -> None:
+    """Raise BadInput, with its name, for a fact of the wrong type in a machine, a GPU or an environment
+    within ``value``."""
+    for name, fact, kind in _facts_in(value):
+        wrong = fact_types.wrong_type(fact.value, kind)
+        if wrong:
+            raise BadInput(f"fact {one_line(name)}: {one_line(wrong)}")
+
+
+def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
+    """Yield every fact with its name and type."""
+    if isinstance(value, Gpu):
+        for name, kind in fact_types.GPU_FACTS.items():
+            yield f"gpus.{name}", getattr(value, name), kind
+    if isinstance(value, (Machine, Environment)):
+        for name, fact in value.facts.items():
+            yield name, fact, fact_types.type_of(name)
+    if isinstance(value, Machine):
+        for name, fact in value.variables.items():
+            yield f"variables.{name}", fact, str
+    for field_name in _LEAD_TO_FACTS:
+        inner = getattr(value, field_name, None)
+        for each in inner if isinstance(inner, tuple) else (inner,):
+            if dataclasses.is_dataclass(each):
+                yield from _facts_in(each)
 
 
 def _made(kind: Any, data: Any) -> Any:

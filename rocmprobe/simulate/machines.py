@@ -18,7 +18,7 @@ from typing import Any, Optional
 from rocmprobe.knowledge.solvers import by_name, in_play
 from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES, parse_problem
-from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
+from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine, check_facts
 from rocmprobe.model.telemetry import DeviceTelemetry, planted
 from rocmprobe.simulate import fault_machines, planted_bugs
 from rocmprobe.simulate.fault_machines import PHASES
@@ -125,7 +125,6 @@ class SimulatedMachine:
 #: Bytes of a machine's file.
 _LARGEST = 2**20
 _COMPARE = "compare with docs/catalogue.md"
-_TEXTS = ("version", ".hip", ".kind", ".release", "_isa", "name", "vendor", "pci_id", "revision", "address")
 
 
 def machine_names() -> tuple[str, ...]:
@@ -176,8 +175,6 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     origin = f"simulated machine {name}"
 
     def facts(row: Mapping[str, Any]) -> dict[str, Fact]:
-        for key, value in row.items():
-            _check_fact(key, value)
         return {key: Fact(value, origin) for key, value in row.items()}
 
     machine = Machine(
@@ -185,6 +182,10 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
         facts(_table(data, "facts")),
         facts(_table(data, "variables")),
     )
+    try:
+        check_facts(machine)
+    except BadInput as error:
+        raise ValueError(str(error)) from error
     faults = tuple(_fault(row) for row in _tables(data, "faults"))
     fresh = data.get("fresh", False)
     if not isinstance(fresh, bool):
@@ -197,12 +198,6 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
         name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
         tuple(offered), tuple(map(planted, _tables(data, "telemetry"))),
     )  # fmt: skip
-
-
-def _check_fact(name: str, value: Any) -> None:
-    """A fact may be of any type, but those that a run picks apart are texts."""
-    if name.endswith(_TEXTS) and not isinstance(value, str):
-        raise ValueError(f"{name!r} must be a text")
 
 
 def _known(where: str, what: str, values: tuple[Any, ...], known: tuple[str, ...]) -> None:

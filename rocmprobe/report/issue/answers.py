@@ -124,13 +124,12 @@ def _override(results: Results) -> str:
 
 def _dmesg(results: Results) -> str:
     fact = results.machine.facts.get("dmesg.events", Fact())
-    if not isinstance(fact.value, (list, tuple)):
+    if fact.value is None:
         why = f" ({words(fact.source, 120)})" if fact.source else ""
         return f"Not read{why}: as root, `dmesg | grep -iE 'amdgpu|kfd'` shows it."
-    events = [event for event in fact.value if isinstance(event, Mapping)]
-    if not events:
+    if not fact.value:
         return "No GPU fault, reset or rejection when the run began."
-    return "; ".join(map(_event, events[:_EVENTS])) + "."
+    return "; ".join(map(_event, fact.value[:_EVENTS])) + "."
 
 
 def _event(event: Mapping[str, Any]) -> str:

@@ -49,8 +49,7 @@ def rocminfo(results: Results) -> str:
     machine = results.machine
     state = machine.value("rocminfo.state")
     rows: list[tuple[str, Any]] = [("rocminfo", state or machine.facts.get("rocminfo.exit", Fact()).source)]
-    agents = machine.value("rocminfo.agents")
-    for agent in agents[:_AGENTS] if isinstance(agents, (list, tuple)) else ():
+    for agent in (machine.value("rocminfo.agents") or ())[:_AGENTS]:
         rows.append(("agent of rocminfo", json.dumps(agent)))
     for gpu in machine.gpus[:_AGENTS]:
         rows += [

@@ -1,0 +1,132 @@
+"""Types of the facts about a machine and its GPUs.
+
+A fact's value is plain JSON data, and may come from a journal or a results file that anybody wrote. Whoever
+reads a fact relies on the type that stands here; ``wrong_type`` checks it once, where files are read. Null is
+always allowed, because any fact may be unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Optional, TypedDict, Union
+
+
+class _KernelEvent(TypedDict):
+    kind: str
+    count: int
+    line: str
+
+
+class KernelEvent(_KernelEvent, total=False):
+    """Messages of one kind about one GPU in the kernel's log."""
+
+    address: Optional[str]
+
+
+class _Place(TypedDict):
+    path: str
+    filesystem: Optional[str]
+    network: Optional[bool]
+    writable: bool
+
+
+class CacheFolder(_Place, total=False):
+    """A folder in which MIOpen keeps files of the user."""
+
+    exists: bool
+    files: int
+    bytes: int
+
+
+class TorchDevice(TypedDict, total=False):
+    """A GPU as torch describes it."""
+
+    name: str
+    gcnArchName: str
+    pci_bus_id: int
+    pci_device_id: int
+
+
+class Agent(TypedDict, total=False):
+    """A GPU as rocminfo describes it."""
+
+    gfx: Optional[str]
+    bdf: Optional[str]
+
+
+_NAMES = list[str]
+#: Library or package to its path or version.
+_BY_NAME = dict[str, Optional[str]]
+
+#: The type of each fact by its name. Facts that are not listed are shown and never interpreted.
+FACTS: Mapping[str, Any] = {
+    **dict.fromkeys((
+        "amdgpu.origin", "amdgpu.version", "capi.hip", "capi.miopen", "capi.place", "capi.rocblas",
+        "container.kind", "container.wsl", "cpu.name", "deep.cuda", "deep.error", "deep.hip",
+        "deep.version", "dmesg.driver", "hip.version", "hipblaslt.path", "kernel.release", "kfd.device",
+        "miopen.db_path", "miopen.version", "miopen.version_expected", "miopen.version_told",
+        "nvidia.version", "os.id", "os.name", "os.version", "python.version", "rocblas.path",
+        "rocm.version", "simulation.torch", "torch.build", "torch.cuda", "torch.hip", "torch.kind",
+        "torch.path", "torch.python_tag", "torch.version",
+        *(f"{tool}.{what}" for tool in ("amd_smi", "rocm_smi", "rocminfo")
+          for what in ("driver", "exit", "meaning", "message", "runtime", "state")),
+    ), str),
+    **dict.fromkeys((
+        "amd.cards", "cpu.allowed", "cpu.cores", "cpu.threads", "deep.device_count",
+        "memory.available_bytes", "memory.bytes", "memory.limit_bytes", "memory.swap_bytes",
+    ), int),
+    **dict.fromkeys(("deep.available", "wsl.dxcore", "wsl.dxg"), bool),
+    **dict.fromkeys((
+        "access.groups", "access.groups_needed", "amdgpu.dkms", "capi.devices", "deep.arch_list",
+        "dmesg.kfd_added", "dmesg.kfd_skipped", "hipblaslt.targets", "kernel.parameters", "kfd.refused",
+        "kfd.unlisted", "rocblas.targets", "rocminfo.not_learned", "torch.targets", "wsl.librocdxg",
+        "wsl.takes",
+    ), _NAMES),
+    **dict.fromkeys((
+        "miopen.find_db", "miopen.kernel_db", "miopen.perf_db", "packages", "rocm.installs",
+        "rocm.loader", "torch.libraries", "torch.loader", "wsl.dids",
+    ), _BY_NAME),
+    **dict.fromkeys(("miopen.kernel_cache", "miopen.user_db"), CacheFolder),
+    **dict.fromkeys(("capi.mapped", "rocm.libraries"), dict[str, _NAMES]),
+    **dict.fromkeys(("access.nodes", "amd_smi.gpus", "rocm_smi.gpus"), list[dict[str, Any]]),
+    "cpu.quota": float,
+    "deep.devices": list[TorchDevice],
+    "deep.library": Union[str, int],
+    "dmesg.events": list[KernelEvent],
+    "dmesg.gpus": dict[str, dict[str, int]],
+    "rocminfo.agents": list[Agent],
+}  # fmt: skip
+
+#: The type of each field of ``model.results.Gpu``.
+GPU_FACTS: Mapping[str, Any] = {
+    **dict.fromkeys((
+        "native_isa", "effective_isa", "name", "pci_id", "revision", "vendor", "driver", "address",
+        "partition", "uuid", "pcie_link", "vbios", "vram_vendor",
+    ), str),
+    **dict.fromkeys(
+        ("cus", "vram_bytes", "simds", "wave_size", "order", "index", "vram_used_bytes"), int
+    ),
+    **dict.fromkeys(("apu", "pcie_atomics"), bool),
+    **dict.fromkeys((
+        "busy_percent", "temperature_edge_c", "temperature_junction_c", "temperature_memory_c",
+        "fan_rpm", "power_w", "core_clock_mhz", "memory_clock_mhz",
+    ), float),
+}  # fmt: skip
+
+
+def type_of(name: str) -> Any:
+    """Return the type of the fact ``name``, Any if the fact is not listed."""
+    if name.startswith(("errors.", "variables.")):
+        return str
+    return FACTS.get(name, Any)
+
+
+def wrong_type(value: Any, kind: Any) -> str:
+    """Return what is wrong with ``value`` as a fact of the type ``kind``, or "" if nothing is."""
+    import msgspec
+
+    try:
+        msgspec.convert(value, Optional[kind])
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
