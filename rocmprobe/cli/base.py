@@ -3,12 +3,13 @@ for a device that another run holds."""
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Optional
 
 import click
 
@@ -57,6 +58,8 @@ def _code(command: Callable[[], int]) -> int:
 
         if isinstance(error, CannotWrite):
             printing.print_stderr(error)
+        elif exhausted(error):
+            raise
         else:
             # Python's own exit code for this would be that of findings.
             printing.print_traceback()
@@ -69,7 +72,43 @@ def _unread() -> NoReturn:
     sys.exit(UNREAD)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def exhausted(error: Optional[BaseException]) -> str:
+    """Return which resource of the system ran out and what to do, or "" if the error has another cause."""
+    if error is None:
+        return ""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and isinstance(error, OSError):
+        place = error.filename or "standard output, or a temporary file"
+        return f"{place}: {error.strerror}; make room, or write to another disk"
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "too many open files; raise the limit with `ulimit -n 1024`"
+    if number == errno.EAGAIN or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
+        return "no further process or thread can be started; raise the limit (`ulimit -u`), or end others"
+    if number == errno.ENOMEM or isinstance(error, MemoryError):
+        return "out of memory; raise the limit (`ulimit -v`), or end other programs"
+    return exhausted(error.__cause__ or error.__context__)
+
+
+class _Commands(click.Group):
+    """The group of all commands, which prints one line if a resource of the system runs out."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            return super().main(*args, **extra)
+        except Exception as error:
+            reason = exhausted(error)
+            if not reason:
+                raise
+            try:
+                sys.stdout.flush()
+            except OSError:
+                # Python would try once more at exit, and complain.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            printing.print_stderr(reason)
+            sys.exit(INTERNAL)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rocmprobe")
 def main() -> None:
     """Find out why convolution fails on this GPU, and which configuration works.

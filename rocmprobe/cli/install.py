@@ -13,7 +13,7 @@ from rocmprobe.explain.log_facts import Facts, together
 from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
-from rocmprobe.model.results import BadInput, Machine, NothingToTest
+from rocmprobe.model.results import BadInput, Machine, NothingToTest, write_whole
 
 _WIDTH = 100
 _NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in --fact true_gfx=gfx1010"
@@ -90,7 +90,7 @@ def write_constraints(option: Option, place: Place, file: Path) -> None:
             "`rocmprobe install` again in its environment, or take the command that it prints"
         )
     try:
-        file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        write_whole("".join(f"{line}\n" for line in lines).encode(), file)
     except OSError as error:
         raise BadInput(f"--constraints: {file}: {error.strerror}; name another file") from error
 

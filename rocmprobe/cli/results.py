@@ -11,7 +11,7 @@ import click
 
 from rocmprobe.cli.base import answering, main
 from rocmprobe.model.exit_codes import FINDINGS, OK
-from rocmprobe.model.results import BadInput, read_results
+from rocmprobe.model.results import BadInput, read_results, write_whole
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
 
@@ -88,13 +88,13 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
                     say(text, end="")
                 return OK
             path = output
-            path.write_text(text, "utf-8")
+            write_whole(text.encode(), path)
         else:
             path = write.write_document(results, form, output)
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
+        if error.filename is None:  # standard output
+            raise
+        raise BadInput(f"{error.filename}: {error.strerror}; name another file with -o") from error
     say(path)
     return OK
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, main, needs_linux
+from rocmprobe.cli.base import answering, exhausted, main, needs_linux
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, NOTHING, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Results, read_results
@@ -230,9 +230,15 @@ def _given() -> set[str]:
 
 
 class _Written:
-    """Keeps the results that a session of pytest has written."""
+    """The results that a session of pytest has written, or the resource of the system that it lacked."""
 
     results: Optional[Results] = None
+    exhausted: str = ""
+
+    def pytest_internalerror(self, excinfo: Any) -> Optional[bool]:
+        """Keep pytest from printing a traceback if a resource ran out."""
+        self.exhausted = exhausted(excinfo.value)
+        return True if self.exhausted else None
 
     def pytest_unconfigure(self, config: Any) -> None:
         from rocmprobe.pytest_plugin import RESULTS
@@ -274,5 +280,6 @@ def _pytest(
         return INTERRUPTED, written.results
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise BadInput("no check is selected; widen --only, --skip or --settings (see `rocmprobe list`)")
-    print_stderr(f"pytest ended with {code!r}; the journal in {folder} holds the results so far")
+    reason = written.exhausted or f"pytest ended with {code!r}"
+    print_stderr(f"{reason}; the journal in {folder} holds the results so far")
     return INTERNAL, None

@@ -12,7 +12,7 @@ import click
 
 from rocmprobe.cli.base import answering, main
 from rocmprobe.model.exit_codes import FINDINGS, OK
-from rocmprobe.model.results import BadInput
+from rocmprobe.model.results import BadInput, write_whole
 from rocmprobe.text.plain_text import one_line, plain
 from rocmprobe.text.printing import print_stderr_lines, say
 
@@ -112,7 +112,7 @@ def _submit(
             say("Nothing was written.")
             return OK
     try:
-        path.write_bytes(bundle.content)
+        write_whole(bundle.content, path)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; name another file with -o") from error
     say(path)
@@ -221,7 +221,7 @@ def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
         target = folder / place_of(bundle.chip, bundle.sha256)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(bundle.path.read_bytes())
+            write_whole(bundle.path.read_bytes(), target)
         except OSError as error:
             raise BadInput(f"{target}: {error.strerror}; name another folder with --into") from error
         say(target)

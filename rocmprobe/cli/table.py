@@ -12,7 +12,7 @@ import click
 from rocmprobe.cli.base import answering, main
 from rocmprobe.cli.github_job import summarise
 from rocmprobe.model.exit_codes import OK
-from rocmprobe.model.results import BadInput, write_whole
+from rocmprobe.model.results import BadInput, replacing, write_whole
 from rocmprobe.text.printing import print_stderr, say, say_json
 
 _FORMATS = ("html", "json", "csv", "parquet")
@@ -84,10 +84,10 @@ def table_command(
             if not read.results:
                 raise BadInput(_nothing(read))
             _write(store, read, chosen, output)
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        raise BadInput(f"{error.filename or output}: {error.strerror}; name another file with -o") from error
+        if error.filename is None:  # standard output
+            raise
+        raise BadInput(f"{error.filename}: {error.strerror}; name another file with -o") from error
     except sqlite3.OperationalError as error:
         raise BadInput(f"the rows do not fit ({error}); name a folder with more room with TMPDIR") from error
     print_stderr(_summary(read))
@@ -108,13 +108,11 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
         if output is None:
             write_csv(store.every(), _Terminal())
             return
-        temporary = output.with_name(f"{output.name}.tmp")
-        try:
-            with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-                write_csv(store.every(), stream)
-            temporary.replace(output)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with (
+            replacing(output) as temporary,
+            temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
+        ):
+            write_csv(store.every(), stream)
     else:
         from rocmprobe.table.document import document
 
@@ -135,7 +133,7 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
 
             text = json.dumps(table, indent=1) + "\n"
         assert output is not None
-        write_whole(text.encode("utf-8", "backslashreplace"), output.with_name(f"{output.name}.tmp"), output)
+        write_whole(text.encode("utf-8", "backslashreplace"), output)
 
 
 class _Terminal:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -664,7 +666,7 @@ def check_results(results: Results, path: Path) -> None:
 
 def write_results(results: Results, path: Path) -> None:
     """Write ``results.json`` whole or not at all: a reader never sees half a file."""
-    write_whole(results_document(results), path.with_suffix(".tmp"), path)
+    write_whole(results_document(results), path)
 
 
 def results_document(results: Results) -> bytes:
@@ -675,14 +677,31 @@ def results_document(results: Results) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def write_whole(content: bytes, temporary: Path, path: Path) -> None:
-    """Write ``path`` whole or not at all, by way of ``temporary`` beside it. Raises OSError."""
-    try:
+def write_whole(content: bytes, path: Path) -> None:
+    """Write ``path`` whole or not at all. Raises OSError, which names ``path``."""
+    with replacing(path) as temporary:
         temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary file that replaces ``path`` if the block succeeds. If not, ``path`` stays as it is.
+
+    A device or a pipe cannot be replaced, and is yielded itself. Raises OSError, which names ``path``.
+    """
+    in_place = path.exists() and not path.is_file()
+    target = Path(os.path.realpath(path))
+    temporary = path if in_place else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        if not in_place:
+            temporary.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
+        if not in_place:
+            with suppress(OSError):
+                temporary.unlink()
 
 
 def as_stored(value: _T) -> _T:

@@ -104,7 +104,7 @@ def writable(path: Path) -> Path:
 def write(path: Path, shapes: Mapping[str, Any]) -> None:
     """Write the file whole or not at all. Raises OSError."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
-    write_whole(text.encode(), path.with_name(f".{path.name}.{os.getpid()}.tmp"), path)
+    write_whole(text.encode(), path)
 
 
 def read_problems(path: Path) -> tuple[Problem, ...]:

@@ -16,6 +16,7 @@ from rocmprobe.model.results import (
     results_document,
     to_json,
     write_results,
+    write_whole,
 )
 from rocmprobe.report import junit
 from rocmprobe.report.issue.issue import issue_block
@@ -54,7 +55,7 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
     folder = source if source.is_dir() else source.parent
     results = read(source)
     target = output or folder / _NAMES[form]
-    target.write_bytes(_FORMS[form](results))
+    write_whole(_FORMS[form](results), target)
     return target
 
 

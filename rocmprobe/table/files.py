@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from rocmprobe.text.reading import BadInput
+from rocmprobe.model.results import BadInput, replacing
 
 COLUMNS = (
     "label", "native_isa", "pci_id", "revision", "gpu", "device", "os", "kernel", "driver", "torch", "rocm",
@@ -52,13 +52,8 @@ def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
         ) from error
     kinds = {"problems": pyarrow.int64(), "partial": pyarrow.bool_()}
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in COLUMNS])
-    temporary = path.with_name(f"{path.name}.tmp")
     every = iter(rows)
-    try:
-        with parquet.ParquetWriter(temporary, schema) as writer:
-            while batch := list(islice(every, _BATCH)):
-                columns = {name: [row[name] for row in batch] for name in COLUMNS}
-                writer.write_table(pyarrow.table(columns, schema=schema))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+        while batch := list(islice(every, _BATCH)):
+            columns = {name: [row[name] for row in batch] for name in COLUMNS}
+            writer.write_table(pyarrow.table(columns, schema=schema))

@@ -25,10 +25,11 @@ def _limit(size: int) -> None:
 
 
 def limited(size: int, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command line where no file grows beyond ``size`` bytes."""
+    """Run the command line where no file grows beyond ``size`` bytes, and no bytecode is cut off."""
     return subprocess.run(
-        [sys.executable, "-m", "rocmprobe", *map(str, arguments)], env=environment(), text=True,
-        capture_output=True, timeout=300, check=False, preexec_fn=functools.partial(_limit, size),
+        [sys.executable, "-m", "rocmprobe", *map(str, arguments)], text=True, capture_output=True,
+        env=environment({"PYTHONDONTWRITEBYTECODE": "1"}), timeout=300, check=False,
+        preexec_fn=functools.partial(_limit, size),
     )  # fmt: skip
 
 
@@ -105,3 +106,64 @@ def test_a_run_cannot_go_on_without_room(tmp_path: Path, whole: Run) -> None:
     assert done.stderr == (
         f"rocmprobe: {folder}: cannot be written (File too large); a run goes on only in its own folder\n"
     )
+
+
+EXAMPLE = Path(__file__).parents[2] / "reports" / "examples" / "conv-hang" / "results.json"
+
+
+@pytest.mark.parametrize(
+    "words", [("report", EXAMPLE), ("report", EXAMPLE, "--format", "md"), ("table", "--simulated", EXAMPLE),
+              ("table", "--simulated", EXAMPLE, "--format", "csv")],
+    ids=["report", "report md", "table", "table csv"],
+)  # fmt: skip
+def test_a_file_that_exists_stays_as_it_is(tmp_path: Path, words: Sequence[object]) -> None:
+    output = tmp_path / "output"
+    output.write_text("before")
+    done = limited(1000, *words, "-o", output)
+    assert done.returncode == 2
+    assert done.stderr == f"rocmprobe: {output}: File too large; name another file with -o\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["output"]
+    assert output.read_text() == "before"
+
+
+def test_a_bundle_that_exists_stays_as_it_is(tmp_path: Path, whole: Run) -> None:
+    output = tmp_path / "bundle.zip"
+    output.write_text("before")
+    done = limited(1000, "submit", whole.folder, "--yes", "-o", output)
+    # The journal, which is read in a temporary folder, is larger than the bundle.
+    assert done.returncode == 5
+    assert done.stderr.startswith("rocmprobe: ")
+    assert done.stderr.endswith("File too large; make room, or write to another disk\n")
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle.zip"]
+    assert output.read_text() == "before"
+
+
+def test_output_may_go_to_a_device_and_through_a_link(tmp_path: Path) -> None:
+    done = limited(2**30, "report", EXAMPLE, "--format", "md", "-o", "/dev/stdout")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("#")
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    assert limited(2**30, "report", EXAMPLE, "--format", "md", "-o", link).returncode == 0
+    assert link.is_symlink()
+    assert target.read_text("utf-8").startswith("#")
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["list", "causes"], ["report", EXAMPLE, "--format", "md"],
+              ["compare", EXAMPLE, EXAMPLE], ["explain", EXAMPLE], ["explain", EXAMPLE, "--json"],
+              ["table", "--simulated", EXAMPLE, "--format", "json"]],
+    ids=str,
+)  # fmt: skip
+def test_no_room_for_standard_output_is_one_clear_line(words: Sequence[object]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rocmprobe", *map(str, words)], env=environment(), text=True,
+            stdout=full, stderr=subprocess.PIPE, timeout=300, check=False,
+        )  # fmt: skip
+    assert done.returncode == 5
+    reason = (
+        "standard output, or a temporary file: No space left on device; make room, or write to another disk"
+    )
+    assert done.stderr == f"rocmprobe: {reason}\n"

@@ -107,7 +107,7 @@ def _head(scripts: list[str]) -> str:
 
 def _put(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(content.encode(), path.with_name(path.name + ".tmp"), path)
+    write_whole(content.encode(), path)
 
 
 def _results_data(results: Results, fit: Fit) -> Optional[Markup]:
