@@ -176,12 +176,27 @@ class TestFilesThatAreNoResults:
         path.write_bytes(content)
         assert "not JSON" in refused(path)
 
-    @pytest.mark.parametrize("content", ["[]", "3", "null", '"text"', "{}", '{"schema_version": 99}',
-                                         '{"schema_version": "1"}', '{"schema_version": [1]}',
-                                         '{"schema_version": "' + "x\\n" * 999 + '"}'])  # fmt: skip
-    def test_another_version(self, tmp_path, content):
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "[]",
+            "3",
+            "null",
+            '"text"',
+            "{}",
+            '{"name": "package"}',
+            '{"schema_version": 2, "name": "of another program"}',
+        ],
+    )
+    def test_a_foreign_file(self, tmp_path, content):
         path = tmp_path / "results.json"
         path.write_text(content)
+        assert refused(path) == f"{path}: not a results file of rocmprobe; name a results.json of a run"
+
+    @pytest.mark.parametrize("version", [99, "1", [1], "x\n" * 999])
+    def test_another_version(self, tmp_path, version):
+        path = tmp_path / "results.json"
+        path.write_text(json.dumps({"schema_version": version, "rocmprobe": "9.9"}))
         assert "schema_version is" in refused(path)
 
     @pytest.mark.parametrize("version", [True, 1.0])

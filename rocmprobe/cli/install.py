@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,11 @@ from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
 from rocmprobe.model.results import BadInput, Machine, NothingToTest, write_whole
 
 _WIDTH = 100
+#: Words of the names of cards of NVIDIA and Intel.
+_OTHER_CARD = re.compile(
+    r"\b(?:nvidia|geforce|gtx|rtx|gt ?\d{3,4}|quadro|tesla|titan|intel|arc [ab]\d{3}|u?hd graphics|iris)\b",
+    re.IGNORECASE,
+)
 _NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in --fact true_gfx=gfx1010"
 
 
@@ -29,6 +35,8 @@ def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
         return place_of(recorded)
     facts = together(given_facts(path, given), Facts())
     if not facts.true_gfx:
+        if _OTHER_CARD.search(facts.gpu or ""):
+            raise NothingToTest(f"{facts.gpu!r:.80} is not an AMD card; {_NAME_IT}")
         raise NothingToTest(f"the facts name no chip; {_NAME_IT}")
     return Place(
         (facts.true_gfx,), facts.gpu or "", system_of(facts.os), distribution_of(facts.os),

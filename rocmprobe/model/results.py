@@ -646,6 +646,8 @@ def read_results(path: Path, content: Optional[bytes] = None) -> Results:
     content = reading.read_bytes(path, _NO_RESULTS) if content is None else content
     data = reading.json_of(content, str(path), _NO_RESULTS)
     version = data.get("schema_version") if isinstance(data, dict) else None
+    if version is None or (version != SCHEMA_VERSION and "rocmprobe" not in data):
+        raise BadInput(f"{path}: not a results file of rocmprobe; {_NO_RESULTS}")
     if version != SCHEMA_VERSION:
         raise BadInput(
             f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "

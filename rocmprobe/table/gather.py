@@ -11,8 +11,10 @@ from rocmprobe.table.store import Store
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted_text
 
-#: Of the files that were left out, so many are named in the table; all are on stderr.
+#: Of the files that were left out, the table names this many.
 NAMED = 100
+#: Of the files that were left out, stderr names this many.
+PRINTED = 10
 #: Parts of a path that the table shows: the file, the run, the machine.
 _PARTS = 3
 
@@ -34,7 +36,8 @@ class Read:
 def gather(
     sources: Iterable[Found], store: Store, simulated: bool = False, refuse: Callable[[str], None] = print
 ) -> Read:
-    """Put every results file into ``store``; ``refuse`` gets one line for each that is left out.
+    """Put every results file into ``store``; ``refuse`` gets one line for each of the first ``PRINTED``
+    that are left out, and one line that counts the others.
 
     ``simulated`` takes runs of simulated machines in, too.
     """
@@ -59,6 +62,9 @@ def gather(
         else:
             read.duplicates += 1
     store.in_order()
+    more = read.refused + read.simulated - PRINTED
+    if more > 0:
+        refuse(f"{more} more left out")
     return read
 
 
@@ -72,7 +78,7 @@ def _leave_out(read: Read, source: Refused, refuse: Callable[[str], None]) -> No
         read.simulated += 1
     else:
         read.refused += 1
-    name = one_line(source.name, 300)
     if len(read.reasons) < NAMED:
         read.reasons = (*read.reasons, (_short_name(source.name), source.reason))
-    refuse(f"{name}: {source.reason}")
+    if read.refused + read.simulated <= PRINTED:
+        refuse(f"{one_line(source.name, 300)}: {source.reason}")

@@ -138,6 +138,14 @@ def test_code_for_the_chip_needs_no_override_and_takes_it_away() -> None:
     assert "unset HSA_OVERRIDE_GFX_VERSION" in commands(found)
 
 
+@pytest.mark.parametrize("gpu", ["GTX 1080", "NVIDIA GeForce RTX 4090", "gt 710", "Intel Arc A770"])
+def test_a_card_that_is_not_of_amd_is_called_so(gpu: str) -> None:
+    code, output = asked(*facts(gpu=gpu))
+    assert code == 3
+    assert output.startswith(f"rocmprobe: {gpu!r} is not an AMD card; name the card")
+    assert output.count("\n") == 1
+
+
 def machine(tmp_path: Path, *gpus: Gpu, **given: str) -> Path:
     path = tmp_path / "machine.json"
     known = {name.replace("_", "."): Fact(value) for name, value in given.items()}

@@ -308,6 +308,18 @@ def test_the_environment_is_told_without_what_differs_in_any_two_runs() -> None:
     }  # fmt: skip
 
 
+def test_what_only_one_run_measured_is_no_difference() -> None:
+    """A run with ``--verify`` tries one setting of all."""
+    settings = tuple(Setting(name, "why", "native") for name in ("default", "gemm-only", "vendor-off"))
+    trial = Trial("1", "cpu", "torch", "cpu", "fork", "0", library="oneDNN 3.4")
+    whole = environment(
+        run(), settings=settings, facts={"kernel.release": "6.1", "deep.hip": "6.1"}, trials=(trial,)
+    )
+    verified = environment(run(), settings=settings[:1], facts={"kernel.release": "6.1"})
+    assert compare(whole, verified, "o", "n").environment == ()
+    assert compare(verified, whole, "o", "n").environment == ()
+
+
 def test_the_library_of_a_device_is_not_that_of_the_setting_that_runs_last_on_the_processor() -> None:
     def of(*libraries: str) -> Results:
         settings = (Setting("default", "why", "native"), Setting("cpu", "why", "cpu", device="cpu"))

@@ -212,6 +212,19 @@ def test_the_same_file_twice_counts_once(tmp_path: Path) -> None:
     assert (made["read"]["results"], made["read"]["duplicates"]) == (1, 1)
 
 
+def test_many_bad_files_are_a_few_lines_and_a_count(tmp_path: Path) -> None:
+    put(tmp_path / "good.json", results())
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        for number in range(2000):
+            archive.writestr(f"{number}.json", "{}")
+    shown = command(tmp_path, "--format", "json")
+    assert shown.returncode == 0, shown.stderr
+    *lines, more, last = shown.stderr.splitlines()
+    assert len(lines) == 10
+    assert more == "rocmprobe: 1990 more left out"
+    assert last == "rocmprobe: 1 results from 2001 files, 2000 refused"
+
+
 def test_bad_files_do_not_end_the_rest(tmp_path: Path) -> None:
     put(tmp_path / "good.json", results())
     (tmp_path / "torn.json").write_text('{"schema_version": 1, "outcomes": [')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -30,6 +30,9 @@ _OF_A_SETTING = (
 #: The digest in a placeholder changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
+#: The parts of a name that only a run which measured them has.
+_MEASURED = ("facts.", "library.")
+
 #: Marks what is not there at all; null is a fact that could not be learned.
 ABSENT = "(absent)"
 
@@ -50,13 +53,16 @@ def differences(old: Results, new: Results) -> tuple[Difference, ...]:
     """Every difference between the environments of two runs: what explains most first, then by name.
 
     Left out are facts of the moment (temperatures, clocks, what is free or in use, the kernel's log), how
-    full a cache is, and which of several placeholders an identifier has.
+    full a cache is, and which of several placeholders an identifier has. Also left out is what one run alone
+    measured: a fact, a library, or a setting that the other run did not try.
     """
-    before, after = dict(_described(old)), dict(_described(new))
+    tried = {each.name for each in old.settings} & {each.name for each in new.settings}
+    before, after = dict(_described(old, tried)), dict(_described(new, tried))
     return tuple(
         Difference(name, before.get(name, ABSENT), after.get(name, ABSENT))
         for name in sorted({**before, **after}, key=_order)
         if before.get(name, ABSENT) != after.get(name, ABSENT)
+        and not (name.startswith(_MEASURED) and (name not in before or name not in after))
     )
 
 
@@ -64,7 +70,7 @@ def _order(name: str) -> tuple[int, str]:
     return _PARTS.index(name.partition(".")[0]), name
 
 
-def _described(results: Results) -> Iterator[tuple[str, Any]]:
+def _described(results: Results, settings: Collection[str]) -> Iterator[tuple[str, Any]]:
     yield "rocmprobe", results.rocmprobe
     yield "simulated", results.simulated
     for name in _ASKED:
@@ -76,7 +82,8 @@ def _described(results: Results) -> Iterator[tuple[str, Any]]:
         for name, fact in environment.facts.items():
             yield from _leaves(f"environments.{environment.name}.{name}", fact.value)
     for setting in results.settings:
-        yield from _setting(setting)
+        if setting.name in settings:
+            yield from _setting(setting)
     yield from _libraries(results)
 
 
