@@ -16,6 +16,13 @@ def test_every_contract_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0, capsys.readouterr().out
 
 
+def test_numpy_comes_with_the_torch_extra_alone() -> None:
+    """A ROCm torch that is installed keeps its numpy: torch 1.13.1 does not work with numpy 2."""
+    project = toml((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert not [each for each in project["dependencies"] if each.startswith(("numpy", "torch"))]
+    assert "numpy>=1.22" in project["optional-dependencies"]["torch"]
+
+
 def test_the_table_of_the_architecture_has_every_package_on_its_floor() -> None:
     text = (CHECKOUT / "docs" / "architecture.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text, re.MULTILINE)
