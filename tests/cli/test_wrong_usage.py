@@ -80,7 +80,7 @@ WRONG: dict[str, tuple[int, str, Make]] = {
                           lambda at: ["report", results(at), "-o", at / "none" / "report.html"]),
     "env of nothing": (2, "cannot be read", lambda at: ["env", at / "none.json"]),
     "env of a damaged file": (2, "outcomes", lambda at: ["env", results(at, outcomes=7)]),
-    "env of another version": (2, "schema_version is None", lambda at: ["env", written(at / "r.json", "[]")]),
+    "env of a foreign file": (2, "not a results file", lambda at: ["env", written(at / "r.json", "[]")]),
     "verify of nothing": (2, "recommend no configuration", lambda at: ["run", "--verify", results(at)]),
     "baseline of nothing": (2, "cannot be read", lambda at: ["run", "--baseline", at / "none.json"]),
     "baseline and verify": (2, "leave out --baseline", lambda at: [

@@ -214,7 +214,7 @@ def test_runs_that_stopped_early_still_make_a_page(change: str, tmp_path: Path) 
 
 def test_gpu_without_known_values_is_said_to_be_unknown(tmp_path: Path) -> None:
     machine = dataclasses.replace(sample.rdna1_machine(), facts={}, variables={})
-    gpu = dataclasses.replace(machine.gpus[0], name=Fact(), vram_bytes=Fact("many", "a guess"))
+    gpu = dataclasses.replace(machine.gpus[0], name=Fact(), vram_bytes=Fact())
     page = render(
         dataclasses.replace(sample.rdna1(), machine=dataclasses.replace(machine, gpus=(gpu,))), tmp_path
     )
