@@ -177,7 +177,7 @@ def _ranked(cause: str, score: float, weighed: Weighed, silicon: Optional[str]) 
     )
     return RankedCause(
         cause=cause,
-        layer=weighed.layers.get(cause, row.layer),
+        layer=weighed.layers.get(cause) or (weighed.speaking if cause == "unknown" else None) or row.layer,
         score=round(score, 3),
         evidence=tuple(says for weight, says in by_weight if weight > 0),
         advice=causes.advice_for(cause, weighed.words, silicon),

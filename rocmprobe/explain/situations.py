@@ -102,14 +102,17 @@ _SWITCHES = re.compile(
     r"MIOPEN_DEBUG_(CONV_\w+|AMD_\w*WINOGRAD\w*|GCN_ASM_KERNELS|HIP_KERNELS|OPENCL_CONVOLUTIONS)$"
 )
 
+#: Words for how a program failed.
+_ENDINGS = ("exception", "segv", "abort", "hang")
+
 #: Every word that ``situations`` may give.
 KNOWN_WORDS = frozenset(
     {
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *filter(None, sum(_BY_ANSWER.values(), ())),
         "torch-cpu", "torch-cuda", "foreign", "apu", "no-override", "override", "override-ignored",
         "override-needless", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-lists",
-        "two-rocms", "apu-beside-card", "failing-on-apu", "desktop-apu", "find-restricted", "segv", "abort",
-        "hang", *PRIMITIVES,
+        "two-rocms", "apu-beside-card", "failing-on-apu", "desktop-apu", "find-restricted",
+        *_ENDINGS, *PRIMITIVES,
     }
 )  # fmt: skip
 
@@ -140,7 +143,7 @@ def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Ans
         *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
         *_several(text),
         *(["find-restricted"] if _find_restricted(facts) else []),
-        *([facts.exit] if facts.exit in ("segv", "abort", "hang") else []),
+        *([facts.exit] if facts.exit in _ENDINGS else []),
     }
     return frozenset(words - {""}), answered
 

@@ -19,7 +19,7 @@ SITUATIONS = frozenset(
         "override-needless", "wheel-holds", "wheel-lacks", "rocm-lists",
         "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "torch-cpu", "torch-cuda",
         "tensorflow", "llama", "windows", "wsl", "container", "cluster", "find-restricted",
-        "segv", "abort", "hang", "miopen", "jit", "training", "system-include",
+        "exception", "segv", "abort", "hang", "miopen", "jit", "training", "system-include",
         "convolution", "transposed-convolution", "batch-norm", "rnn", "ctc-loss",
     }
 )  # fmt: skip

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +229,21 @@ class TestByStanders:
     def test_a_remark_alone_is_harmless(self, remark):
         assert best(remark) == "benign-warning"
 
+    @pytest.mark.parametrize("remark", [KDB, WORKSPACE])
+    @pytest.mark.parametrize("exit", [None, "none"])
+    def test_a_log_that_stops_at_a_remark_is_not_called_a_success(self, remark, exit):
+        found = answer(f"Requested to load AutoencoderKL\n{remark}", Facts(exit=exit))
+        said = " ".join((found.summary, found.action, found.causes[0].advice))
+        assert "Warnings that working programs also print" in found.summary
+        assert "If the program failed or stopped here, the log does not hold the reason" in said
+        assert not re.search("[Nn]othing (needs|is broken)|breaks nothing", said)
+
+    @pytest.mark.parametrize("remark", [KDB, WORKSPACE])
+    @pytest.mark.parametrize("exit", ["exception", "segv", "abort", "hang"])
+    def test_a_remark_explains_no_program_that_failed(self, remark, exit):
+        found = answer(f"Requested to load AutoencoderKL\n{remark}", Facts(exit=exit))
+        assert "benign-warning" not in {each.cause for each in found.causes}
+
     @given(
         st.lists(st.sampled_from([KDB, WORKSPACE.replace("<GemmFwdRest>", "<Other>")]), max_size=4),
         st.sampled_from(
@@ -249,6 +266,19 @@ class TestByStanders:
 
 
 class TestWhatIsSaid:
+    def test_a_loss_of_nan_says_nothing_about_a_chip_that_is_not_known(self):
+        first = answer("Epoch 1, loss nan").causes[0]
+        assert first.cause == "fp16-overflow"
+        assert "this chip" not in " ".join(first.evidence)
+
+    def test_an_override_is_not_excluded_where_no_facts_are_known(self):
+        text = "HSA_STATUS_ERROR_INVALID_ISA\nShaderName : naive_conv_fwd"
+        assert "without an override" not in json.dumps(asdict(answer(text)))
+
+    def test_an_unknown_cause_is_in_the_layer_that_reports_the_failure(self):
+        last = answer(CONVOLUTION).causes[-1]
+        assert (last.cause, last.layer) == ("unknown", "miopen")
+
     def test_scores_are_shares_and_sorted(self):
         found = answer(NO_SOLVER, AS_GFX1030).causes
         assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
