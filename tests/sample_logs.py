@@ -29,6 +29,15 @@ LINES = (
     "Aborted (core dumped)",
 )
 
+#: Reasons that MIOpen gives where a file of its databases or caches is damaged.
+DAMAGED = (
+    "MIOpen Error: BZ2_bzBuffToBuffDecompress failed: the size of the compressed data exceeds *destLen",
+    "MIOpen Error: /MIOpen/src/bz2.cpp:61: BZ2_bzBuffToBuffDecompress failed: a data integrity error",
+    "MIOpen Error: src/hipoc/hipoc_program.cpp:164: Failed loading module: device kernel image is invalid",
+    "MIOpen Error: src/solver/gemm.cpp:958: Not enough workspace for GemmFwdRest (0 provided, 576 required)",
+    "MIOpen Error: src/solver/gemm_bwd.cpp:310: Not enough workspace for GemmBwd1x1_stride2. (0 < 9216)",
+)
+
 COLLECT_ENV = """\
 PyTorch version: 1.13.1+rocm5.2
 Is debug build: False

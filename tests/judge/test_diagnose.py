@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from sample_logs import DAMAGED
 from synthetic import FP16, FP32, KINDS, STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.judge.blame import blamed, signature
@@ -337,6 +338,14 @@ class TestOtherLayers:
         assert finding(results, "as-found").layer == "user-env"
         both = run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all")
         assert "as-found" not in ids(both)
+
+    @pytest.mark.parametrize("reason", DAMAGED)
+    def test_damaged_databases_are_named_and_moved_away(self, reason):
+        outcome = {**STATUS, "evidence": (reason, "RuntimeError: miopenStatusUnknownError")}
+        found = finding(run({f"as-found/convolution/{FP32}/fwd": outcome}, wanted="all"), "as-found")
+        assert (found.cause, found.layer) == ("miopen-db-unusable", "miopen-exec")
+        assert "`mv ~/.config/miopen ~/.config/miopen.old; mv ~/.cache/miopen" in found.advice
+        assert "`rocmprobe exec` gives programs clean databases" in found.advice
 
     def test_a_clean_environment_fails_where_as_found_holds(self):
         results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")

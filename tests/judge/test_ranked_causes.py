@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import CHECKOUT
+from sample_logs import DAMAGED
 
 from rocmprobe.explain.explain import Explanation, explain
 from rocmprobe.explain.log_facts import Facts, facts_in, together
@@ -152,6 +153,43 @@ class TestTheSameTextHasOtherCauses:
 
     def test_an_aperture_violation_without_an_override_is_not_blamed_on_one(self):
         assert best(APERTURE, MI100) != "override-isa-mismatch"
+
+
+class TestDamagedDatabases:
+    @pytest.mark.parametrize(
+        "facts", [NOTHING, NAVI10, AS_GFX1030, Facts(true_gfx="gfx1010", torch_targets="gfx1010")]
+    )
+    @pytest.mark.parametrize("reason", DAMAGED)
+    def test_the_reason_that_miopen_gives_is_the_answer(self, reason, facts):
+        found = answer(f"{reason}\n{CONVOLUTION}", facts)
+        first = found.causes[0]
+        assert (first.cause, first.score >= 0.7) == ("miopen-db-unusable", True)
+        assert found.summary == "MIOpen cannot use its database files."
+        assert "mv ~/.config/miopen ~/.config/miopen.old; mv ~/.cache/miopen" in found.action
+        assert "`rocmprobe exec -- python train.py` uses clean ones" in found.action
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "RuntimeError: HIP error: device kernel image is invalid",
+            "torch.AcceleratorError: CUDA error: device kernel image is invalid",
+            f"{WORKSPACE}\nRuntimeError: HIP error: device kernel image is invalid",
+        ],
+    )
+    def test_an_invalid_image_of_the_program_itself_is_not_in_a_database(self, text):
+        found = answer(text, NAVI10).causes
+        assert found[0].cause == "arch-not-in-wheel"
+        assert "miopen-db-unusable" not in {each.cause for each in found}
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "fatal: BZ2_bzBuffToBuffDecompress failed: a data integrity error",
+            "MIOpen Error: gemm.cpp:958: Not enough workspace for GemmFwdRest (1024 provided, 9216 required)",
+        ],
+    )
+    def test_look_alikes_are_not_damaged_databases(self, text):
+        assert best(text) != "miopen-db-unusable"
 
 
 CONVOLUTION = """Traceback (most recent call last):

@@ -259,8 +259,9 @@ def _as_found(results: Results) -> Iterator[Finding]:
             layer,
             f"{len(broken)} question(s) fail in your own environment and pass in a clean one",
             quoted(broken),
-            "Unset the variables that `rocmprobe detect` lists, and move the library's databases and caches "
-            "away (MIOpen: ~/.config/miopen and ~/.cache/miopen).",
+            "Move the library's databases and caches away (MIOpen: `mv ~/.config/miopen "
+            "~/.config/miopen.old; mv ~/.cache/miopen ~/.cache/miopen.old`), and unset the variables that "
+            "`rocmprobe detect` lists. Until then `rocmprobe exec` gives programs clean databases.",
         )
 
 
