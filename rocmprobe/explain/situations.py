@@ -102,6 +102,14 @@ _SWITCHES = re.compile(
     r"MIOPEN_DEBUG_(CONV_\w+|AMD_\w*WINOGRAD\w*|GCN_ASM_KERNELS|HIP_KERNELS|OPENCL_CONVOLUTIONS)$"
 )
 
+#: Lines in which MIOpen says where a kernel comes from, at log level 6, and the one in which it cannot load a
+#: kernel. MIOpen itself spells "Sucessfully".
+_KERNEL_ORIGINS = {
+    "kernel-read": re.compile(r"Suc+essfully loaded binary for:"),
+    "kernel-built": re.compile(r"(?:Unable to load|Saving) binary for:"),
+}
+_KERNEL_REFUSED = re.compile(r"Failed (?:loading|creating) module:")
+
 #: Words for how a program failed.
 _ENDINGS = ("exception", "segv", "abort", "hang")
 
@@ -112,7 +120,7 @@ KNOWN_WORDS = frozenset(
         "torch-cpu", "torch-cuda", "foreign", "apu", "no-override", "override", "override-ignored",
         "override-needless", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-lists",
         "two-rocms", "apu-beside-card", "failing-on-apu", "desktop-apu", "find-restricted",
-        *_ENDINGS, *PRIMITIVES,
+        *_KERNEL_ORIGINS, *_ENDINGS, *PRIMITIVES,
     }
 )  # fmt: skip
 
@@ -142,6 +150,7 @@ def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Ans
         ),
         *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
         *_several(text),
+        *filter(None, [_kernel_origin(log)]),
         *(["find-restricted"] if _find_restricted(facts) else []),
         *([facts.exit] if facts.exit in _ENDINGS else []),
     }
@@ -195,6 +204,19 @@ def _several(text: str) -> Iterable[str]:
     failing = [gpus.target(by_number.get(number)) for number in _CURRENT.findall(text)]
     if any(row is not None and row.apu is True for row in failing) and len(by_number) > 1:
         yield "failing-on-apu"
+
+
+def _kernel_origin(log: Log) -> Optional[str]:
+    """Return where the first kernel that could not be loaded came from, or None if the log does not say."""
+    refused = next((line.number for line in log.lines if _KERNEL_REFUSED.search(line.text)), 0)
+    origins = [
+        (line.last if line.last < refused else line.number, word)
+        for line in log.lines
+        if line.number < refused
+        for word, pattern in _KERNEL_ORIGINS.items()
+        if pattern.search(line.text)
+    ]
+    return max(origins)[1] if origins else None
 
 
 def _linux(facts: Facts) -> Optional[str]:

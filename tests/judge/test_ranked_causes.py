@@ -182,6 +182,27 @@ class TestDamagedDatabases:
         assert "miopen-db-unusable" not in {each.cause for each in found}
 
     @pytest.mark.parametrize(
+        "reason",
+        [
+            "Failed loading module: device kernel image is invalid",
+            "BZ2_bzBuffToBuffDecompress failed: a data integrity error",
+        ],
+    )
+    def test_the_reason_counts_however_it_is_quoted(self, reason):
+        assert best(f"{reason}\nRuntimeError: miopenStatusUnknownError") == "miopen-db-unusable"
+
+    def test_where_the_refused_kernel_came_from_decides(self):
+        read = 'MIOpen(HIP): Info2 [LoadBinary] Sucessfully loaded binary for: "a.cpp.o"'
+        absent = 'MIOpen(HIP): Info2 [LoadBinary] Unable to load binary for: "b.cpp.o"'
+        saved = 'MIOpen(HIP): Info2 [SaveBinary] Saving binary for: "b.cpp.o"'
+        refused = "MIOpen Error: hipoc_program.cpp:164: Failed loading module: device kernel image is invalid"
+        of_cache = answer("\n".join((absent, saved, read, refused, absent))).causes
+        assert (of_cache[0].cause, of_cache[0].score >= 0.8) == ("miopen-db-unusable", True)
+        of_compiler = answer("\n".join((read, absent, saved, refused, read))).causes
+        assert of_compiler[0].cause == "miopen-kernel-compile-failure"
+        assert "miopen-db-unusable" not in {each.cause for each in of_compiler}
+
+    @pytest.mark.parametrize(
         "text",
         [
             "fatal: BZ2_bzBuffToBuffDecompress failed: a data integrity error",
