@@ -126,10 +126,12 @@ def _reliability(records: Sequence[Record], by: Calibration) -> Iterable[str]:
 
 def _groups(records: Sequence[Record], by: Calibration) -> Iterable[str]:
     """How often the group of causes is right that has 0.7 and more, whatever the cause."""
+    # Labels outside of the vocabulary belong to no group.
+    group_of = {row.name: row.group for row in causes.causes()}
     named = [(record, *best_group(record, by)) for record in records]
     sure = [each for each in named if each[2] >= 0.7]
     yield f"{'group of causes':<20} " + " ".join(
-        f"{sum(causes.cause(record.cause).group == group for record, group, _ in part):>5} of {len(part):>3}"
+        f"{sum(group_of.get(record.cause) == group for record, group, _ in part):>5} of {len(part):>3}"
         for part in _by_tier(sure)
     )
 

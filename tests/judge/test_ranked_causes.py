@@ -478,6 +478,14 @@ def test_a_damaged_corpus_is_one_clear_line(tmp_path):
     assert "line 1" in done.stderr
 
 
+def test_a_label_outside_of_the_vocabulary_is_scored_as_wrong(tmp_path):
+    row = {"id": "a", "log": NO_SOLVER, "cause": "other:no-such-cause", "log_quality": "decisive"}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(row))
+    done = score(str(tmp_path / "corpus.jsonl"))
+    assert done.returncode == 0, done.stderr
+    assert "other:no-such-cause answered as miopen-no-solver: 1" in done.stdout
+
+
 def wide_gaps(tree: Any) -> int:
     """The most gaps that one way through a pattern has: repeats of nearly any character, more than a few."""
     most = 0
