@@ -206,7 +206,7 @@ def _put(asked: tuple[Question, ...], trials: Trials, pipe: Pipe) -> None:
 def _answer_of(case: Case, outcome: Outcome, seconds: float) -> dict[str, Any]:
     return {
         "id": case.id, "check": case.check, "dtype": case.dtype, "direction": case.direction,
-        "rung": case.rung, "state": outcome.state, "seconds": round(seconds, 3), "phase": outcome.phase,
+        "state": outcome.state, "seconds": round(seconds, 3), "phase": outcome.phase,
         "activity": outcome.activity, "cause": outcome.cause,
         "evidence": list(outcome.evidence[:3]),
     }  # fmt: skip

@@ -24,8 +24,6 @@ _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
 _READING, _READING_SHARE = 5.0, 0.25
 #: Causes that say that others have the memory, of the machine or of the GPU, and not that anything is broken.
 _MEMORY = ("oom-kill", "out-of-memory")
-#: Rungs whose first call may compile for minutes, inside of the process.
-_COMPILING = ("conv", "batch-norm")
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,11 @@ def _failed(seen: Seen, last: Mapping[str, Any]) -> tuple[str, Optional[str], st
 
 
 def _proven(seen: Seen, last: Mapping[str, Any]) -> bool:
-    """Whether silence until the limit shows a hang. One that computes may compile, or import, for long."""
+    """Return True if silence until the limit shows a hang.
+
+    A busy process shows one only in a repeated call. Before that it can import, load or compile kernels, or
+    compute the expected result.
+    """
     activity, starting = last["activity"], last["phase"] == "start"
     if activity == "compiler-child":
         return False
@@ -154,9 +156,7 @@ def _proven(seen: Seen, last: Mapping[str, Any]) -> bool:
     if activity == "idle":
         silent = last["ended"] - seen.moved if seen.moved is not None else last["seconds"]
         return not starting or silent > min(_READING, _READING_SHARE * last["seconds"])
-    if starting or last["check"] == "copy":
-        return False
-    return not (last["phase"] == "first-call" and last["rung"] in _COMPILING)
+    return bool(last["phase"] == "steady")
 
 
 def _doing(last: Mapping[str, Any]) -> str:

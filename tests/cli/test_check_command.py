@@ -332,7 +332,7 @@ FACTS = {"setting": "default", "device": "cuda:0", "native_isa": "gfx1010", "gpu
 
 def answered(state: str = "pass", **changes: Any) -> dict[str, Any]:
     return {
-        "id": CONVOLUTION, "check": "convolution", "dtype": "float32", "direction": "fwd", "rung": "conv",
+        "id": CONVOLUTION, "check": "convolution", "dtype": "float32", "direction": "fwd",
         "state": state, "seconds": 20.0, "phase": "first-call", "activity": "idle", "cause": None,
         "evidence": ["no answer"], "usual": None, "ended": 40.0, **changes,
     }  # fmt: skip
@@ -370,8 +370,14 @@ def test_exit_codes_of_each_convention(case: str) -> None:
         (answered("hang", activity="busy", usual=3.0), None, "problem"),
         (answered("hang", activity="busy", usual=15.0), None, "unknown"),
         (answered("hang", activity="busy", phase="steady"), None, "problem"),
-        (answered("hang", activity="busy", check="gemm", rung="gemm"), None, "problem"),
-        (answered("hang", activity="busy", check="copy", rung="copy"), None, "unknown"),
+        (answered("hang", activity="busy", phase="prepare"), None, "unknown"),
+        *(
+            (answered("hang", activity="busy", check=check), None, "unknown")
+            for check in ("copy", "elementwise", "gemm", "batch-norm")
+        ),
+        (answered("hang", activity="busy", check="gemm", usual=1.0), None, "problem"),
+        (answered("hang", activity="idle", check="gemm"), None, "problem"),
+        (answered("hang", activity="busy", check="gemm", phase="steady"), None, "problem"),
         (answered("hang", activity="compiler-child", usual=3.0), None, "unknown"),
         (answered("hang", check="copy", phase="start"), None, "problem"),
         (answered("hang", check="copy", phase="start"), 39.0, "unknown"),
