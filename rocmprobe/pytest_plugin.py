@@ -19,6 +19,7 @@ from typing import Any, Optional
 import pytest
 
 from rocmprobe.judge.expected import Expectations
+from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.cases import Case
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.exit_codes import NOTHING, USAGE
@@ -33,7 +34,6 @@ from rocmprobe.model.results import (
     to_json,
 )  # fmt: skip
 from rocmprobe.process.leftovers import remove_leftovers
-from rocmprobe.process.processes import die_with_parent
 from rocmprobe.process.signals import held, take_signals
 from rocmprobe.run import run
 from rocmprobe.run.journal import CannotWrite, header

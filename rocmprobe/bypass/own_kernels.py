@@ -5,6 +5,8 @@ a problem is given to them. They run on torch's current stream, with a workspace
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -194,8 +196,20 @@ def _found_out(device: torch.device, dtype: str) -> _Kernels:
 
 def _tried_in_child(place: Device, dtype: str, folder: Optional[Path]) -> gate.Verdict:
     libraries = [loaded.hip(), loaded.hiprtc()] if place.kind == HIP else [loaded.cuda(), loaded.nvrtc()]
-    command = ["-m", self_test.__name__, place.kind, str(place.index), dtype, str(folder or ""), *libraries]
-    return gate.tried_in_child(command)
+    limits = [str(os.getpid()), str(gate.CHILD_LIMIT)]
+    about = [place.kind, str(place.index), dtype, str(folder or ""), *libraries]
+    _announce(
+        f"testing its {dtype} convolution kernels on GPU {place.index}, once. This takes up to "
+        f"{gate.TIME_LIMIT // 60} minutes. {gate.VARIABLE}=0 switches the kernels and the test off."
+    )
+    return gate.tried_in_child(["-m", self_test.__name__, *limits, *about])
+
+
+def _announce(text: str) -> None:
+    """Print one line on stderr. A program without a working stderr goes on without the line."""
+    if sys.stderr:
+        with suppress(OSError, ValueError):
+            print(f"rocmprobe: {text}", file=sys.stderr, flush=True)
 
 
 def _device(device: torch.device) -> Device:

@@ -16,7 +16,8 @@ from types import FrameType
 from typing import Any, Optional
 
 from rocmprobe.gate.messages import Order, Pipe, Seen
-from rocmprobe.process.processes import descendants, die_with_parent, kill_same, runs, started
+from rocmprobe.lifetime import die_with_parent
+from rocmprobe.process.processes import descendants, kill_same, runs, started
 from rocmprobe.text.reading import json_line
 
 #: Seconds of the budget that are left for ending what hangs, and for the answer.

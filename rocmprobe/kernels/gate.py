@@ -23,7 +23,9 @@ from typing import Any, Optional
 VARIABLE = "ROCMPROBE_BYPASS_KERNELS"
 _VERSION = 1
 #: Seconds for compiling the modules and all problems of the self-test.
-TIME_LIMIT = 180.0
+TIME_LIMIT = 180
+#: Seconds after which the child ends by itself. The parent's limit comes first and gets reported.
+CHILD_LIMIT = TIME_LIMIT + 10
 #: What is kept of the output of a trial.
 _LOG_BYTES = 20_000
 
@@ -98,9 +100,10 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: Verdict)
 
 
 def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Verdict:
-    """The verdict that ``command`` prints as its last line, or why it printed none.
+    """Return the verdict that ``command`` prints as its last line, or why it printed none.
 
-    The child is ended after ``time_limit`` seconds; one that the kernel cannot end is left behind.
+    The child is killed after ``time_limit`` seconds, and if this process is interrupted. A child that the
+    kernel cannot kill is left behind.
     """
     package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -122,6 +125,9 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Verdic
         return Verdict(
             "failed", reason=f"their trial did not end in {time_limit:.0f} s", log=text[-_LOG_BYTES:]
         )
+    except BaseException:
+        child.kill()
+        raise
     text = output.decode("utf-8", "replace")
     try:
         return Verdict(**json.loads(text.strip().rpartition("\n")[2]))

@@ -1,7 +1,8 @@
 """The trial that the gate asks for: every kernel of a dtype against exact integers, on the device itself.
 
-``python -m rocmprobe.kernels.self_test KIND INDEX DTYPE FOLDER RUNTIME COMPILER`` runs it in a process of its
-own, with the libraries of the process that asks, and prints the verdict as its last line.
+``python -m rocmprobe.kernels.self_test PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER`` runs it in a
+child process, with the libraries of its parent, and prints the verdict as its last line. The child ends after
+SECONDS, and with its parent, whose process id is PARENT.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geo
 from rocmprobe.kernels.module import Device, Module
 from rocmprobe.kernels.sources import FAMILIES
 from rocmprobe.kernels.unavailable import KernelsUnavailable
+from rocmprobe.lifetime import die_after, die_with_parent
 from rocmprobe.runtimes.calls import CallFailed
 
 #: Bytes before and after each tensor that a kernel must not write.
@@ -191,7 +193,10 @@ def _contents(direction: str, plain: Geometry, dtype: str) -> dict[str, bytes]:
 
 def main(arguments: list[str]) -> None:
     """Print the verdict on the kernels; see the module."""
-    kind, index, dtype, folder, *libraries = arguments
+    parent, seconds, kind, index, dtype, folder, *libraries = arguments
+    if sys.platform == "linux":
+        die_with_parent(int(parent))
+        die_after(int(seconds))
     for library in libraries:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
     try:

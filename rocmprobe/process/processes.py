@@ -1,18 +1,14 @@
-"""What /proc says of a process and of those below it, of one that went silent, too; and that one ends with
-its parent."""
+"""Facts from /proc about a process and its descendants, including one that went silent."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-#: prctl(2).
-_PR_SET_PDEATHSIG = 1
 _COMPILERS = ("clang", "hipcc", "amdclang", "lld", "ld.lld", "cc1", "llc", "comgr")
 
 
@@ -91,14 +87,6 @@ def _stat(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
-
-
-def die_with_parent(parent: Optional[int] = None) -> None:
-    """Have the kernel kill this process when its parent thread ends; end it if ``parent`` is gone already."""
-    parent = parent or os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def activity(pid: int, active_before: float, waited: float) -> str:

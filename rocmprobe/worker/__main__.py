@@ -2,7 +2,7 @@
 
 import sys
 
-from rocmprobe.process.processes import die_with_parent
+from rocmprobe.lifetime import die_with_parent
 from rocmprobe.worker.main import serve
 
 if __name__ == "__main__":

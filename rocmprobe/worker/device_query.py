@@ -23,7 +23,7 @@ from rocmprobe.backends.capi import (
     NotAvailable,
     Rocblas,
 )
-from rocmprobe.process.processes import die_with_parent
+from rocmprobe.lifetime import die_with_parent
 from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
 

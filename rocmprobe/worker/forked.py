@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Union
 
-from rocmprobe.process.processes import die_with_parent
+from rocmprobe.lifetime import die_with_parent
 from rocmprobe.worker.main import serve
 
 _DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia", "/dev/dxg")

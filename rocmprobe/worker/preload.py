@@ -4,7 +4,7 @@ import contextlib
 import importlib
 import signal
 
-from rocmprobe.process.processes import die_with_parent
+from rocmprobe.lifetime import die_with_parent
 from rocmprobe.worker.main import import_torch
 
 # The server watches neither its parent nor Ctrl-C before its imports are done, and those may hang.

@@ -19,7 +19,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rocmprobe.process.processes import die_with_parent
+from rocmprobe.lifetime import die_with_parent
 from rocmprobe.worker.forked import forked, holds_device
 
 #: A request is a path.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,8 +15,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from runs import CHECKOUT
+from runs import CHECKOUT, wait_until
 from stand_in_libraries import gpu_environment, hip_with_modules, kfd_nodes
+
+from rocmprobe.process.processes import runs, started
 
 _START = """
 import os
@@ -64,12 +67,12 @@ def passed(tmp_path_factory, library):
     return folder
 
 
-def python(library, cache, code, path=CHECKOUT, isa="gfx1030", **variables):
-    """The lines that ``code`` prints with an RDNA1 card shown as ``isa``."""
+def environment(library, cache, path=CHECKOUT, isa="gfx1030", **variables):
+    """Return the variables of a process that sees an RDNA1 card shown as ``isa``."""
     nodes = cache / "nodes"
     if not nodes.exists():
         kfd_nodes(nodes, 100100)
-    environment = {
+    return {
         **os.environ,
         **gpu_environment(library, nodes, isa),
         "ROCMPROBE_BYPASS_KERNEL_CACHE": str(cache / "kernels"),
@@ -77,9 +80,14 @@ def python(library, cache, code, path=CHECKOUT, isa="gfx1030", **variables):
         "PYTHONPATH": str(path),
         **variables,
     }
+
+
+def python(library, cache, code, path=CHECKOUT, isa="gfx1030", **variables):
+    """Return the lines that ``code`` prints in such a process."""
     done = subprocess.run(
         [sys.executable, "-c", _START + textwrap.dedent(code)],
-        capture_output=True, text=True, env=environment, cwd=path, check=False,
+        capture_output=True, text=True, cwd=path, check=False,
+        env=environment(library, cache, path, isa, **variables),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -272,3 +280,48 @@ def test_a_trial_that_fails_is_an_outcome_and_not_repeated(library, passed, tmp_
     assert reason in python(library, tmp_path, code, **tried)[0]
     # The fault is gone, and the verdict stays.
     assert reason in python(library, tmp_path, code, ROCMPROBE_BYPASS_KERNELS="1")[0]
+
+
+_HANG = {"ROCMPROBE_BYPASS_KERNELS": "1", "LC_STAND_IN_FAULTS": "hiprtcCompileProgram=hang"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_trial_that_hangs_ends_with_the_program_that_started_it(library, tmp_path, number):
+    code = """
+    import signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with bypass.enabled("cpu"):
+        F.conv2d(integers(1, 4, 6, 6), integers(4, 1, 3, 3), groups=4)
+    """
+    messages = tmp_path / "messages"
+    with messages.open("w") as stream:
+        program = subprocess.Popen(
+            [sys.executable, "-c", _START + textwrap.dedent(code)], stderr=stream,
+            env=environment(library, tmp_path, **_HANG), cwd=CHECKOUT,
+        )  # fmt: skip
+    try:
+        assert wait_until(lambda: list((tmp_path / "kernels").glob("verdict-*.json"))), messages.read_text()
+        (file,) = (tmp_path / "kernels").glob("verdict-*.json")
+        child = json.loads(file.read_text())["verdict"]["process"]
+        assert program.poll() is None
+        start = started(child)
+        assert runs(child, start)
+        assert messages.read_text().splitlines() == [
+            "rocmprobe: testing its float32 convolution kernels on GPU 0, once. This takes up to 3 minutes. "
+            "ROCMPROBE_BYPASS_KERNELS=0 switches the kernels and the test off."
+        ]
+        program.send_signal(number)
+        program.wait(60)
+        assert wait_until(lambda: not runs(child, start), 20)
+    finally:
+        program.kill()
+        program.wait()
+
+
+def test_a_trial_that_hangs_inside_a_library_ends_after_its_own_limit(library, tmp_path):
+    command = ["-m", "rocmprobe.kernels.self_test", str(os.getpid()), "3", "hip", "0", "float32", ""]
+    ended = subprocess.run(
+        [sys.executable, *command, str(library), str(library)], capture_output=True, text=True, check=False,
+        env=environment(library, tmp_path, **_HANG), cwd=CHECKOUT, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == -signal.SIGALRM, ended.stderr
