@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.process.guardian import guardian
+
 #: Bytes kept of each stream where the caller does not say.
 _KEPT = 1 << 18
 #: `python -m` imports from its working directory, where a json.py of the user's may lie.
@@ -62,11 +64,14 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
 
 def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with _starting:
+        # Before the program: without a guardian nothing would end the program if this process were killed.
+        watching = guardian()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=dict(environ), start_new_session=True, bufsize=0, cwd=_ELSEWHERE,
         )  # fmt: skip
         _running.add(process.pid)
+        watching.watch(process.pid)
     return process
 
 
@@ -111,6 +116,7 @@ def _end(process: subprocess.Popen[bytes]) -> bool:
     """End the whole group, since a child of the program may outlive it; False if the program stays."""
     _kill(process.pid)
     _running.discard(process.pid)
+    guardian().forget(process.pid)
     try:
         process.wait(KILLED_AFTER)
     except subprocess.TimeoutExpired:

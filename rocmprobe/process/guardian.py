@@ -1,9 +1,9 @@
 """The guardian: a process that cleans up after a controller that was killed.
 
-Trials end with their controller by themselves; what they have started (a compiler) and the folders of
-the run do not. A guardian reads on a pipe which process groups live, until the pipe closes: then the
-controller is gone. After a normal end it finds nothing to do. This file is run as a program, too, and
-needs nothing but the standard library for that.
+Trials end with their controller by themselves. The compilers that they start, the tools that are run for
+facts, and the folders of the run do not. A guardian reads on a pipe which process groups live, until the pipe
+closes: then the controller is gone. After a normal end it finds nothing to do. This file is run as a program,
+too, and needs nothing but the standard library for that.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -57,10 +58,19 @@ class Guardian:
             self._process.stdin.write(f"{line}\n".encode())
 
 
-@functools.lru_cache(maxsize=1)
 def guardian() -> Guardian:
-    """The one of this process."""
+    """Return the guardian of this process. The first call starts it."""
+    # Two threads must not start two guardians: the one that nothing refers to would kill what it watches.
+    with _starting:
+        return _started()
+
+
+@functools.lru_cache(maxsize=1)
+def _started() -> Guardian:
     return Guardian()
+
+
+_starting = threading.Lock()
 
 
 def _guard() -> None:

@@ -67,6 +67,19 @@ def test_a_killed_controller_leaves_no_grandchild_and_no_folder(tmp_path: Path) 
     assert wait_until(lambda: not list(folders.iterdir()), 10)
 
 
+def test_a_killed_process_leaves_no_tool_that_it_ran(tmp_path: Path) -> None:
+    written = tmp_path / "tool"
+    tool = ["sh", "-c", f"echo $$ > {written}; sleep 600"]
+    code = f"import os; from rocmprobe.process import children; children.run({tool}, os.environ, 600)"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    assert wait_until(lambda: written.exists() and written.read_text().endswith("\n"))
+    pid = int(written.read_text())
+    assert alive(pid)
+    process.kill()
+    process.wait()
+    assert wait_until(lambda: not alive(pid), 10)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "run"
