@@ -176,7 +176,7 @@ def test_the_results_of_a_run(tmp_path: Path) -> None:
 def test_the_results_of_a_run_on_standard_input(tmp_path: Path) -> None:
     path = of_a_run(tmp_path)
     assert answer("-", log=path.read_bytes()) == answer(log=path.read_bytes()) == answer(path)
-    code, output = asked("-", log='{"schema_version": 9}')
+    code, output = asked("-", log='{"schema_version": 9, "rocmprobe": "9"}')
     assert code == 2
     assert "standard input: schema_version is 9" in output
 
@@ -236,8 +236,9 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
 def test_wrong_input_is_one_clear_line(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     files = {
-        "results.json": '{"schema_version": 9}', "prose.json": "gpu: RX 5700", "list.json": "[]",
-        "deep.json": "[" * 99999, "wrong.json": '{"gppu": 1}', "detected.json": '{"gpus": [1]}',
+        "results.json": '{"schema_version": 9, "rocmprobe": "9"}', "prose.json": "gpu: RX 5700",
+        "list.json": "[]", "deep.json": "[" * 99999, "wrong.json": '{"gppu": 1}',
+        "detected.json": '{"gpus": [1]}',
     }  # fmt: skip
     for name, content in files.items():
         Path(name).write_text(content)

@@ -61,7 +61,7 @@ def saying(line: str) -> Results:
     trials = tuple(dataclasses.replace(trial, log=line) for trial in results.trials)
     told = {"x": Fact(line, line), "y": Fact(None, line), "rocm.version": Fact(None, line)}
     told["board.serial"] = Fact(SERIAL)
-    machine = Machine(results.machine.gpus, told, {"V": Fact([line])})
+    machine = Machine(results.machine.gpus, told, {"V": Fact(line)})
     return dataclasses.replace(results, machine=machine, trials=trials, outcomes=(broken,))
 
 
