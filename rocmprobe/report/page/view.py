@@ -202,9 +202,7 @@ def other_blocks(results: Results) -> list[Block]:
     for words, other in (results.recommendation.others if results.recommendation else {}).items():
         found += [replace(block, label=f"For {words}: {block.label}") for block in blocks(other)]
         if not results.partial and not _for_the_program(results, other):
-            found.append(
-                Block(f"For {words}: Instead, without changing the program", _exec(results, other), "sh")
-            )
+            found.append(Block(f"For {words}, without changing the program", _exec(results, other), "sh"))
     return found
 
 
