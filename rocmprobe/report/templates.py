@@ -1,5 +1,4 @@
-"""What every page that rocmprobe writes is made of: templates, the files beside them, common colours, and a
-policy that allows no request."""
+"""Building blocks of every page: templates, their files, common colours, and a policy without requests."""
 
 from __future__ import annotations
 

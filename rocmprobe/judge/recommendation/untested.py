@@ -1,4 +1,4 @@
-"""What a run did not test, and so does not judge: a GPU that torch cannot use, settings, convolution."""
+"""Verdicts for what a run did not test: a GPU that torch cannot use, settings, convolution."""
 
 from __future__ import annotations
 
