@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
+from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.text.plain_text import one_line
 
@@ -62,7 +63,7 @@ def stack_facts(machine: Machine, gpu: Optional[Gpu]) -> dict[str, Any]:
     """What the stack is, by name: versions, driver, and the ISA that the chip passes for; None where a
     version is unknown."""
 
-    def value(name: str) -> Optional[str]:
+    def value(name: FactName) -> Optional[str]:
         return _text(machine.value(name))
 
     amd = gpu is not None and gpu.vendor.value == "amd"

@@ -37,16 +37,16 @@ def facts_of_results(results: Results) -> Facts:
 
 def facts_of_machine(machine: Machine, exit: Optional[str] = None) -> Facts:
     """The facts of the first AMD GPU that programs see and of the software of a machine."""
-    names = ("os.name", "kernel.release")
+    system = (machine.value("os.name"), machine.value("kernel.release"))
     words: dict[str, Any] = {
         "rocm": machine.value("rocm.version") or machine.value("hip.version"),
         "torch": machine.value("torch.version"),
-        "os": " ".join(str(machine.value(name)) for name in names if machine.value(name)),
+        "os": " ".join(str(value) for value in system if value),
         "exit": exit,
         "first_gpu": first_device(machine),
+        "torch_targets": " ".join(machine.value("torch.targets") or ()),
+        "rocblas_targets": " ".join(machine.value("rocblas.targets") or ()),
     }
-    for name in ("torch", "rocblas"):
-        words[f"{name}_targets"] = " ".join(machine.value(f"{name}.targets") or ())
     for gpu in sorted(machine.amd_gpus, key=lambda each: each.index.value != 0)[:1]:
         words["gpu"] = gpu.name.value
         words["true_gfx"] = gpu.native_isa.value

@@ -19,6 +19,7 @@ from rocmprobe.knowledge.override import serves
 from rocmprobe.knowledge.settings import version_numbers, within
 from rocmprobe.knowledge.stacks import Broken, Installed, known_to_break, stacks, system_of
 from rocmprobe.knowledge.visible_devices import in_processor
+from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
 
@@ -197,7 +198,7 @@ def first_device(machine: Machine) -> Optional[str]:
     return FIRST[in_processor(first)] if first else None
 
 
-def _held(machine: Machine, name: str) -> Optional[tuple[str, ...]]:
+def _held(machine: Machine, name: FactName) -> Optional[tuple[str, ...]]:
     targets = machine.value(name)
     return tuple(targets) if targets else None
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge.gpus import isa_of_override
+from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Machine
 from rocmprobe.text.tables import table
 
@@ -263,7 +264,7 @@ def _unknown(name: str, rocm: Optional[Release]) -> Label:
     return Label((NOT_LISTED,), f"not in the catalogue, which may lack it{hint}", "", close)
 
 
-def _release(machine: Machine, *names: str) -> Optional[Release]:
+def _release(machine: Machine, *names: FactName) -> Optional[Release]:
     releases = (release(str(machine.value(name) or "")) for name in names)
     return next(filter(None, releases), None)
 

@@ -8,7 +8,7 @@ always allowed, because any fact may be unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Optional, TypedDict, Union
+from typing import Any, Literal, Optional, TypedDict, Union, get_args
 
 
 class _KernelEvent(TypedDict):
@@ -54,39 +54,57 @@ class Agent(TypedDict, total=False):
     bdf: Optional[str]
 
 
-_NAMES = list[str]
+# The names of facts, by the type of their values.
+TextFact = Literal[
+    "amdgpu.origin", "amdgpu.version", "capi.hip", "capi.miopen", "capi.place", "capi.rocblas",
+    "container.kind", "container.wsl", "cpu.name", "deep.cuda", "deep.error", "deep.hip", "deep.version",
+    "dmesg.driver", "hip.version", "hipblaslt.path", "kernel.release", "kfd.device", "miopen.db_path",
+    "miopen.version", "miopen.version_expected", "miopen.version_told", "nvidia.version", "os.id",
+    "os.name", "os.version", "python.version", "rocblas.path", "rocm.version", "simulation.torch",
+    "torch.build", "torch.cuda", "torch.hip", "torch.kind", "torch.path", "torch.python_tag",
+    "torch.version", "amd_smi.driver", "amd_smi.exit", "amd_smi.meaning", "amd_smi.message",
+    "amd_smi.runtime", "amd_smi.state", "rocm_smi.driver", "rocm_smi.exit", "rocm_smi.meaning",
+    "rocm_smi.message", "rocm_smi.runtime", "rocm_smi.state", "rocminfo.driver", "rocminfo.exit",
+    "rocminfo.meaning", "rocminfo.message", "rocminfo.runtime", "rocminfo.state",
+]  # fmt: skip
+NumberFact = Literal[
+    "amd.cards", "cpu.allowed", "cpu.cores", "cpu.threads", "deep.device_count",
+    "memory.available_bytes", "memory.bytes", "memory.limit_bytes", "memory.swap_bytes",
+]  # fmt: skip
+FlagFact = Literal[
+    "deep.available", "wsl.dxcore", "wsl.dxg",
+]  # fmt: skip
+NamesFact = Literal[
+    "access.groups", "access.groups_needed", "amdgpu.dkms", "capi.devices", "deep.arch_list",
+    "dmesg.kfd_added", "dmesg.kfd_skipped", "hipblaslt.targets", "kernel.parameters", "kfd.refused",
+    "kfd.unlisted", "rocblas.targets", "rocminfo.not_learned", "torch.targets", "wsl.librocdxg",
+    "wsl.takes",
+]  # fmt: skip
 #: Library or package to its path or version.
-_BY_NAME = dict[str, Optional[str]]
+ByNameFact = Literal[
+    "miopen.find_db", "miopen.kernel_db", "miopen.perf_db", "packages", "rocm.installs", "rocm.loader",
+    "torch.libraries", "torch.loader", "wsl.dids",
+]  # fmt: skip
+FolderFact = Literal[
+    "miopen.kernel_cache", "miopen.user_db",
+]  # fmt: skip
+OtherFact = Literal[
+    "access.nodes", "amd_smi.gpus", "capi.mapped", "cpu.quota", "deep.devices", "deep.library",
+    "dmesg.events", "dmesg.gpus", "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
+]  # fmt: skip
+#: A lookup of any other name is an error for mypy.
+FactName = Union[TextFact, NumberFact, FlagFact, NamesFact, ByNameFact, FolderFact, OtherFact]
+
+_NAMES = list[str]
 
 #: The type of each fact by its name. Facts that are not listed are shown and never interpreted.
 FACTS: Mapping[str, Any] = {
-    **dict.fromkeys((
-        "amdgpu.origin", "amdgpu.version", "capi.hip", "capi.miopen", "capi.place", "capi.rocblas",
-        "container.kind", "container.wsl", "cpu.name", "deep.cuda", "deep.error", "deep.hip",
-        "deep.version", "dmesg.driver", "hip.version", "hipblaslt.path", "kernel.release", "kfd.device",
-        "miopen.db_path", "miopen.version", "miopen.version_expected", "miopen.version_told",
-        "nvidia.version", "os.id", "os.name", "os.version", "python.version", "rocblas.path",
-        "rocm.version", "simulation.torch", "torch.build", "torch.cuda", "torch.hip", "torch.kind",
-        "torch.path", "torch.python_tag", "torch.version",
-        *(f"{tool}.{what}" for tool in ("amd_smi", "rocm_smi", "rocminfo")
-          for what in ("driver", "exit", "meaning", "message", "runtime", "state")),
-    ), str),
-    **dict.fromkeys((
-        "amd.cards", "cpu.allowed", "cpu.cores", "cpu.threads", "deep.device_count",
-        "memory.available_bytes", "memory.bytes", "memory.limit_bytes", "memory.swap_bytes",
-    ), int),
-    **dict.fromkeys(("deep.available", "wsl.dxcore", "wsl.dxg"), bool),
-    **dict.fromkeys((
-        "access.groups", "access.groups_needed", "amdgpu.dkms", "capi.devices", "deep.arch_list",
-        "dmesg.kfd_added", "dmesg.kfd_skipped", "hipblaslt.targets", "kernel.parameters", "kfd.refused",
-        "kfd.unlisted", "rocblas.targets", "rocminfo.not_learned", "torch.targets", "wsl.librocdxg",
-        "wsl.takes",
-    ), _NAMES),
-    **dict.fromkeys((
-        "miopen.find_db", "miopen.kernel_db", "miopen.perf_db", "packages", "rocm.installs",
-        "rocm.loader", "torch.libraries", "torch.loader", "wsl.dids",
-    ), _BY_NAME),
-    **dict.fromkeys(("miopen.kernel_cache", "miopen.user_db"), CacheFolder),
+    **dict.fromkeys(get_args(TextFact), str),
+    **dict.fromkeys(get_args(NumberFact), int),
+    **dict.fromkeys(get_args(FlagFact), bool),
+    **dict.fromkeys(get_args(NamesFact), _NAMES),
+    **dict.fromkeys(get_args(ByNameFact), dict[str, Optional[str]]),
+    **dict.fromkeys(get_args(FolderFact), CacheFolder),
     **dict.fromkeys(("capi.mapped", "rocm.libraries"), dict[str, _NAMES]),
     **dict.fromkeys(("access.nodes", "amd_smi.gpus", "rocm_smi.gpus"), list[dict[str, Any]]),
     "cpu.quota": float,
@@ -95,7 +113,7 @@ FACTS: Mapping[str, Any] = {
     "dmesg.events": list[KernelEvent],
     "dmesg.gpus": dict[str, dict[str, int]],
     "rocminfo.agents": list[Agent],
-}  # fmt: skip
+}
 
 #: The type of each field of ``model.results.Gpu``.
 GPU_FACTS: Mapping[str, Any] = {

@@ -147,7 +147,8 @@ class Machine:
     def amd_gpus(self) -> tuple[Gpu, ...]:
         return tuple(gpu for gpu in self.gpus if gpu.vendor.value == "amd")
 
-    def value(self, name: str) -> Any:
+    def value(self, name: fact_types.FactName) -> Any:
+        """Return the value of a fact, None if it is unknown."""
         return self.facts.get(name, Fact()).value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from rocmprobe.model.changes import CHANGED, LOST, MENDED, MISSING, NEW, REGRESSION, Changes
+from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table
@@ -16,7 +17,7 @@ TRIED_ON = (
     "rocmprobe itself was tried on an emulated gfx1010, with MIOpen 3.4.0 and 3.5.1; not on AMD hardware."
 )
 #: The identity strip: label, and the facts that may answer, best first.
-_IDENTITY = (
+_IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
     ("Kernel", ("kernel.release",)),
     ("ROCm", ("rocm.version", "hip.version")),
     ("HIP", ("capi.hip",)),
@@ -81,7 +82,7 @@ def poses(native: Any, effective: Any) -> bool:
     return bool(native and effective and native != effective)
 
 
-def first_value(machine: Machine, names: Sequence[str]) -> Any:
+def first_value(machine: Machine, names: Sequence[FactName]) -> Any:
     for name in names:
         value = machine.value(name)
         if value is not None:

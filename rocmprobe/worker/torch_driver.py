@@ -68,8 +68,7 @@ class TorchDriver:
         if self.spec.simulated is None:
             return Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
         machine = self.spec.simulated.machine
-        names = ("torch.hip", "hip.version", "rocm.version")
-        rocm = next((machine.value(name) for name in names if machine.value(name)), None)
+        rocm = machine.value("torch.hip") or machine.value("hip.version") or machine.value("rocm.version")
         return Versions(self.backend.library, library, machine.value("torch.version"), rocm)
 
     def context(self, case: Case) -> CheckContext:

@@ -188,24 +188,28 @@ def _join_groups(machine: Machine, contained: bool) -> str:
 
 def _tool_messages(machine: Machine) -> Iterator[str]:
     for tool in _TOOLS:
-        if machine.value(f"{tool}.meaning"):
-            yield f"{tool.replace('_', '-')}: {machine.value(f'{tool}.meaning')}"
+        if meaning := _of_tool(machine, tool, "meaning"):
+            yield f"{tool.replace('_', '-')}: {meaning}"
+
+
+def _of_tool(machine: Machine, tool: str, what: str) -> Any:
+    return machine.facts.get(f"{tool}.{what}", Fact()).value
 
 
 def _tools(results: Results) -> Iterator[Finding]:
     """ROCm's own tools cannot talk to the GPU, although the way to it is open."""
     machine = results.machine
-    broken = [tool for tool in _TOOLS if machine.value(f"{tool}.state") in _BROKEN]
+    broken = [tool for tool in _TOOLS if _of_tool(machine, tool, "state") in _BROKEN]
     if broken and machine.value("kfd.device") == "present":
-        states = {machine.value(f"{tool}.state") for tool in broken}
+        states = {_of_tool(machine, tool, "state") for tool in broken}
         stuck = states & {"timeout", "unkillable"}
         yield Finding(
             "tools",
             "error",
             "gpu-hang-reset" if stuck else "hsa-init-failed",
             "driver" if stuck else "hsa",
-            f"ROCm's own tools get no response from the GPU: {machine.value(f'{broken[0]}.meaning')}",
-            tuple(f"{tool.replace('_', '-')}: {machine.value(f'{tool}.message')}" for tool in broken),
+            f"ROCm's own tools get no response from the GPU: {_of_tool(machine, broken[0], 'meaning')}",
+            tuple(f"{tool.replace('_', '-')}: {_of_tool(machine, tool, 'message')}" for tool in broken),
             "Restart the machine." if stuck else "Fix this first: nothing above the runtime can work.",
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rocmprobe.judge.assessment import device_of
 from rocmprobe.knowledge.compatibility import Combination, answer, of_machine
-from rocmprobe.model.results import NATIVE, WORKING_STATES, Finding, Gpu, Machine, Results
+from rocmprobe.model.results import NATIVE, WORKING_STATES, Fact, Finding, Gpu, Machine, Results
 
 
 def older_than_the_chip(results: Results) -> Iterator[Finding]:
@@ -45,17 +45,16 @@ def _rocm(results: Results, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
     if knows is None or knows.holds or (code and code.holds) or _worked(results, gpu):
         return
     machine = results.machine
-    witness = next(
-        (name for name in ("torch.version", "torch.hip", "rocm.version") if machine.value(name)), ""
-    )
-    source = machine.facts[witness].source if witness else ""
+    versions = ("torch.version", "torch.hip", "rocm.version")
+    facts = {name: machine.facts[name] for name in versions if name in machine.facts}
+    witness, fact = next(((name, fact) for name, fact in facts.items() if fact.value), ("", Fact()))
     yield Finding(
         f"rocm-older-than-{asked.gfx}",
         _severity(gpu),
         "rocm-too-old-for-gpu",
         "hip",
         f"ROCm is older than the chip: {knows.says}",
-        (f"{witness} {machine.value(witness)}, from {source}", knows.source),
+        (f"{witness} {fact.value}, from {fact.source}", knows.source),
         "Install a torch of a newer ROCm: `rocmprobe install` lists those with code for this GPU.",
     )
 
