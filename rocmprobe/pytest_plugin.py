@@ -46,8 +46,7 @@ from rocmprobe.text.redact import redacted, redacted_text
 
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
-#: By the name of the environment, "" for the only one.
-_EXPECTATIONS = pytest.StashKey[dict[str, Expectations]]()
+_EXPECTATIONS = pytest.StashKey[Expectations]()
 #: The outcome of an item, marked by the expectations.
 _OUTCOME = pytest.StashKey[Outcome]()
 #: Why the journal takes nothing more; which ends the run.
@@ -240,13 +239,12 @@ def _session(config: pytest.Config) -> Session:
     return config.stash[_SESSION]
 
 
-def _expectations(config: pytest.Config, environment: str) -> Expectations:
-    """What is expected of the outcomes of an environment of this run; read when its first one is there."""
-    known = config.stash.setdefault(_EXPECTATIONS, {})
-    if environment not in known:
+def _expectations(config: pytest.Config) -> Expectations:
+    """Return what is expected of the outcomes of this run; read when the first one is there."""
+    if _EXPECTATIONS not in config.stash:
         folder = config.stash[_RUN]
-        known[environment] = Expectations(run.machine_of(folder, environment), run.baseline(folder))
-    return known[environment]
+        config.stash[_EXPECTATIONS] = Expectations(run.machine_of(folder), run.baseline(folder))
+    return config.stash[_EXPECTATIONS]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -258,7 +256,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     asked = [
         case
         for target in session.targets
-        for case in cases(request, target, session.settings[target.key], session.options)
+        for case in cases(request, target, session.settings[target.device], session.options)
         if session.options.selects(case)
     ]
     metafunc.parametrize(
@@ -336,7 +334,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
     error in pytest too."""
     with _ended_when_full(request.config):
         came = _session(request.config).outcome(case)
-    found = request.node.stash[_OUTCOME] = _expectations(request.config, case.environment).marked(came)
+    found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(came)
     request.node.user_properties.append(("rocmprobe", to_json(found)))
     if found.state == "probe-error":
         raise RuntimeError("\n".join(found.evidence))

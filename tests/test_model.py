@@ -129,7 +129,7 @@ def test_the_schema_knows_every_state_rung_and_verdict():
     assert set(known["properties"]) == fields
     # Files of the first runs lack what came later.
     assert set(known["required"]) == fields - {
-        "redacted", "estimate", "step_times", "changes", "telemetry", "environments",
+        "redacted", "estimate", "step_times", "changes", "telemetry", "environment",
     }  # fmt: skip
 
 

@@ -50,7 +50,11 @@ EXAMPLES = {
     "conv-hang": ["--simulate", "conv-hang", *LADDER],
 }
 #: Examples of machines that are not at hand: their results stay as they were recorded.
-RECORDED = ("emulated-gfx1010", "emulated-gfx1010-environments")
+RECORDED = (
+    "emulated-gfx1010",
+    "emulated-gfx1010-environments",
+    *(f"emulated-gfx1010-environments/{name}" for name in ("rocm", "without-gpu", "old")),
+)
 #: The example of which the documents show the first screen.
 SHOWN = "rdna1-rocm52-conv-dead"
 _FILES = {"html": "report.html", "md": "report.md"}

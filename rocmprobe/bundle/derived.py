@@ -15,7 +15,6 @@ from rocmprobe.text.plain_text import quoted
 
 #: What is judged of a run. Another version of rocmprobe may judge the same journal in another way.
 JUDGED = frozenset({"findings", "recommendation", "estimate", "step_times", "changes", "redacted"})
-_JUDGED_OF_AN_ENVIRONMENT = frozenset({"recommendation", "estimate", "step_times", "seconds"})
 #: Sums differ in their last digit between versions of Python; nobody edits a number by so little.
 _SAME = 1e-9
 
@@ -41,11 +40,6 @@ def gathered(data: Mapping[str, Any]) -> dict[str, Any]:
     a table of known failures says of them."""
     kept = {key: value for key, value in data.items() if key not in JUDGED}
     kept["outcomes"] = [_as_it_came(outcome) for outcome in data["outcomes"]]
-    if "environments" in data:
-        kept["environments"] = [
-            {key: value for key, value in each.items() if key not in _JUDGED_OF_AN_ENVIRONMENT}
-            for each in data["environments"]
-        ]
     return kept
 
 

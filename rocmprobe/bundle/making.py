@@ -17,7 +17,7 @@ from rocmprobe.bundle.derived import derived, difference, gathered
 from rocmprobe.bundle.manifest import document, manifest, wrong_label
 from rocmprobe.bundle.naming import place_of
 from rocmprobe.bundle.simulated import sign_of_simulation
-from rocmprobe.model.results import BadInput, Results, as_stored, read_results, to_json
+from rocmprobe.model.results import BadInput, Results, as_stored, ordinary_run, read_results, to_json
 from rocmprobe.run.journal import parsed
 from rocmprobe.text import reading
 from rocmprobe.text.redact import redacted, redacted_with, users_of_homes
@@ -47,6 +47,7 @@ def made(source: Path, partial: bool = False, label: str = "") -> Made:
         raise BadInput(f"--label: {why}")
     if not source.exists():
         raise BadInput(f"{source}: does not exist; {_NO_RUN}")
+    source = ordinary_run(source)
     folder = source if source.is_dir() else source.parent
     given = source if not source.is_dir() else folder / RESULTS
     raw = _files_of(folder)

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from rocmprobe.bundle.archive import MANIFEST
 from rocmprobe.bundle.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
-from rocmprobe.model.results import Machine, Results, to_json
+from rocmprobe.model.results import Results, to_json
 from rocmprobe.text.redact import census
 
 FORMAT = 1
@@ -34,12 +34,12 @@ def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: 
         "partial": results.partial,
         "label": label,
         "chip": chip_name(native, device),
-        "stack": stack_name(machine_of(results), gpu),
+        "stack": stack_name(results.machine, gpu),
         "native_isa": native,
         "pci_id": facts.get("pci_id"),
         "revision": facts.get("revision"),
         "gpus": [gpu_facts(each) for each in gpus.values() if each],
-        "software": stack_facts(machine_of(results), gpu),
+        "software": stack_facts(results.machine, gpu),
         "redacted": census(to_json(results)),
         "files": {
             name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
@@ -47,12 +47,6 @@ def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: 
             if name != MANIFEST
         },
     }
-
-
-def machine_of(results: Results) -> Machine:
-    """The machine, with the facts of the recommended environment where a run has several."""
-    environment = results.recommended_environment or next(iter(results.environments), None)
-    return results.of(environment).machine if environment else results.machine
 
 
 def document(data: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from rocmprobe.cli.github_job import no_commands, summarise
 from rocmprobe.judge.comparison.compare import Comparison, as_data, compare, worse
 from rocmprobe.judge.comparison.environment_changes import Difference
-from rocmprobe.model.results import Results, from_json, read_results
+from rocmprobe.model.results import BadInput, Results, from_json, read_joined, read_results, results_file
 from rocmprobe.text.printing import say_json
 
 
@@ -41,29 +41,45 @@ def _clean(name: str, value: Any) -> Any:
 def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
     """Print what changed, and write it where a GitHub job wants it; returns whether a job should fail.
 
-    Raises BadInput as ``compared``.
+    Two joined runs are compared environment by environment. Raises BadInput as ``compared``.
     """
-    comparison = compared(old, new)
+    found = {name: compared(*pair) for name, pair in _pairs(old, new).items()}
     if as_json:
-        say_json(as_data(comparison))
+        data = {name: as_data(each) for name, each in found.items()}
+        say_json(data.get("", {"environments": data}))
     else:
         from rocmprobe.report.terminal.comparison import render_comparison
         from rocmprobe.text.console import Console
 
+        console = Console()
         with no_commands(environ):
-            render_comparison(comparison, Console())
+            for name, each in found.items():
+                if name:
+                    console.print(f"environment {name}")
+                render_comparison(each, console)
     if environ.get("GITHUB_STEP_SUMMARY"):
         from rocmprobe.report.terminal.comparison import markdown
 
-        summarise(markdown(comparison), environ)
-    return worse(comparison)
+        for name, each in found.items():
+            summarise(f"# Environment {name}\n\n{markdown(each)}" if name else markdown(each), environ)
+    return any(map(worse, found.values()))
+
+
+def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
+    """Return the two runs to compare; of two joined runs those of each environment, by its name."""
+    before, after = (read_joined(results_file(each)) for each in (old, new))
+    if not before or not after:
+        return {"": (old, new)}
+    names = [each.name for each in before.runs if each.name in [other.name for other in after.runs]]
+    if not names:
+        raise BadInput(f"{old} and {new}: have no environment of one name; name two of their runs")
+    return {name: (results_file(old).parent / name, results_file(new).parent / name) for name in names}
 
 
 def _results(source: Path) -> Results:
     """Of a folder its results.json; where the run died before it wrote one, what its journal holds."""
-    written = source / "results.json"
-    if source.is_dir() and not written.exists():
+    if source.is_dir() and not results_file(source).exists():
         from rocmprobe.report.write import recorded
 
         return recorded(source)
-    return read_results(written if source.is_dir() else source)
+    return read_results(results_file(source))

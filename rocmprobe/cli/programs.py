@@ -29,7 +29,7 @@ def exec_command(
     profile: Optional[Path], setting: str, simulated: bool, bypass: str, command: tuple[str, ...]
 ) -> int:
     """Run any Python program, unchanged, under the recommended configuration (docs/bypass.md). Of results
-    with several environments `python` is that of the recommended one.
+    of `run --python`, `python` is that of the recommended environment.
 
     The exit code is the program's own; 2 where nothing was run.
 

@@ -19,7 +19,7 @@ import pytest
 from rich.text import Text
 
 from rocmprobe.cli.base import describe_holders
-from rocmprobe.model.cases import target_key, trial_key
+from rocmprobe.model.cases import trial_key
 from rocmprobe.model.checks import CHECKS
 from rocmprobe.run.journal import NAME, Appended, header
 from rocmprobe.run.options import BUDGETS
@@ -61,7 +61,7 @@ class Progress:
         self._every_solver = run["options"]["settings"] == "all"
         self._widest_setting = max(map(len, names))
         self._several_devices = len(run["targets"]) > 1
-        self._widest_target = max(len(_target(target)) for target in run["targets"])
+        self._widest_target = max(len(target["device"]) for target in run["targets"])
         self._several_drivers = any(len(target.get("drivers") or ()) > 1 for target in run["targets"])
         # The guesses are from a CPU: they hold no time for a GPU's first calls, which compile.
         self._compiles = not run["simulation"] and any(each["device"] != "cpu" for each in run["targets"])
@@ -202,7 +202,7 @@ class Progress:
         if self._several_drivers:
             columns.insert(0, question["driver"].ljust(5))
         if self._several_devices:
-            columns.insert(0, _target(question).ljust(self._widest_target))
+            columns.insert(0, question["device"].ljust(self._widest_target))
         line = Text(f"[{state}]".ljust(12), style=style).append("  ".join(columns), style="default")
         line.append(f"  {said}"[:120], style="dim")
         line.rstrip()
@@ -324,11 +324,6 @@ class TimeLeft:
         """How many times slower than guessed the answered questions were; never less than once."""
         guessed = sum(self._guess(check) * count for check, count in self._answered.items())
         return max(1.0, self.spent / guessed) if guessed else 1.0
-
-
-def _target(of: Mapping[str, Any]) -> str:
-    """The device of a target or a question, and the environment where there are several."""
-    return target_key(of.get("environment", ""), of["device"])
 
 
 def _check(case_id: str) -> str:

@@ -76,13 +76,13 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
       rocmprobe report reports/latest/results.json --format issue --for pytorch
     """
     from rocmprobe.cli.github_job import no_commands
-    from rocmprobe.report import write
+    from rocmprobe.report import joined, write
 
     if tracker and form != "issue":
         raise BadInput(f"--for {tracker} goes with --format issue; add it, or leave --for out")
     try:
         if form in write.TEXTS:
-            text = write.as_text(results, form, tracker or "miopen")
+            text = joined.as_text(results, form) or write.as_text(results, form, tracker or "miopen")
             if output is None:
                 with no_commands(os.environ):
                     say(text, end="")
@@ -90,7 +90,7 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
             path = output
             write_whole(text.encode(), path)
         else:
-            path = write.write_document(results, form, output)
+            path = joined.write_page(results, form, output) or write.write_document(results, form, output)
     except OSError as error:
         if error.filename is None:  # standard output
             raise
@@ -144,7 +144,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     from rocmprobe.launch.choice import choose
 
     chosen = choose(results, setting, simulated)
-    configuration, environment = chosen.configuration, chosen.environment
+    configuration, environment = chosen.configuration, chosen.results.environment
     if configuration.setting is None:
         print_stderr(f"these results recommend no configuration: {chosen.why_none}")
         return FINDINGS
@@ -156,8 +156,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     if chosen.results.simulated:
         print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")
     if environment:
-        python = environment.python.replace("<home>", str(Path.home()), 1)
-        print_stderr(f"for the Python environment {environment.name}: {python}")
+        print_stderr(f"for the Python environment {environment.name}: {environment.path_here}")
     if any(
         needs_clean_databases(chosen.results, each)
         for each in chosen.results.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -16,6 +17,7 @@ from rocmprobe.process.signals import ending_in_order, held
 from rocmprobe.text.printing import print_stderr
 
 if TYPE_CHECKING:
+    from rocmprobe.run.interpreters import Interpreter
     from rocmprobe.run.options import RunOptions
 
 
@@ -113,7 +115,8 @@ if TYPE_CHECKING:
 @ending_in_order()
 def run_command(
     workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
-    baseline: Optional[Path], verify: Optional[Path], pytest_args: tuple[str, ...], **options: Any,
+    baseline: Optional[Path], verify: Optional[Path], python: tuple[str, ...], pytest_args: tuple[str, ...],
+    **options: Any,
 ) -> int:  # fmt: skip
     """Run all checks, recommend a configuration, write a report.
 
@@ -132,12 +135,11 @@ def run_command(
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
-    from rocmprobe.cli.github_job import annotate, no_commands
-    from rocmprobe.cli.verify import derived, recommended, refuse, verified, verifying
+    from rocmprobe.cli.github_job import no_commands
+    from rocmprobe.cli.verify import derived, refuse, verifying
     from rocmprobe.process.leftovers import remove_leftovers
-    from rocmprobe.report.terminal.ending import render_run
-    from rocmprobe.report.write import write_report
-    from rocmprobe.run import run
+    from rocmprobe.run import joined, run
+    from rocmprobe.run.interpreters import interpreters, pass_on
     from rocmprobe.text.console import Console
 
     if os.environ.get("ROCMPROBE_EXEC"):
@@ -150,35 +152,145 @@ def run_command(
     found = remove_leftovers()
     if found:
         console.print(f"a run that was killed had left {found} temporary folder(s) behind; removed")
-    expected = recommended(read_results(verify)) if verify else None
+    expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        run.resume(folder, retry_aborted, options["libraries"], options["python"])
+        if joined.folders(folder):
+            joined.resume(folder, retry_aborted, python)
+        else:
+            if python:
+                pass_on(interpreters(python))
+            run.resume(folder, retry_aborted, options["libraries"])
     else:
         requested = run_options(options)
+        others = _interpreters(python, requested, expected)
         if expected:
             requested = verifying(requested, expected)
-        folder = run.begin(requested, out, derived(expected), baseline).resolve()
+        if len(others) > 1:
+            folder = joined.begin(requested, out, others, baseline).resolve()
+        else:
+            only = next(iter(others), None)
+            folder = run.begin(requested, out, derived(expected), baseline, only).resolve()
+    several = joined.folders(folder)
     with no_commands(os.environ):
-        workers = run.workers(folder) if workers is None else workers
-        code, results = _pytest(folder, workers, pytest_args, console)
-        if code == INTERNAL:
-            return code
-        if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
-            # It came before pytest's session had begun.
-            with held():
-                results = write_report(folder)
-        # Without a session, as for `-- --version`, there are those of an earlier one or none.
-        results = results or read_results(folder / "results.json")
-        run.point_recommended_at(folder, results)
-        render_run(
-            results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
+        if several:
+            return _run_joined(folder, several, workers, pytest_args, fail_on, console)
+        return _run_one(folder, workers, pytest_args, fail_on, expected, console)
+
+
+def _interpreters(
+    wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
+) -> tuple[Interpreter, ...]:
+    """Return the interpreters that ``--python`` names; to verify, that of the results. Raise BadInput."""
+    from rocmprobe.run.interpreters import interpreters, pass_on
+
+    if not wanted and expected and expected.environment:
+        wanted = [f"{expected.environment.name}={expected.environment.path_here}"]
+    if not wanted:
+        return ()
+    if expected and len(wanted) > 1:
+        raise BadInput("--verify: tests one environment; name one with --python")
+    if options.simulate:
+        raise BadInput(
+            "--python: a simulated machine has a torch of its own; leave out --simulate or --python"
         )
-        holds = expected is None or code == INTERRUPTED or verified(expected, results, console)
+    if options.driver == "capi" or options.libraries:
+        raise BadInput(
+            "--python compares what PyTorch does in each environment; leave out --driver capi and --libraries"
+        )
+    found = interpreters(wanted)
+    pass_on(found)
+    return found
+
+
+def _run_one(
+    folder: Path,
+    workers: Optional[int],
+    pytest_args: tuple[str, ...],
+    fail_on: str,
+    expected: Optional[Results],
+    console: Any,
+) -> int:
+    """Run the suites for the run begun in ``folder``, and show what it came to. Return the exit code."""
+    from rocmprobe.cli.github_job import annotate
+    from rocmprobe.cli.verify import verified
+    from rocmprobe.report.terminal.ending import render_run
+    from rocmprobe.run import run
+
+    code, results = _settled(folder, workers, pytest_args, console)
+    if results is None:
+        return code
+    run.point_recommended_at(folder, results)
+    render_run(
+        results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
+    )
+    holds = expected is None or code == INTERRUPTED or verified(expected, results, console)
     annotate(results, os.environ)
     if code == INTERRUPTED:
         return code
     return _exit_code(results, fail_on, holds if expected else None)
+
+
+def _run_joined(
+    folder: Path,
+    several: Sequence[Path],
+    workers: Optional[int],
+    pytest_args: tuple[str, ...],
+    fail_on: str,
+    console: Any,
+) -> int:
+    """Run the suites for each run that is joined in ``folder``, and show the choice among them. Return the
+    exit code."""
+    from rocmprobe.cli.github_job import annotate, summarise
+    from rocmprobe.report.joined import markdown, render_joined, write_joined_report
+    from rocmprobe.report.terminal.ending import render_run
+    from rocmprobe.run import joined, run
+
+    code = OK
+    for each in joined.unfinished(folder):
+        console.print(f"\nenvironment {each.name}")
+        code, _ = _settled(each, workers, pytest_args, console)
+        if code != OK:
+            break
+    if code == INTERNAL:
+        return code
+    with held():
+        found, runs = write_joined_report(folder)
+    chosen = runs.get(found.chosen)
+    if chosen:
+        run.point_recommended_at(folder, chosen)
+        render_run(chosen, {"report.html": folder / found.chosen / "report.html"}, console)
+    render_joined(found, folder, console)
+    summarise(markdown(found), os.environ)
+    for results in runs.values():
+        annotate(results, os.environ)
+    if code == INTERRUPTED:
+        return code
+    codes = [_exit_code(results, fail_on) for results in runs.values()]
+    if len(found.runs) < len(found.members) and fail_on == "findings":
+        codes.append(FINDINGS)
+    # A torch that cannot use the GPU is no news beside one that can.
+    return next((each for each in (WEDGED, FINDINGS) if each in codes), OK if chosen else max(codes))
+
+
+def _settled(
+    folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], console: Any
+) -> tuple[int, Optional[Results]]:
+    """Run the suites for the run begun in ``folder``. Return our exit code for that of pytest, and the
+    results; None if they could not be written."""
+    from rocmprobe.report.write import write_report
+    from rocmprobe.run import run
+
+    workers = run.workers(folder) if workers is None else workers
+    code, results = _pytest(folder, workers, pytest_args, console)
+    if code == INTERNAL:
+        return code, None
+    if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
+        # It came before pytest's session had begun.
+        with held():
+            results = write_report(folder)
+    # Without a session, as for `-- --version`, there are those of an earlier one or none.
+    return code, results or read_results(folder / "results.json")
 
 
 def run_options(given: dict[str, Any]) -> RunOptions:

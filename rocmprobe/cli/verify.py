@@ -41,19 +41,9 @@ def refuse(given: Iterable[str]) -> None:
         )
 
 
-def recommended(results: Results) -> Results:
-    """What is verified of ``results``: all, or of several environments the recommended one."""
-    environment = results.recommended_environment
-    if environment is None:
-        return results
-    python = [f"{environment.name}={environment.python}"]
-    found = results.of(environment)
-    return replace(found, options={**found.options, "python": python})
-
-
 def verifying(requested: RunOptions, expected: Results) -> RunOptions:
     """The options of a run that tests only the configuration that ``expected`` recommends. Of what the user
-    ``requested`` the redaction, the libraries, the note and the interpreter stay."""
+    ``requested`` the redaction, the libraries and the note stay."""
     recommended = expected.recommendation
     setting = recommended.configuration.setting if recommended else None
     if recommended is None or setting is None:
@@ -71,7 +61,6 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
         redact=requested.redact,
         driver=driver_of(expected),
         libraries=requested.libraries,
-        python=requested.python or tuple(each.replace("<home>", str(Path.home())) for each in ran.python),
         note=requested.note,
     )
 

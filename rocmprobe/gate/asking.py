@@ -38,7 +38,8 @@ from rocmprobe.model.results import (
     read_results,
 )
 from rocmprobe.process.guardian import guardian
-from rocmprobe.run.interpreters import Launch, found_again, interpreters, launch
+from rocmprobe.run.interpreters import Launch, found_again, interpreters
+from rocmprobe.run.interpreters import launch as launched
 from rocmprobe.run.journal import Journal
 from rocmprobe.run.locks import DeviceLock, Turns, holders, lock_name
 from rocmprobe.run.options import Budgets
@@ -138,16 +139,11 @@ def _make_room() -> None:
 def _ask(order: Order, pipe: Pipe) -> None:
     simulated = load_machine(order.simulate) if order.simulate else None
     path, results = _results(order, simulated)
-    environment = results.recommended_environment if results else None
-    if results and environment:
-        results = results.of(environment)
     pipe.tell("facts", simulated=simulated.name if simulated else None, results=str(path) if path else None)
     if results and not simulated and library(results) == "MIOpen":
         _set_override(isa_override(results))
-    launches, machine = _machine(environment, simulated)
+    launch, machine = _machine(results.environment if results else None, simulated)
     target = _target(order.device, machine, results)
-    if environment:
-        target = dataclasses.replace(target, environment=environment.name)
     if results:
         _same_chip(results, target)
     setting = setting_of(_name(order, results), target, machine.value("torch.version"), results)
@@ -171,9 +167,9 @@ def _ask(order: Order, pipe: Pipe) -> None:
         )  # fmt: skip
         journal = Unwritten(pipe)
         trials = Trials(
-            {target.key: target}, {target.key: {setting.name: setting}}, budgets,
+            {target.device: target}, {target.device: {setting.name: setting}}, budgets,
             dataclasses.replace(simulated, fresh=False) if simulated else None, journal,
-            turns=WholeDevice(journal), launches=launches, spawn=True,
+            turns=WholeDevice(journal), launch=launch, spawn=True,
         )  # fmt: skip
         try:
             _put(asked, trials, pipe)
@@ -231,13 +227,13 @@ def _results(order: Order, simulated: Optional[SimulatedMachine]) -> tuple[Optio
 
 def _machine(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
-) -> tuple[Mapping[str, Launch], Machine]:
+) -> tuple[Optional[Launch], Machine]:
     """The machine as the Python of ``environment`` sees it, or this one, and how a worker starts there."""
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
             raise Over("unknown", "no-torch", "no torch in this Python; see `rocmprobe install`")
-        return {}, simulated.machine if simulated else here
+        return None, simulated.machine if simulated else here
     try:
         python = found_again(environment.name, environment.python)
     except BadInput as error:
@@ -247,7 +243,7 @@ def _machine(
     machine = detect_devices(python=found.imports)
     if machine.value("torch.kind") is None:
         raise Over("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tried")
-    return {environment.name: launch(found.python, found.reads_toml)}, machine
+    return launched(found.python, found.reads_toml), machine
 
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Target:

@@ -91,10 +91,7 @@ def _cases(
     target: Target, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...]
 ) -> Iterator[Case]:
     def case(check: str, dtype: str, problem: Optional[str] = None, direction: Optional[str] = None) -> Case:
-        return Case(
-            target.device, "torch", setting.name, check, dtype, problem, direction,
-            environment=target.environment,
-        )  # fmt: skip
+        return Case(target.device, "torch", setting.name, check, dtype, problem, direction)
 
     directions = DIRECTIONS if purpose == "training" else DIRECTIONS[:1]
     chosen = _problems(setting, results, own)

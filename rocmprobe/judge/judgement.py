@@ -7,7 +7,6 @@ from typing import Optional
 
 from rocmprobe.judge.assessment import by_severity
 from rocmprobe.judge.comparison.changes import changes_since, expectation_findings
-from rocmprobe.judge.environments import judge_environments
 from rocmprobe.judge.expected import Expectations
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.estimate import estimate
@@ -22,18 +21,8 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
     """``results`` with their findings and recommendation, what the user's program takes, the estimate where
     one was requested, and what was expected of each outcome, by the table of known failures and ``baseline``.
 
-    Findings and recommendation rest on the outcomes as they came: a known failure is a failure. Of a run
-    with several environments each is judged by its own outcomes, and one is recommended.
+    Findings and recommendation rest on the outcomes as they came: a known failure is a failure.
     """
-    if not results.environments:
-        return _judged(results, baseline)
-    judged = judge_environments(results, lambda one: _judged(one, baseline))
-    if baseline is None:
-        return judged
-    return replace(judged, changes=changes_since(baseline, tuple(map(observed, results.outcomes))))
-
-
-def _judged(results: Results, baseline: Optional[Baseline]) -> Results:
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
     came = replace(came, step_times=step_times(came))
     came = replace(came, findings=diagnose(came))

@@ -13,7 +13,6 @@ from rocmprobe.model.results import (
     UNJUDGED,
     BadInput,
     Configuration,
-    Environment,
     Results,
     read_results,
 )
@@ -26,13 +25,11 @@ class NoRun(BadInput):
 
 @dataclass(frozen=True)
 class Choice:
-    """Results with a configuration of theirs, whose ``setting`` is None if they recommend nothing. If the run
-    had several environments, ``results`` are those of ``environment`` alone, the recommended one."""
+    """Results with a configuration of theirs, whose ``setting`` is None if they recommend nothing."""
 
     path: Path
     results: Results
     configuration: Configuration
-    environment: Optional[Environment]
 
     @property
     def why_none(self) -> str:
@@ -62,11 +59,8 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
             f"{path}: these results are of the simulated machine {quoted(results.simulated)}, not of this "
             "one; start `rocmprobe run`, or add --simulated to use them all the same"
         )
-    environment = results.recommended_environment
-    if environment:
-        results = results.of(environment)
     recommended = results.recommendation.configuration if results.recommendation else Configuration()
-    return Choice(path, results, _named(path, results, setting) if setting else recommended, environment)
+    return Choice(path, results, _named(path, results, setting) if setting else recommended)
 
 
 def _named(path: Path, results: Results, name: str) -> Configuration:

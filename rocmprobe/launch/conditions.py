@@ -33,8 +33,8 @@ class Conditions:
     ``bypass`` and ``vendor_off`` are device types, and so is what ``pytorch_layers`` has for each layer that
     PyTorch's own kernels are to compute, by the keywords of ``rocmprobe.bypass.install``. ``flags`` are those
     of ``torch.backends``; ``torch`` is the version that the flags are for, "" where every version takes them
-    alike. ``environment`` names the Python environment that it is recommended for, where the run had
-    several, and ``python`` is its interpreter. ``words`` describe all this to a user.
+    alike. ``environment`` is the name of the Python environment that ``--python`` named in the run, and
+    ``python`` is its interpreter. ``words`` describe all this to a user.
     """
 
     words: str
@@ -105,12 +105,13 @@ def conditions(
             "or under the bypass alone with --bypass always"
         )
     found = _configured(chosen.path, chosen.results, chosen.configuration, bypass)
-    return found if chosen.environment is None else _within(found, chosen.environment, chosen.path)
+    environment = chosen.results.environment
+    return found if environment is None else _within(found, environment, chosen.path)
 
 
 def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
     """``found`` in the environment that it is recommended for. Raises BadInput where that is not here."""
-    python = environment.python.replace("<home>", str(Path.home()))
+    python = environment.path_here
     if not Path(python).is_file():
         raise BadInput(
             f"{path}: the recommended environment {environment.name} is not here: there is no {python}; "

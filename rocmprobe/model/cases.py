@@ -7,17 +7,15 @@ where none of them failed, the case is skipped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.model.checks import CHECKS
-from rocmprobe.model.results import WHERE_SET
 
 
 @dataclass(frozen=True)
 class Case:
-    """One question to one device under one driver and setting; ``environment`` names the Python environment
-    that asks, where a run has several."""
+    """One question to one device under one driver and setting."""
 
     device: str
     driver: str
@@ -28,17 +26,11 @@ class Case:
     direction: Optional[str] = None
     needs: tuple[str, ...] = ()
     if_failed: tuple[str, ...] = ()
-    environment: str = field(default="", metadata=WHERE_SET)
-
-    @property
-    def target(self) -> str:
-        """The device as this environment sees it: "cuda:0", or "NAME:cuda:0"."""
-        return target_key(self.environment, self.device)
 
     @property
     def id(self) -> str:
         what = (self.check, self.problem or self.dtype, self.direction)
-        return "/".join(part for part in (self.target, self.driver, self.setting, *what) if part)
+        return "/".join(part for part in (self.device, self.driver, self.setting, *what) if part)
 
     @property
     def rung(self) -> str:
@@ -54,11 +46,6 @@ class Case:
         vendor library does not trace what it does: that takes time. A start-up has its own databases, too;
         a memory sweep a process whose memory nothing else has filled."""
         return trial_key(self.id)
-
-
-def target_key(environment: str, device: str) -> str:
-    """``Case.target`` of a device in an environment, "" for the only one."""
-    return f"{environment}:{device}" if environment else device
 
 
 def trial_key(case_id: str) -> str:

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -49,7 +50,10 @@ CAUSES = (
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", "run-died", "machine-died",
 )  # fmt: skip
 
-#: Marks a field that is written where it is set only: results of a run without environments have none.
+#: Names of Python environments.
+MEMBER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,39}", re.ASCII)
+
+#: Marks a field that is written only if it is set.
 WHERE_SET: Mapping[str, Any] = {"where set": True}
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
@@ -167,8 +171,7 @@ class Setting:
     out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
     ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as the keywords of
     ``rocmprobe.bypass.install``: under the derived setting that is ``by_layer``. ``by_name``: it concerns
-    only the checks that name it, and not convolution. ``environment`` names the Python environment
-    whose setting it is, where a run has several.
+    only the checks that name it, and not convolution.
     """
 
     name: str
@@ -195,7 +198,6 @@ class Setting:
     by_layer: bool = False
     pytorch_layers: tuple[str, ...] = ()
     by_name: bool = False
-    environment: str = field(default="", metadata=WHERE_SET)
 
     @property
     def unchanged(self) -> bool:
@@ -234,7 +236,6 @@ class Trial:
     seconds: float = 0.0
     library: Optional[str] = None
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    environment: str = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,6 @@ class Outcome:
     calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
-    environment: str = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)
@@ -306,19 +306,17 @@ class Finding:
     title: str
     evidence: tuple[str, ...] = ()
     advice: str = ""
-    environment: str = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What to do: the setting's name, variables to export, Python lines, extra layer switches; and in which
-    Python environment, where a run has several. ``command`` is what to run first where no setting helps."""
+    """What to do: the setting's name, variables to export, Python lines, extra layer switches. ``command`` is
+    what to run first where no setting helps."""
 
     setting: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
     layers: tuple[str, ...] = ()
-    environment: str = field(default="", metadata=WHERE_SET)
     command: str = field(default="", metadata=WHERE_SET)
 
 
@@ -424,34 +422,22 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Environment:
-    """One of the Python environments that a run was given with ``--python``.
-
-    ``python`` is the path of its interpreter. ``facts`` are those in which it differs from the rest, such as
-    ``torch.version``; ``unusable`` says why nothing was asked there, "" where something was. The answers are
-    those to its outcomes alone; ``seconds`` is what the setting recommended there took over the
-    convolutions that all environments were timed on, None where it was not timed.
-    """
+    """The Python environment that ``--python`` named: its name, and the path of its interpreter."""
 
     name: str
     python: str
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-    unusable: str = ""
-    recommendation: Optional[Recommendation] = None
-    estimate: Optional[Estimate] = None
-    step_times: tuple[StepTime, ...] = ()
-    seconds: Optional[float] = None
 
-    def value(self, name: str) -> Any:
-        return self.facts.get(name, Fact()).value
+    @property
+    def path_here(self) -> str:
+        """The path of the interpreter with the home of the present user in place of a redacted one."""
+        return self.python.replace("<home>", str(Path.home()), 1)
 
 
 @dataclass(frozen=True)
 class Results:
     """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind;
     ``changes`` are those against its baseline, None where it was given none. ``telemetry`` is that of each
-    device whose sensors were watched. ``environments`` is empty where the run was given none: then it is
-    about the Python that it ran in. Where there are some, ``machine`` has what they share, and the
-    recommendation, the estimate and the step times are those of the one that is recommended."""
+    device whose sensors were watched. ``environment`` is None if the run tested the Python that it ran in."""
 
     schema_version: int
     rocmprobe: str
@@ -472,62 +458,56 @@ class Results:
     step_times: tuple[StepTime, ...] = ()
     changes: Optional[Changes] = None
     telemetry: tuple[DeviceTelemetry, ...] = ()
-    environments: tuple[Environment, ...] = field(default=(), metadata=WHERE_SET)
+    environment: Optional[Environment] = field(default=None, metadata=WHERE_SET)
 
     @property
     def named_file(self) -> str:
         """The path of this file, with the folder as the user of the run named it."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
 
-    @property
-    def recommended_environment(self) -> Optional[Environment]:
-        """The one that the recommendation names; None where it names none, or the run has none."""
-        name = self.recommendation.configuration.environment if self.recommendation else ""
-        return next((each for each in self.environments if name and each.name == name), None)
 
-    def of(self, environment: Environment) -> Results:
-        """What the run says of one environment, as results of a run that was given no other."""
-        name = environment.name
-        targets = self.options.get("targets", ())
-        return dataclasses.replace(
-            self,
-            options={
-                **self.options,
-                "targets": [each for each in targets if each.get("environment") == name],
-            },
-            machine=dataclasses.replace(self.machine, facts={**self.machine.facts, **environment.facts}),
-            settings=tuple(each for each in self.settings if each.environment == name),
-            trials=tuple(each for each in self.trials if each.environment == name),
-            outcomes=tuple(each for each in self.outcomes if each.environment == name),
-            findings=tuple(each for each in self.findings if each.environment in ("", name)),
-            recommendation=environment.recommendation,
-            estimate=environment.estimate,
-            step_times=environment.step_times,
-            environments=(),
-        )
+@dataclass(frozen=True)
+class Member:
+    """One of the Python environments that a joined run compares: an ordinary run in the folder of its name.
+
+    ``unusable`` says why there is no such run, "" if there is one. ``verdict``, ``setting`` and ``device``
+    are those of its recommendation. ``seconds`` is what that setting took over the convolutions that all
+    members were timed on, None where it was not timed. ``note`` says why no setting is right, or how long a
+    training takes.
+    """
+
+    name: str
+    python: str
+    unusable: str = ""
+    torch: str = ""
+    device: str = ""
+    verdict: str = ""
+    setting: str = ""
+    seconds: Optional[float] = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class JoinedRun:
+    """Runs of several Python environments on one machine: the ``results.json`` above their folders.
+
+    ``chosen`` names the member that is recommended, "" for none; ``sentence`` says so, and ``cost`` compares
+    it with each of the others. ``partial`` is True until all members are complete.
+    """
+
+    schema_version: int
+    rocmprobe: str
+    started: str
+    partial: bool
+    members: tuple[Member, ...]
+    chosen: str = ""
+    sentence: str = ""
+    cost: str = ""
 
     @property
-    def by_target(self) -> Results:
-        """The same with each environment's devices as devices of their own, "NAME:cuda:0", the recommended
-        environment first, whose facts are the machine's; what is found in one environment alone names it."""
-        usable = [each for each in self.environments if not each.unusable]
-        first = self.recommended_environment or next(iter(usable), None)
-        if first is None:
-            return self
-        settings = [*(each for each in self.settings if each.environment == first.name), *self.settings]
-        return dataclasses.replace(
-            self,
-            machine=self.of(first).machine,
-            settings=tuple({each.name: each for each in reversed(settings)}.values())[::-1],
-            outcomes=tuple(
-                dataclasses.replace(each, device=f"{each.environment}:{each.device}")
-                for each in sorted(self.outcomes, key=lambda each: each.environment != first.name)
-            ),
-            findings=tuple(
-                dataclasses.replace(each, title=": ".join(filter(None, (each.environment, each.title))))
-                for each in self.findings
-            ),
-        )
+    def runs(self) -> tuple[Member, ...]:
+        """The members that could be run."""
+        return tuple(each for each in self.members if not each.unusable)
 
 
 def to_json(value: Any) -> Any:
@@ -580,12 +560,11 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
 
 
 #: Fields that lead from the content of a file to facts.
-_LEAD_TO_FACTS = ("machine", "simulation", "environments", "targets", "gpu", "gpus")
+_LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 
 
 def check_facts(value: Any) -> None:
-    """Raise BadInput, with its name, for a fact of the wrong type in a machine, a GPU or an environment
-    within ``value``."""
+    """Raise BadInput, with its name, for a fact of the wrong type in a machine or a GPU within ``value``."""
     for name, fact, kind in _facts_in(value):
         wrong = fact_types.wrong_type(fact.value, kind)
         if wrong:
@@ -597,10 +576,9 @@ def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
     if isinstance(value, Gpu):
         for name, kind in fact_types.GPU_FACTS.items():
             yield f"gpus.{name}", getattr(value, name), kind
-    if isinstance(value, (Machine, Environment)):
+    if isinstance(value, Machine):
         for name, fact in value.facts.items():
             yield name, fact, fact_types.type_of(name)
-    if isinstance(value, Machine):
         for name, fact in value.variables.items():
             yield f"variables.{name}", fact, str
     for field_name in _LEAD_TO_FACTS:
@@ -638,12 +616,60 @@ _NO_RESULTS = "name a results.json of a run"
 _DAMAGED = "the file is damaged, run again"
 
 
-def read_results(path: Path, content: Optional[bytes] = None) -> Results:
+def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
     """Read a ``results.json``, or its ``content``, which was read from ``path`` already.
 
+    Of a joined run, read those of ``member``, or of the one that is chosen.
     Raises BadInput, in one line, for a file that is missing, not JSON, of an unknown schema
-    version, or that breaks the schema (naming the place).
+    version, or that breaks the schema (naming the place), and for a joined run without such a member.
     """
+    data = _read(path, content)
+    if "members" in data:
+        path = _member(_joined(data, path), path, member)
+        data = _read(path)
+    return _results(data, path)
+
+
+def results_file(source: Path) -> Path:
+    """Return the results.json of ``source``, which is that itself or the folder of a run."""
+    return source / "results.json" if source.is_dir() else source
+
+
+def ordinary_run(source: Path) -> Path:
+    """Return ``source``, a results.json or the folder of a run; of a joined run that of the chosen member.
+
+    Raises BadInput if a joined run recommends none.
+    """
+    path = results_file(source)
+    joined = read_joined(path)
+    if joined is None:
+        return source
+    chosen = _member(joined, path)
+    return chosen.parent if source.is_dir() else chosen
+
+
+def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
+    """Return the results.json of a member of a joined run, the chosen one if none is named."""
+    name = member or joined.chosen
+    if name not in [each.name for each in joined.runs]:
+        several = ", ".join(str(path.parent / each.name) for each in joined.runs)
+        wanted = f"has no run of {quoted(name)}" if name else "recommends none of its runs"
+        raise BadInput(f"{path}: {wanted}; name one of them: {several or 'there is none'}")
+    return path.parent / name / path.name
+
+
+def read_joined(path: Path) -> Optional[JoinedRun]:
+    """Read the ``results.json`` of a joined run; None for that of an ordinary one, or where there is none.
+
+    Raises BadInput for a file that is damaged.
+    """
+    if not path.is_file():
+        return None
+    data = _read(path)
+    return _joined(data, path) if "members" in data else None
+
+
+def _read(path: Path, content: Optional[bytes] = None) -> Mapping[str, Any]:
     content = reading.read_bytes(path, _NO_RESULTS) if content is None else content
     data = reading.json_of(content, str(path), _NO_RESULTS)
     version = data.get("schema_version") if isinstance(data, dict) else None
@@ -654,6 +680,22 @@ def read_results(path: Path, content: Optional[bytes] = None) -> Results:
             f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "
             "use the rocmprobe that wrote it, or run again"
         )
+    return cast(Mapping[str, Any], data)
+
+
+def _joined(data: Mapping[str, Any], path: Path) -> JoinedRun:
+    try:
+        joined: JoinedRun = from_json(JoinedRun, data)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
+    for each in joined.members:
+        # A name is a folder beside this file; no file leads elsewhere.
+        if not MEMBER_NAME.fullmatch(each.name):
+            raise BadInput(f"{path}: {quoted(each.name)} is no name of an environment; {_DAMAGED}")
+    return joined
+
+
+def _results(data: Mapping[str, Any], path: Path) -> Results:
     reading.check(data, "results", str(path), _DAMAGED)
     try:
         results: Results = from_json(Results, data)
@@ -672,7 +714,13 @@ def write_results(results: Results, path: Path) -> None:
     write_whole(results_document(results), path)
 
 
-def results_document(results: Results) -> bytes:
+def write_joined(joined: JoinedRun, path: Path) -> None:
+    """Write the ``results.json`` of a joined run whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(results_document(joined), path)
+
+
+def results_document(results: Union[Results, JoinedRun]) -> bytes:
     """The content of ``results.json``."""
     data = to_json(as_stored(results))
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -12,6 +12,7 @@ from rocmprobe.model.results import (
     Results,
     as_stored,
     check_results,
+    ordinary_run,
     read_results,
     results_document,
     to_json,
@@ -72,6 +73,7 @@ def as_text(source: Path, form: str, tracker: str) -> str:
 def read(source: Path) -> Results:
     """The results of ``source``, a results.json or the folder of a run. Raises BadInput where there are
     none."""
+    source = ordinary_run(source)
     return recorded(source) if source.is_dir() else read_results(source)
 
 

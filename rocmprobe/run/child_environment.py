@@ -74,7 +74,7 @@ def databases_folder(base: Path, case: Case) -> Path:
     """Where the databases of the child for ``case`` lie. Those of a setting are shared by its trials; a
     start-up has its own, which a cold start finds empty."""
     words = [
-        case.target,
+        case.device,
         case.driver,
         case.setting,
         *([str(case.problem)] if case.check == "start-up" else []),
@@ -87,7 +87,7 @@ def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
     nothing about that, but for a start-up, which compiles its own."""
     if case.check == "start-up" or not picks_kernels_alone(setting):
         return databases_folder(base, case)
-    return _named(base, [case.target, case.driver, "kernels"])
+    return _named(base, [case.device, case.driver, "kernels"])
 
 
 def _named(base: Path, words: Sequence[str]) -> Path:

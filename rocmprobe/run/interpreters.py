@@ -17,7 +17,7 @@ from typing import Optional
 
 import rocmprobe
 from rocmprobe.detect import Python
-from rocmprobe.model.results import BadInput
+from rocmprobe.model.results import MEMBER_NAME, BadInput
 from rocmprobe.process import children
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
@@ -54,7 +54,6 @@ sys.modules["rocmprobe"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["rocmprobe"])
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,39}")
 _OLDEST = (3, 9)
 
 
@@ -125,7 +124,7 @@ def _named(text: str) -> tuple[str, Path]:
     if not equals or Path(text).exists() or "/" in name:
         path = Path(os.path.abspath(Path(text).expanduser()))
         return _name_of(path), path
-    if not _NAME.fullmatch(name):
+    if not MEMBER_NAME.fullmatch(name):
         raise BadInput(
             f"--python {text!r}: {name!r} is no name; a name has letters, digits, '.', '_', '+' and '-', at "
             "most 40, and begins with a letter or a digit"
@@ -144,7 +143,7 @@ def _name_of(path: Path) -> str:
         name = path.name
     name = re.sub(r"[^\w.+-]+", "-", name, flags=re.ASCII).strip(".-_+")[:40]
     # The ids of questions are not redacted, so no name of a person may get into them.
-    return name if _NAME.fullmatch(name) and redacted_text(name) == name else "environment"
+    return name if MEMBER_NAME.fullmatch(name) and redacted_text(name) == name else "environment"
 
 
 def _asked(name: str, path: Path) -> Interpreter:

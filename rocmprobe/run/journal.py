@@ -100,8 +100,8 @@ class Journal:
         """How many cases of the same target, driver and setting, or check, ended in ``state``."""
         self._refresh()
 
-        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, str]:
-            return each.environment, each.device, each.driver, getattr(each, of)
+        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str]:
+            return each.device, each.driver, getattr(each, of)
 
         wanted = kind(case)
         return sum(outcome.state == state and kind(outcome) == wanted for outcome in self._outcomes.values())
@@ -109,19 +109,18 @@ class Journal:
     def derive(self, case: Case, cure: Cure) -> None:
         """Write down what the derived setting of a case is."""
         self.append(
-            "setting", device=case.target, driver=case.driver, setting=case.setting, cure=to_json(cure)
+            "setting", device=case.device, driver=case.driver, setting=case.setting, cure=to_json(cure)
         )
 
     def derived(self, case: Case) -> Cure | None:
         """What the derived setting of a case is, if any process has found it out."""
         self._refresh()
-        return self._derived.get((case.target, case.driver, case.setting))
+        return self._derived.get((case.device, case.driver, case.setting))
 
-    def wedged(self, target: str) -> bool:
-        """Whether the canary gave the device up, in the environment that asks: the stack of another one may
-        still reach it."""
+    def wedged(self, device: str) -> bool:
+        """Return True if the canary gave the device up."""
         self._refresh()
-        return target in self._wedged
+        return device in self._wedged
 
     def _refresh(self) -> None:
         for record in self._appended.new():

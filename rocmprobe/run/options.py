@@ -3,12 +3,11 @@ gives."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Optional
 
 from rocmprobe.model.cases import Case
-from rocmprobe.model.results import WHERE_SET
 from rocmprobe.model.shapes import Shapes
 
 
@@ -16,7 +15,7 @@ from rocmprobe.model.shapes import Shapes
 class RunOptions:
     """Options of ``rocmprobe run`` that decide what is tested. Where ``shapes`` are given,
     ``problems`` are theirs. ``estimate`` is a workload in words, or empty; ``note`` is for the readers of the
-    report. ``python`` names the environments to compare, each an interpreter or NAME=PATH."""
+    report."""
 
     device: str = "auto"
     level: str = "quick"
@@ -32,7 +31,6 @@ class RunOptions:
     estimate: str = ""
     note: str = ""
     shapes: Optional[Shapes] = None
-    python: tuple[str, ...] = field(default=(), metadata=WHERE_SET)
 
     def selects(self, case: Case) -> bool:
         """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.

@@ -45,14 +45,7 @@ def cases(
         for setting in settings:
             if driver in drivers_of(setting) and _concerns(requested, setting):
                 native = _problems("native", options, setting)
-                form = Case(
-                    target.device,
-                    driver,
-                    setting.name,
-                    requested.check,
-                    "",
-                    environment=target.environment,
-                )
+                form = Case(target.device, driver, setting.name, requested.check, "")
                 for case in _under(requested, form, target, setting, options):
                     yield replace(case, needs=_needs(case, setting, native, _directions(options)))
 

@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import chain, count
 from pathlib import Path
@@ -42,8 +42,7 @@ from rocmprobe.model.results import (
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.process.signals import held
 from rocmprobe.run import libraries
-from rocmprobe.run.environments import Compared, compared, refuse_with_environments
-from rocmprobe.run.interpreters import found_again, interpreters, pass_on
+from rocmprobe.run.interpreters import Interpreter, found_again
 from rocmprobe.run.journal import NAME, CannotWrite, Journal, header, records, unblocked
 from rocmprobe.run.locks import hold_for_good
 from rocmprobe.run.options import RunOptions
@@ -62,15 +61,17 @@ def begin(
     out: Optional[Path],
     verified: Optional[Setting] = None,
     former: Optional[Path] = None,
+    interpreter: Optional[Interpreter] = None,
 ) -> Path:
     """Look at the machine, make the run's folder and write its first record. Returns the folder.
 
     ``verified`` is a setting that an earlier run derived: it runs with the variables that it had there,
     and no solver is run alone. ``former`` is the results.json of a run that this one is held against.
+    ``interpreter`` is another Python whose torch is tested.
     Raises BadInput for an unknown option value, results that are no baseline for this machine, or a folder
     that cannot be written or holds a run already, NothingToTest where the machine lacks the device or torch.
     """
-    before = read_results(former) if former else None
+    before = read_results(former, member=interpreter.name if interpreter else "") if former else None
     for text in options.problems:
         parse_problem(text)
     if options.estimate:
@@ -78,9 +79,7 @@ def begin(
         if options.purpose == "inference":
             raise BadInput("--estimate: applies to training only; leave out --purpose inference")
     _name_libraries(options.libraries)
-    if options.python:
-        refuse_with_environments(options)
-    machine = detect()
+    machine = detect(python=interpreter.imports) if interpreter else detect()
     simulation = load_machine(options.simulate) if options.simulate else None
     if simulation:
         options = replace(options, problems=options.problems or simulation.problems)
@@ -92,22 +91,13 @@ def begin(
         machine = _simulated(simulation.machine, machine)
     named = simulation.name if simulation else None
     against = baseline_of(before, str(former), machine, named) if before else None
-    if options.python:
-        asked = compared(options.python, options.device, machine)
-    else:
-        driver = "torch" if simulation else options.driver
-        targets, machine = targets_of(options.device, driver, options.libraries, machine)
-        asked = Compared(machine, targets)
-    targets, machine = asked.targets, asked.machine
-    settings = {
-        target.key: _settings(target, options.settings, asked.torch(target.environment), verified)
-        for target in targets
-    }
-    started = _now()
-    folder = out or Path("reports") / f"{re.sub('[:-]', '', started)}-{_label(targets)}"
+    driver = "torch" if simulation or interpreter else options.driver
+    targets, machine = targets_of(options.device, driver, options.libraries, machine)
+    torch: Optional[str] = machine.value("torch.version")
+    settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
+    started = now()
+    folder = out or new_folder(started, _label(targets))
     try:
-        if out is None:
-            folder = _made(folder)
         # A journal without its first record would be no run, and be in the way of one.
         with held():
             folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +114,7 @@ def begin(
                 machine=to_json(machine), targets=[to_json(target) for target in targets],
                 settings={device: [to_json(each) for each in rows] for device, rows in settings.items()},
                 simulation=to_json(simulation) if simulation else None, folder=str(folder), boot=_boot(),
-                environments=to_json(asked.environments), interpreters=asked.interpreters,
+                interpreter=_named_interpreter(interpreter),
             )  # fmt: skip
             if against:
                 journal.append("baseline", baseline=to_json(against))
@@ -135,8 +125,13 @@ def begin(
     except OSError as error:
         raise _unwritable(folder, error, "name another with --out") from error
     if out is None:
-        _link(folder, _LATEST)
+        link_latest(folder)
     return folder
+
+
+def link_latest(folder: Path) -> None:
+    """Point the link ``latest``, beside ``folder``, at it."""
+    _link(folder, _LATEST)
 
 
 def _settings(
@@ -144,18 +139,24 @@ def _settings(
 ) -> tuple[Setting, ...]:
     """The settings that users name, and for MIOpen those that force one solver each (only Find obeys)."""
     rows = settings_for(target.backend, wanted, torch, target.drivers)
-    if target.environment:
-        rows = tuple(replace(row, environment=target.environment) for row in rows)
     if verified:
         return tuple(verified if row.name == verified.name else row for row in rows)
     if target.backend != "miopen":
         return rows
     flags = search_flags("find", torch)
-    forced = (
-        replace(forced_setting(solver), search="find", torch=flags, environment=target.environment)
-        for solver in solvers()
-    )
+    forced = (replace(forced_setting(solver), search="find", torch=flags) for solver in solvers())
     return (*rows, *forced)
+
+
+def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[dict[str, Any]]:
+    """Return what the journal keeps of an interpreter: enough to start workers in it again."""
+    if interpreter is None:
+        return None
+    return {
+        "name": interpreter.name,
+        "python": interpreter.python,
+        "reads_toml": interpreter.reads_toml,
+    }
 
 
 def _name_libraries(wanted: str) -> None:
@@ -164,26 +165,21 @@ def _name_libraries(wanted: str) -> None:
         os.environ[libraries.VARIABLE] = str(Path(wanted).absolute())
 
 
-def resume(
-    folder: Path, retry_aborted: bool, wanted_libraries: str = "", wanted_pythons: Sequence[str] = ()
-) -> None:
+def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> None:
     """Resume the run in ``folder``: what was in flight when it died becomes ``aborted``, or is run
-    again if ``retry_aborted``. ``wanted_libraries`` says again where a folder named by hand is, and
-    ``wanted_pythons`` where interpreters are.
+    again if ``retry_aborted``. ``wanted_libraries`` says again where a folder named by hand is.
 
     Raises BadInput where the folder holds no run, or one that has not ended, or cannot be written, or where
-    the libraries that it calls are gone, or its interpreters.
+    the libraries that it calls are gone, or its interpreter.
     """
     _name_libraries(wanted_libraries)
-    if wanted_pythons:
-        pass_on(interpreters(wanted_pythons))
     with _named_in(folder):
         run = _first(folder)
     for target in run["targets"]:
         if target.get("place"):
             libraries.found_again(from_json(Place, target["place"]))
-    for name, row in run.get("interpreters", {}).items():
-        found_again(name, row["python"])
+    if run["interpreter"]:
+        found_again(run["interpreter"]["name"], run["interpreter"]["python"])
     try:
         if not hold_for_good(folder / NAME):
             raise BadInput(f"{folder}: its run has not ended; wait for it, or end it with Ctrl-C")
@@ -196,7 +192,7 @@ def resume(
 def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
     """Write down what becomes of the cases that were in flight, and that the run goes on."""
     journal = Journal(folder, run["options"]["redact"])
-    targets = {target.key: target for target in (from_json(Target, each) for each in run["targets"])}
+    targets = {target.device: target for target in (from_json(Target, each) for each in run["targets"])}
     begun = {
         record["case"]: from_json(Case, record["question"])
         for record in records(folder)
@@ -208,10 +204,10 @@ def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append("retry", case=case.id)
-        elif case.target in targets and journal.in_flight(case.id):
+        elif case.device in targets and journal.in_flight(case.id):
             reason = f"the {what} ended while this was being asked; --retry-aborted asks again"
-            journal.outcome(unasked(case, targets[case.target], "aborted", cause, reason))
-    journal.append("resumed", at=_now(), boot=_boot())
+            journal.outcome(unasked(case, targets[case.device], "aborted", cause, reason))
+    journal.append("resumed", at=now(), boot=_boot())
 
 
 def _boot() -> str:
@@ -241,7 +237,7 @@ def planned(folder: Path, cases: Iterable[Case]) -> None:
 
 def ended(folder: Path) -> None:
     """Write down that the run came to its end."""
-    journal_of(folder).append("end", at=_now())
+    journal_of(folder).append("end", at=now())
 
 
 @dataclass(frozen=True)
@@ -256,15 +252,14 @@ class _Begun:
     targets: tuple[Target, ...]
     settings: Mapping[str, tuple[Setting, ...]]
     simulation: Optional[SimulatedMachine]
-    environments: tuple[Environment, ...] = ()
-    interpreters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    interpreter: Optional[Mapping[str, Any]] = None
 
 
 def _first(folder: Path) -> Mapping[str, Any]:
     """The first record of a journal, of the right types. Raises BadInput."""
     run = header(folder)
     begun: _Begun = from_json(_Begun, run)
-    options, devices = begun.options, [target.key for target in begun.targets]
+    options, devices = begun.options, [target.device for target in begun.targets]
     if options.level not in LEVELS or not devices or not set(devices) <= set(run["settings"]):
         raise BadInput(f"level {quoted(options.level)}: no level, or no setting for each device of a run")
     return run
@@ -293,11 +288,10 @@ def _named_in(folder: Path) -> Iterator[None]:
 
 def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder: Path) -> Results:
     begun: _Begun = from_json(_Begun, run)
-    environments = {target.key: target.environment for target in begun.targets}
     outcomes: dict[str, Outcome] = {}
     trials: list[Trial] = []
     expected: set[str] = set()
-    derived: dict[tuple[str, str], Cure] = {}
+    derived: dict[str, Cure] = {}
     finished = None
     for record in found:
         kind = record["record"]
@@ -310,8 +304,7 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
             trials.append(from_json(Trial, record["trial"]))
         elif kind == "setting" and from_json(Cure, record["cure"]).env is not None:
             # Of several devices the first counts: the recommendation is about that.
-            environment = environments.get(record["device"], "")
-            derived.setdefault((environment, record["setting"]), from_json(Cure, record["cure"]))
+            derived.setdefault(record["setting"], from_json(Cure, record["cure"]))
         elif kind == "plan":
             expected |= set(map(str, record["cases"]))
         elif kind == "resumed":
@@ -319,16 +312,12 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
         elif kind == "end":
             finished = record["at"]
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
-    settings = {(row.environment, row.name): row for rows in begun.settings.values() for row in rows}
-    for key, cure in derived.items():
-        if key not in settings:
-            raise BadInput(f"setting: {quoted(key[1])} is none of this run")
-        settings[key] = cure.applied(settings[key])
-    asked = {
-        (outcome.environment, outcome.setting)
-        for outcome in outcomes.values()
-        if outcome.state not in ("skipped", "blocked")
-    }
+    settings = {row.name: row for rows in begun.settings.values() for row in rows}
+    for name, cure in derived.items():
+        if name not in settings:
+            raise BadInput(f"setting: {quoted(name)} is none of this run")
+        settings[name] = cure.applied(settings[name])
+    asked = {outcome.setting for outcome in outcomes.values() if outcome.state not in ("skipped", "blocked")}
     return Results(
         schema_version=SCHEMA_VERSION,
         rocmprobe=run["rocmprobe"],
@@ -342,22 +331,25 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
             "targets": [_named(target) for target in run["targets"]],
         },
         machine=begun.machine,
-        settings=tuple(each for key, each in settings.items() if not each.solver or key in asked),
+        settings=tuple(each for name, each in settings.items() if not each.solver or name in asked),
         problems=tuple(parse_problem(text).as_json() for text in texts),
         trials=tuple(trials),
         outcomes=tuple(outcomes.values()),
         telemetry=from_json(SimulatedMachine, run["simulation"]).telemetry
         if run["simulation"]
         else sampled(folder),
-        environments=begun.environments,
+        environment=_environment(begun.interpreter),
     )
 
 
-def machine_of(folder: Path, environment: str) -> Machine:
-    """The facts of the machine with those of an environment of the run in ``folder``; "" is the only one."""
+def _environment(interpreter: Optional[Mapping[str, Any]]) -> Optional[Environment]:
+    return Environment(interpreter["name"], interpreter["python"]) if interpreter else None
+
+
+def machine_of(folder: Path) -> Machine:
+    """Return the facts of the machine as the run in ``folder`` found them."""
     begun: _Begun = from_json(_Begun, header(folder))
-    facts = next((each.facts for each in begun.environments if each.name == environment), {})
-    return replace(begun.machine, facts={**begun.machine.facts, **facts})
+    return begun.machine
 
 
 def sampler(folder: Path) -> Optional[Sampler]:
@@ -379,7 +371,6 @@ def _named(target: Mapping[str, Any]) -> dict[str, Any]:
         "device": target["device"], "backend": target["backend"], "gpu": gpu.name.value,
         "in_processor": in_processor(gpu),
         "drivers": list(target.get("drivers") or ("torch",)), "libraries": place.get("files") or {},
-        **({"environment": target["environment"]} if target.get("environment") else {}),
     }  # fmt: skip
 
 
@@ -388,17 +379,23 @@ def journal_of(folder: Path) -> Journal:
     return Journal(folder, header(folder)["options"]["redact"])
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time as results have it."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _made(folder: Path) -> Path:
-    """Make ``folder``, or one of its name with a number where two runs begin in the same second."""
+def new_folder(started: str, label: str) -> Path:
+    """Make a folder below ``reports``, with a number if two runs begin in one second. Raise BadInput."""
+    folder = Path("reports", f"{re.sub('[:-]', '', started)}-{label}")
     others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     for path in chain([folder], others):
-        with contextlib.suppress(FileExistsError):
+        try:
             path.mkdir(parents=True)
             break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _unwritable(folder, error, "name another with --out") from error
     return path
 
 

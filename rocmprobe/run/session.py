@@ -6,10 +6,10 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
@@ -27,7 +27,7 @@ from rocmprobe.model.results import (
     from_json,
 )  # fmt: skip
 from rocmprobe.model.workload import parse_workload
-from rocmprobe.run.interpreters import found_again, launch
+from rocmprobe.run.interpreters import Launch, found_again, launch
 from rocmprobe.run.journal import CannotWrite, Journal, header
 from rocmprobe.run.locks import Turns, lock_name
 from rocmprobe.run.options import BUDGETS, RunOptions
@@ -63,7 +63,7 @@ class Session:
         self._patience = 3 * (budgets.start + 3 * budgets.first_call)
         self._turns = Turns(self.journal, self._lock_name, self._conditions)
         self._trials = Trials(
-            {target.key: target for target in self.targets},
+            {target.device: target for target in self.targets},
             {device: {setting.name: setting for setting in rows} for device, rows in self.settings.items()},
             budgets,
             simulated,
@@ -73,10 +73,7 @@ class Session:
             # xdist gives its workers their number.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             self._turns,
-            {
-                name: launch(found_again(name, row["python"]), row["reads_toml"])
-                for name, row in run.get("interpreters", {}).items()
-            },
+            _launch(run["interpreter"]),
         )
 
     def plan(self, cases: Iterable[Case], alone: bool) -> None:
@@ -103,7 +100,7 @@ class Session:
         """The outcome without asking: ``blocked`` if the device is gone or something the case depends on does
         not hold, ``skipped`` if nothing gives a reason to ask, ``n/a`` if there is nothing to ask with."""
         setting = self._setting(case)
-        if self.journal.wedged(case.target) and setting.device != "cpu":
+        if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
         limits = (
             ("hang", self._budgets.hangs, "many-hangs"),
@@ -167,7 +164,7 @@ class Session:
         if found is None:
             by_layer = self._setting(case).by_layer
             made = self._by_layer(case) if by_layer else cure(self._settled(case, ("solver",)))
-            if self.journal.wedged(case.target):
+            if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
             self.journal.derive(case, made)
             # The first record counts, whoever wrote it.
@@ -185,22 +182,22 @@ class Session:
             each.id
             for each in self._cases.values()
             if each.check in checks
-            and (each.target, each.driver) == (case.target, case.driver)
+            and (each.device, each.driver) == (case.device, case.driver)
             and setting in ("", each.setting)
         ]
         return [gate for gate in map(self._gate, wanted) if gate]
 
     def _asks(self, case: Case, check: str) -> bool:
         """Whether the run holds a case of ``check`` on the device and by the driver of ``case``."""
-        same = (case.target, case.driver)
-        return any((each.target, each.driver) == same for each in self._cases.values() if each.check == check)
+        same = (case.device, case.driver)
+        return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> Cure:
         """What ``by-layer`` is: convolution as it comes where that holds, or was not tested, else under
         one of those settings under which it does."""
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
-        for setting in self.settings[case.target] if options else ():
+        for setting in self.settings[case.device] if options else ():
             if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
                 continue
             if setting.changes_problems or setting.inherit_environment or OVERRIDE in setting.env:
@@ -260,10 +257,18 @@ class Session:
         return unasked(case, self._target(case), state, cause, reason)
 
     def _setting(self, case: Case) -> Setting:
-        return next(each for each in self.settings[case.target] if each.name == case.setting)
+        return next(each for each in self.settings[case.device] if each.name == case.setting)
 
     def _target(self, case: Case) -> Target:
-        return next(target for target in self.targets if target.key == case.target)
+        return next(target for target in self.targets if target.device == case.device)
+
+
+def _launch(interpreter: Optional[Mapping[str, Any]]) -> Optional[Launch]:
+    """Return how a child is started in the interpreter that the journal names, None for this one."""
+    if interpreter is None:
+        return None
+    python = found_again(interpreter["name"], interpreter["python"])
+    return launch(python, interpreter["reads_toml"])
 
 
 def unasked(case: Case, target: Target, state: str, cause: Optional[str], *evidence: str) -> Outcome:
@@ -272,5 +277,4 @@ def unasked(case: Case, target: Target, state: str, cause: Optional[str], *evide
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
         problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
-        environment=case.environment,
     )  # fmt: skip

@@ -6,14 +6,13 @@ For the driver ``torch`` facts alone decide; for ``capi`` HIP itself is queried,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from rocmprobe.backends import backend_for
 from rocmprobe.backends.capi import Place
 from rocmprobe.knowledge.visible_devices import in_processor, visible
-from rocmprobe.model.cases import target_key
-from rocmprobe.model.results import WHERE_SET, BadInput, Fact, Gpu, Machine, NothingToTest
+from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, NothingToTest
 from rocmprobe.run import libraries
 
 DRIVERS = ("torch", "capi")
@@ -23,19 +22,13 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 @dataclass(frozen=True)
 class Target:
     """A device to test: torch's name for it, the backend behind it, the GPU if it is one, the drivers that
-    ask; ``place`` is where those libraries are that ``capi`` calls. ``environment`` names the Python
-    environment whose torch this is, where a run has several."""
+    ask; ``place`` is where those libraries are that ``capi`` calls."""
 
     device: str
     backend: str
     gpu: Optional[Gpu] = None
     drivers: tuple[str, ...] = ("torch",)
     place: Optional[Place] = None
-    environment: str = field(default="", metadata=WHERE_SET)
-
-    @property
-    def key(self) -> str:
-        return target_key(self.environment, self.device)
 
     @property
     def native_isa(self) -> Optional[str]:

@@ -114,16 +114,16 @@ class Trials:
         threads: int = 0,
         sharing: int = 1,
         turns: Optional[Turns] = None,
-        launches: Optional[Mapping[str, Launch]] = None,
+        launch: Optional[Launch] = None,
         spawn: bool = False,
     ) -> None:
-        """``targets`` and ``settings`` are by the key of a target. ``threads`` is how many a program had for
+        """``targets`` and ``settings`` are by device. ``threads`` is how many a program had for
         its kernels on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once;
-        ``turns`` gives a case its device. ``launches`` has by environment how a child is started there.
+        ``turns`` gives a case its device. ``launch`` is how a child is started in another interpreter.
         ``spawn``: every child starts from scratch, with no fork server."""
         self._spawn = spawn
         self._turns = turns or Turns(journal)
-        self._launches = launches or {}
+        self._launch = launch
         self._threads = threads
         self._sharing = sharing
         self._targets = targets
@@ -142,11 +142,11 @@ class Trials:
 
     def derive(self, case: Case, setting: Setting) -> None:
         """Let the derived setting of ``case`` be this one from now on."""
-        self._derived[case.target, case.driver, case.setting] = setting
+        self._derived[case.device, case.driver, case.setting] = setting
 
     def _setting(self, case: Case) -> Setting:
-        derived = self._derived.get((case.target, case.driver, case.setting))
-        return derived or self._settings[case.target][case.setting]
+        derived = self._derived.get((case.device, case.driver, case.setting))
+        return derived or self._settings[case.device][case.setting]
 
     def close(self, at_once: bool) -> None:
         """End the child, ``at_once`` or in its own way, and remove the run's databases and caches."""
@@ -193,13 +193,13 @@ class Trials:
         while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
             # Where torch cannot be imported, the device was not reached and is not to blame.
             if replies[-1].phase != "start" and not self._device_answers(case):
-                self._journal.append("wedged", device=case.target)
+                self._journal.append("wedged", device=case.device)
                 break
             replies.append(self._reply(case))
             trials += [self._last_id] * len(replies[-1].answers)
             self._end_child()
         if replies[-1].over and replies[-1].state in WORKING_STATES and not self._device_answers(case):
-            self._journal.append("wedged", device=case.target)
+            self._journal.append("wedged", device=case.device)
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
@@ -232,11 +232,11 @@ class Trials:
     def _backend(self, case: Case) -> Backend:
         """The library that answers: the target's, or the CPU's where the setting goes there."""
         on_cpu = self._setting(case).device == "cpu"
-        return BACKENDS["onednn" if on_cpu else self._targets[case.target].backend]
+        return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
     def _started(self, case: Case) -> Child:
         """A child for the case's trial that has its task; it has yet to say that it is ready."""
-        target, setting = self._targets[case.target], self._setting(case)
+        target, setting = self._targets[case.device], self._setting(case)
         folder = databases_folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
@@ -246,14 +246,13 @@ class Trials:
             # What this machine's CPU is quick at is nothing to keep for the simulated one.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
         # The server's torch may have loaded a second HIP.
-        place = self._places[case.target] if case.driver == "capi" else None
+        place = self._places[case.device] if case.driver == "capi" else None
         if place:
             environ = with_folder(place, environ)
         spawn = self._spawn or place is not None or must_spawn(setting)
-        launch = self._launches.get(case.environment)
-        if launch:
-            environ.update(launch.variables)
-        child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start, launch)
+        if self._launch:
+            environ.update(self._launch.variables)
+        child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start, self._launch)
         self._guardian.watch(child.pid)
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
         self._live = _Live(child, trial_id, case.trial_key, case)
@@ -399,11 +398,11 @@ class Trials:
             live.id, live.case.device, live.case.driver, live.case.setting, live.child.start_method,
             exit_status, after_last_answer and exit_status != "0", live.child.log.text(),
             round(time.monotonic() - live.started, 3), live.library,
-            {name: tuple(paths) for name, paths in live.mapped.items()}, live.case.environment,
+            {name: tuple(paths) for name, paths in live.mapped.items()},
         )  # fmt: skip
         self._journal.append("trial", trial=to_json(trial))
         if exit_status == "unkillable":
-            self._journal.append("wedged", device=live.case.target)
+            self._journal.append("wedged", device=live.case.device)
 
     def _device_answers(self, case: Case) -> bool:
         """The canary: a small exact sum in a fresh child with no setting; it has two tries.
@@ -412,11 +411,11 @@ class Trials:
         rung that does not hold (a torch without code for the chip, say), not to a device that is gone.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
-        canary = Case(case.device, case.driver, "default", check, "float32", environment=case.environment)
+        canary = Case(case.device, case.driver, "default", check, "float32")
         before = self._journal.find(canary.id)
         answered_before = before is not None and before.state in WORKING_STATES
         for _ in range(2):
-            if self._journal.wedged(case.target):
+            if self._journal.wedged(case.device):
                 return False
             reply = self._reply(canary)
             self._end_child()
@@ -438,7 +437,7 @@ class Trials:
             failed = [answer for answer in answers if answer["state"] != "pass"]
             state = "flaky"
             message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
-        target, backend = self._targets[case.target], self._backend(case)
+        target, backend = self._targets[case.device], self._backend(case)
         reading = backend.read(reply.log)
         ran = reading if case.check.startswith((*CONVOLUTIONS, "solver")) else Reading()
         solver, cause = ran.implementation or last.get("solver"), last["cause"]
@@ -469,7 +468,7 @@ class Trials:
             ),
             solver=solver, algorithm=algorithm, workspace_bytes=workspace, find_db=ran.find_db,
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
-            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls, environment=case.environment,
+            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
         )  # fmt: skip
 
 

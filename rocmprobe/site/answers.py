@@ -92,19 +92,15 @@ def works(state: str) -> Optional[bool]:
 
 
 def answers_of(bundle: Bundle) -> Iterator[Answer]:
-    """One answer for each chip and stack that a bundle is about: its devices, in each of its environments."""
-    whole = bundle.results
-    usable = [whole.of(each) for each in whole.environments if not each.unusable]
-    for results in usable or [whole]:
-        for device, gpu in tested_gpus(results).items():
-            states = _states(each for each in results.outcomes if each.device == device)
-            if states:
-                yield _answer(bundle, results, device, gpu, states)
+    """Yield an answer for each device that a bundle is about."""
+    for device, gpu in tested_gpus(bundle.results).items():
+        states = _states(each for each in bundle.results.outcomes if each.device == device)
+        if states:
+            yield _answer(bundle, device, gpu, states)
 
 
-def _answer(
-    bundle: Bundle, results: Results, device: str, gpu: Optional[Gpu], states: Mapping[Question, str]
-) -> Answer:
+def _answer(bundle: Bundle, device: str, gpu: Optional[Gpu], states: Mapping[Question, str]) -> Answer:
+    results = bundle.results
     facts = gpu_facts(gpu) if gpu else gpu_facts(Gpu())
     software = stack_facts(results.machine, gpu)
     same = (

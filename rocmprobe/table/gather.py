@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rocmprobe.table.reading import NoResults, Simulated, run_of
+from rocmprobe.table.reading import Joined, NoResults, Simulated, run_of
 from rocmprobe.table.sources import Found, Refused
 from rocmprobe.table.store import Store
 from rocmprobe.text.plain_text import one_line
@@ -49,6 +49,10 @@ def gather(
             continue
         try:
             run = run_of(source.content, source.label, simulated)
+        except Joined:
+            # The runs that it joins are files of their own, beside it.
+            read.files -= 1
+            continue
         except NoResults as error:
             _leave_out(read, Refused(source.name, str(error), isinstance(error, Simulated)), refuse)
             continue

@@ -45,6 +45,10 @@ class NoResults(Exception):
     """Why a file is not in the table, in one line."""
 
 
+class Joined(NoResults):
+    """It names the runs of several Python environments, and holds none itself."""
+
+
 class Simulated(NoResults):
     """It is of a simulated machine."""
 
@@ -77,7 +81,6 @@ class _Outcome(msgspec.Struct):
     solver: Optional[str] = None
     native_isa: Optional[str] = None
     effective_isa: Optional[str] = None
-    environment: str = ""
     expected: Optional[_Expected] = None
 
 
@@ -100,12 +103,6 @@ class _Recommendation(msgspec.Struct):
     devices: dict[str, _Answer] = {}
 
 
-class _Environment(msgspec.Struct):
-    name: str
-    facts: dict[str, _Fact] = {}
-    recommendation: Optional[_Recommendation] = None
-
-
 class _Results(msgspec.Struct):
     schema_version: Any = None
     outcomes: Optional[list[_Outcome]] = None
@@ -115,7 +112,7 @@ class _Results(msgspec.Struct):
     simulated: Optional[str] = None
     machine: _Machine = msgspec.field(default_factory=_Machine)
     recommendation: Optional[_Recommendation] = None
-    environments: list[_Environment] = []
+    members: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Results)
@@ -218,7 +215,7 @@ class Advice(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """One device of a run, in one environment; ``facts`` as they are in the results."""
+    """One device of a run; ``facts`` as they are in the results."""
 
     device: str
     chip: Chip
@@ -248,6 +245,8 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
         raise NoResults(f"not a results.json of rocmprobe ({one_line(str(error))})") from error
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise NoResults(f"not JSON ({one_line(str(error))})") from error
+    if data.members is not None:
+        raise Joined("joins runs that have files of their own; name their folder")
     if data.outcomes is None or data.schema_version is None:
         raise NoResults("not a results.json of rocmprobe (it has no schema_version and outcomes)")
     if type(data.schema_version) is not int or data.schema_version != SCHEMA_VERSION:
@@ -292,24 +291,17 @@ def _machine(system: System, label: str, simulated: str) -> Machine:
 
 
 def _subjects(data: _Results) -> Iterator[Subject]:
-    asked: dict[tuple[str, str], list[_Outcome]] = {}
+    asked: dict[str, list[_Outcome]] = {}
     for outcome in data.outcomes or ():
-        asked.setdefault((outcome.environment, outcome.device), []).append(outcome)
-    environments = {each.name: each for each in data.environments}
-    flat: dict[str, dict[str, str]] = {}
-    for (name, device), outcomes in asked.items():
-        environment = environments.get(name)
-        facts = data.machine.facts
-        if environment is not None:
-            facts = {**facts, **environment.facts}
-        if name not in flat:
-            flat[name] = dict(_flat(facts, data.machine.variables))
+        asked.setdefault(outcome.device, []).append(outcome)
+    facts = data.machine.facts
+    flat = dict(_flat(facts, data.machine.variables))
+    for device, outcomes in asked.items():
         gpu = _gpu(data.machine.gpus, device, outcomes[0])
         own = {f"gpu.{key}": _short(fact.value) for key, fact in gpu.items() if key not in _OF_A_GPU}
-        recommended = data.recommendation if environment is None else environment.recommendation
-        kept = {**flat[name], **{key: value for key, value in own.items() if value}}
+        kept = {**flat, **{key: value for key, value in own.items() if value}}
         yield Subject(
-            _text(f"{name}:{device}" if name else device, 40),
+            _text(device, 40),
             _chip(gpu, outcomes[0], facts),
             Stack(
                 _value(facts, "torch.version"),
@@ -319,7 +311,7 @@ def _subjects(data: _Results) -> Iterator[Subject]:
             ),
             {**kept, "rocmprobe": _text(data.rocmprobe, 40)},
             tuple(_rows(outcomes)),
-            tuple(_advice(recommended, device, len({each for _, each in asked}) > 1)),
+            tuple(_advice(data.recommendation, device, len(asked) > 1)),
         )  # fmt: skip
 
 

@@ -1,23 +1,27 @@
-"""Several environments in one run: which is recommended, and what is said of the others."""
+"""A joined run of several environments: which is recommended, and what is said of the others."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import re
+from pathlib import Path
 
-from several_environments import together
+import pytest
+from several_environments import runs, together, unjudged, written
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
-from rocmprobe.judge.comparison.compare import compare
-from rocmprobe.judge.judgement import judge
-from rocmprobe.model.results import Environment, Fact, Results, from_json, results_document
-from rocmprobe.report.environments import environment_rows
-from rocmprobe.report.issue.issue import issue_block
-from rocmprobe.report.page import html
-from rocmprobe.report.terminal.comparison import markdown as compared_as_markdown
-from rocmprobe.report.terminal.markdown import markdown
-from rocmprobe.text.reading import check
+from rocmprobe.judge.members import choose
+from rocmprobe.model.results import (
+    BadInput,
+    Fact,
+    JoinedRun,
+    Member,
+    from_json,
+    read_joined,
+    read_results,
+    results_document,
+)
+from rocmprobe.report.joined import markdown, page, side_by_side
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 
@@ -27,27 +31,25 @@ def every(low: float, middle: float, high: float) -> dict[str, tuple[float, floa
     return dict.fromkeys((setting.name for setting in run().settings), (low, middle, high))
 
 
-def chosen(results: Results) -> tuple[str, str | None]:
-    assert results.recommendation
-    found = results.recommendation.configuration
-    return found.environment, found.setting
+def chosen(joined: JoinedRun) -> tuple[str, str]:
+    """The name and the setting of the recommended environment."""
+    return next(
+        ((each.name, each.setting) for each in joined.members if each.name == joined.chosen), ("", "")
+    )
 
 
 def test_the_faster_one_is_recommended_with_what_the_other_takes() -> None:
-    results = together(slow=run(seconds=every(1.9, 2.0, 2.1)), fast=run())
-    assert chosen(results) == ("fast", "default")
-    assert results.recommendation
-    assert results.recommendation.sentence.startswith("Use the environment fast (torch 2.1). Native")
-    assert "0.50 times that of the environment slow under default" in results.recommendation.cost
-    slow, fast = results.environments
-    assert (slow.seconds, fast.seconds) == (2.0, 1.0)
+    joined = together(slow=run(seconds=every(1.9, 2.0, 2.1)), fast=run())
+    assert chosen(joined) == ("fast", "default")
+    assert joined.sentence == "Use the environment fast (torch 2.1)."
+    assert "0.50 times that of the environment slow under default" in joined.cost
+    assert [each.seconds for each in joined.members] == [2.0, 1.0]
 
 
 def test_of_two_that_are_level_the_smaller_change_is_recommended() -> None:
-    results = together(bypassed=run(DEAD), native=run())
-    assert chosen(results) == ("native", "default")
-    assert results.recommendation
-    assert "level with that of the environment bypassed under" in results.recommendation.cost
+    joined = together(bypassed=run(DEAD), native=run())
+    assert chosen(joined) == ("native", "default")
+    assert "level with that of the environment bypassed under" in joined.cost
     assert chosen(together(first=run(), second=run())) == ("first", "default")
 
 
@@ -58,17 +60,15 @@ def test_a_torch_without_gpus_comes_after_one_that_has_them() -> None:
 
 
 def test_an_environment_on_the_cpu_is_called_that_beside_one_on_a_card() -> None:
-    results = together(card=run(), cpu=run(backend="onednn", seconds=every(0.1, 0.1, 0.1)))
-    assert results.recommendation
-    assert "10.00 times that of the environment cpu under default on the CPU" in results.recommendation.cost
-    assert "| cpu | cpu | Native |" in markdown(results)
-    assert "| card (recommended) | `cuda:0` | Native |" in markdown(results)
-    assert results.recommendation.sentence.startswith("Use the environment card (torch 2.0). ")
+    joined = together(card=run(), cpu=run(backend="onednn", seconds=every(0.1, 0.1, 0.1)))
+    assert "10.00 times that of the environment cpu under default on the CPU" in joined.cost
+    assert "| cpu | cpu | Native |" in markdown(joined)
+    assert "| card (recommended) | `cuda:0` | Native |" in markdown(joined)
+    assert joined.sentence == "Use the environment card (torch 2.0)."
     fallen_back = together(broken=run({"*": "error"}), cpu=run(backend="onednn"))
-    assert fallen_back.recommendation
-    assert fallen_back.recommendation.sentence.startswith("Use the environment cpu (torch 2.1) on the CPU. ")
+    assert fallen_back.sentence == "Use the environment cpu (torch 2.1) on the CPU."
     moved = together(card=run(), broken=run({"*/cuda:0/*": "error"}))
-    assert [row.device for row in environment_rows(moved)] == ["", ""]
+    assert "device" not in side_by_side(moved).header
 
 
 def test_no_environment_is_recommended_that_cannot_use_the_card() -> None:
@@ -77,99 +77,68 @@ def test_no_environment_is_recommended_that_cannot_use_the_card() -> None:
     on_cpu = dataclasses.replace(on_cpu, options={**on_cpu.options, "device": "auto"})
     broken = run({"*": "error"})
     broken = dataclasses.replace(broken, options={**broken.options, "device": "auto"})
-    results = together(card=broken, cpu=on_cpu)
-    assert results.recommendation
-    assert (results.recommendation.verdict, chosen(results)) == ("none", ("", None))
-    assert "| cpu | cpu | GPU not tested |" in markdown(results)
+    joined = together(card=broken, cpu=on_cpu)
+    assert chosen(joined) == ("", "")
+    assert joined.sentence == "No environment has a safe configuration."
+    assert "| cpu | cpu | GPU not tested |" in markdown(joined)
     alone = together(one=on_cpu, two=on_cpu)
-    assert alone.recommendation
-    assert alone.recommendation.verdict == "gpu-not-tested"
-    assert alone.recommendation.sentence.startswith("one: Your AMD Radeon RX 5600 XT was not tested: this ")
+    assert alone.sentence == "No environment was tested."
+    assert {each.verdict for each in alone.members} == {"gpu-not-tested"}
 
 
-def test_a_torch_without_the_device_that_is_tested_is_told_how_to_get_one() -> None:
-    one = together(card=run())
-    without = Environment(
-        "cpu", "/opt/cpu/bin/python",
-        {"torch.version": Fact("2.4.0+cpu", "torch"), "torch.kind": Fact("cpu", "torch")},
-        "--device cuda:0: torch 2.4.0+cpu (cpu build) and this machine have 0 matching GPU(s)",
-    )  # fmt: skip
-    nothing = Environment("gone", "/opt/gone", {}, "there is no such file")
-    found = {
-        each.environment: each
-        for each in judge(
-            dataclasses.replace(one, environments=(*one.environments, without, nothing))
-        ).findings
-    }
-    assert found["cpu"].cause == "wrong-torch-build"
-    assert "--device auto" in found["cpu"].advice
-    assert "rocmprobe install" in found["cpu"].advice
-    assert found["gone"].advice == "Name an interpreter that has torch, or leave this one out."
+def test_where_nothing_is_right_none_is_chosen_and_each_has_its_verdict() -> None:
+    joined = together(one=run({"*": "error"}), two=run({"*": "error"}))
+    assert chosen(joined) == ("", "")
+    assert joined.sentence == "No environment has a safe configuration."
+    assert [each.verdict for each in joined.members] == ["none", "none"]
 
 
-def test_a_comparison_says_that_another_environment_is_recommended() -> None:
-    old = together(one=run(), two=run({"*": "error"}))
-    new = together(one=run({"*": "error"}), two=run())
-    printed = compared_as_markdown(compare(old, new, "old.json", "new.json"))
-    assert "(default) in the environment one, now Native (default) in the environment two" in printed
+def test_an_environment_that_was_not_run_costs_the_others_nothing() -> None:
+    begun = unjudged("one", "gone", "later")
+    one, gone, later = begun.members
+    begun = dataclasses.replace(
+        begun, members=(one, dataclasses.replace(gone, unusable="there is no such file"), later)
+    )
+    joined = choose(begun, runs(one=run()))
+    assert (joined.chosen, joined.partial) == ("one", True)
+    assert "the environment gone cannot be tested" in joined.cost
+    assert "| gone | Not tested |" in markdown(joined)
+    assert "| later | No result |" in markdown(joined)
 
 
-def test_a_comparison_says_in_which_environment_times_are_too_noisy() -> None:
-    old, new = (together(one=run(seconds=every(*times)), two=run(seconds=every(*times)))
-                for times in ((0.9, 1.0, 1.1), (0.8, 2.0, 4.0)))  # fmt: skip
-    printed = compared_as_markdown(compare(old, new, "old.json", "new.json"))
-    assert re.search(r"Too noisy to tell.*one:cuda:0 default fwd 2\.00", printed)
+def test_the_file_comes_back_the_same() -> None:
+    joined = together(dead=run(DEAD), right=run())
+    assert from_json(JoinedRun, json.loads(results_document(joined))) == joined
 
 
-def test_where_nothing_is_right_the_sentence_names_each() -> None:
-    results = together(one=run({"*": "error"}), two=run({"*": "error"}))
-    assert chosen(results) == ("", None)
-    assert results.recommendation
-    assert results.recommendation.sentence.startswith("No environment has a safe configuration. one: ")
-    assert "; two: " in results.recommendation.sentence
+def test_results_of_a_joined_run_are_those_of_the_chosen_member(tmp_path: Path) -> None:
+    path = written(tmp_path, dead=run({"*": "error"}), right=run())
+    assert read_results(path) == read_results(tmp_path / "right" / "results.json")
+    assert read_results(path, member="dead") == read_results(tmp_path / "dead" / "results.json")
+    with pytest.raises(BadInput, match=r"has no run of 'gone'; name one of them: .*/dead, .*/right$"):
+        read_results(path, member="gone")
 
 
-def test_each_has_its_own_findings_and_the_machine_those_that_all_share() -> None:
-    alone = {finding.id for finding in judge(run(DEAD)).findings}
-    results = together(dead=run(DEAD), right=run())
-    of_machine = {finding.id for finding in results.findings if not finding.environment}
-    of_dead = {finding.id for finding in results.findings if finding.environment == "dead"}
-    assert of_machine | of_dead == alone
-    assert of_dead
-    alike = together(torch="2.4", one=run(), two=run()).findings
-    assert {finding.environment for finding in alike} == {""}
-    assert {finding.id for finding in alike} == {finding.id for finding in judge(run()).findings}
-    dead, _ = results.environments
-    assert {finding.id for finding in results.of(dead).findings} == alone
+def test_a_joined_run_that_recommends_none_names_its_runs(tmp_path: Path) -> None:
+    path = written(tmp_path, one=run({"*": "error"}), two=run({"*": "error"}))
+    with pytest.raises(BadInput, match=r"recommends none of its runs; name one of them: .*/one, .*/two$"):
+        read_results(path)
 
 
-def test_the_file_follows_the_schema_and_comes_back_the_same() -> None:
-    results = together(dead=run(DEAD), right=run())
-    data = json.loads(results_document(results))
-    check(data, "results", "results.json", "")
-    assert from_json(Results, data) == results
-    assert "environments" not in json.loads(results_document(run()))
-    assert not [row for row in json.loads(results_document(run()))["outcomes"] if "environment" in row]
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc", "", "a b"])
+def test_a_name_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path, one=run(), two=run())
+    path.write_text(path.read_text().replace('"one"', json.dumps(name)))
+    with pytest.raises(BadInput, match="is no name of an environment; the file is damaged"):
+        read_joined(path)
 
 
-def test_every_text_tells_the_environments_apart() -> None:
-    results = together(dead=run(DEAD), right=run())
-    assert [(row.name, row.torch, row.recommended) for row in environment_rows(results)] == [
-        ("dead", "2.0", False), ("right", "2.1", True)
-    ]  # fmt: skip
-    text = markdown(results)
-    assert "| right (recommended) | Native | default | 1 s | 2.1 |" in text
-    assert text.index("### Device `right:cuda:0`") < text.index("### Device `dead:cuda:0`")
-    # The failure is that of the first one's torch.
-    assert "2.0" in issue_block(results, "pytorch")
-    page = html.page(results)
-    assert page.count('aria-label="Device ') == 2
-    assert "dead: " in page
-
-
-def test_a_comparison_holds_each_against_itself() -> None:
-    before = together(a=run(), b=run())
-    after = together(a=run(), b=run(DEAD))
-    found = compare(before, after, "old", "new")
-    assert {change.id.partition(":")[0] for change in found.changed} == {"b"}
-    assert found.compared == len(before.outcomes)
+def test_the_page_leads_to_each_report_and_escapes_what_it_shows() -> None:
+    joined = together(dead=run(DEAD), right=run())
+    noted = Member("gone", "/opt/gone", unusable="<b>no</b>", note="<b>no</b>")
+    shown = page(dataclasses.replace(joined, members=(*joined.members, noted)))
+    assert 'href="dead/report.html"' in shown
+    assert 'href="right/report.html"' in shown
+    assert "gone/report.html" not in shown
+    assert "&lt;b&gt;no" in shown
+    assert "<b>" not in shown

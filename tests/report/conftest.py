@@ -11,8 +11,8 @@ import sample
 from rendering import Rendered, Visit, render
 from several_environments import together
 
-from rocmprobe.judge.judgement import judge
-from rocmprobe.model.results import Environment
+from rocmprobe.model.results import Member, write_joined
+from rocmprobe.report.joined import page
 
 
 @pytest.fixture(scope="session")
@@ -40,9 +40,13 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
     """Of a card, of a name as long as names may be, of the CPU alone, and of nothing."""
     found = together(**{"system": sample.rdna1(), "n" * 40: sample.rdna1(), "cpu-only": sample.healthy_cpu()})
     why = "no Python that can be used (exit code 127: error while loading shared libraries: libpython3.13.so)"
-    gone = Environment("gone", f"/opt/{'environment-' * 9}/bin/python", {}, why)
-    results = judge(dataclasses.replace(found, environments=(*found.environments, gone)))
-    return render(results, tmp_path_factory.mktemp("environments"))
+    gone = Member("gone", f"/opt/{'environment-' * 9}/bin/python", unusable=why, note=why)
+    joined = dataclasses.replace(found, members=(*found.members, gone))
+    folder = tmp_path_factory.mktemp("environments")
+    made = Rendered(folder / "results.json", folder / "report.html", folder / "junit.xml")
+    write_joined(joined, made.results)
+    made.page.write_text(page(joined), "utf-8")
+    return made
 
 
 @pytest.fixture

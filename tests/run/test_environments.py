@@ -16,6 +16,7 @@ import pytest
 from runs import Run, cli, environment, journal, rocmprobe, run, wait_until
 from stand_in_pythons import HIDDEN, python_with_torch_alone
 
+from rocmprobe.model.results import JoinedRun, Results, read_joined, read_results
 from rocmprobe.run.child import Child
 from rocmprobe.run.fork_servers import fork_server
 from rocmprobe.run.interpreters import interpreters, launch
@@ -72,45 +73,57 @@ def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Pa
     )  # fmt: skip
 
 
-def test_each_environment_is_asked_by_its_own_interpreter(three: Run, pythons: Path) -> None:
+def member(joined: Run, name: str) -> Results:
+    """The results of an environment's own run."""
+    return read_results(joined.folder / name / "results.json")
+
+
+def named(joined: Run) -> JoinedRun:
+    found = read_joined(joined.folder / "results.json")
+    assert found
+    return found
+
+
+def test_each_environment_is_a_run_of_its_own(three: Run, pythons: Path) -> None:
     assert three.ended.returncode == 1, three.ended.stderr
-    right, broken, gone = three.results.environments
-    assert [each.name for each in (right, broken, gone)] == ["right", "broken", "gone"]
-    assert right.python == str(pythons / "alone" / "bin" / "python")
-    assert broken.value("torch.version") == "2.4.0"
-    assert "there is no such file" in gone.unusable
-    states = three.states
-    assert states[f"right:cpu/torch/bypass/convolution/{PROBLEM}/fwd"] == "pass"
-    assert states["broken:cpu/torch/default/copy/float32"] == "error"
-    assert {outcome.environment for outcome in three.results.outcomes} == {"right", "broken"}
-    assert {setting.environment for setting in three.results.settings} == {"right", "broken"}
-    methods = {(trial.environment, trial.start_method) for trial in three.results.trials}
-    assert methods == {("right", "fork"), ("broken", "fork")}
-    assert all(outcome.id.startswith(f"{outcome.environment}:cpu/") for outcome in three.results.outcomes)
+    found = {each.name: each for each in named(three).members}
+    assert list(found) == ["right", "broken", "gone"]
+    assert found["right"].python == str(pythons / "alone" / "bin" / "python")
+    assert found["broken"].torch == "2.4.0"
+    assert "there is no such file" in found["gone"].unusable
+    right, broken = member(three, "right"), member(three, "broken")
+    states = {outcome.id: outcome.state for outcome in right.outcomes}
+    assert states[f"cpu/torch/bypass/convolution/{PROBLEM}/fwd"] == "pass"
+    states = {outcome.id: outcome.state for outcome in broken.outcomes}
+    assert states["cpu/torch/default/copy/float32"] == "error"
+    assert {trial.start_method for each in (right, broken) for trial in each.trials} == {"fork"}
+    assert right.environment
+    assert (right.environment.name, right.environment.python) == ("right", found["right"].python)
+    for name in ("right", "broken"):
+        assert {path.name for path in (three.folder / name).iterdir()} >= {
+            "journal.jsonl", "junit.xml", "report.html", "results.json"
+        }  # fmt: skip
 
 
-def test_the_recommendation_names_environment_and_setting(three: Run) -> None:
-    found = three.results.recommendation
-    assert found is not None
-    assert (found.configuration.environment, found.configuration.setting) == ("right", "default")
-    assert found.sentence.startswith("Use the environment right (torch ")
-    assert "in the environment broken no setting is right" in found.cost
-    assert "the environment gone cannot be tested" in found.cost
-    right, broken, _ = three.results.environments
-    assert right.seconds
-    assert broken.recommendation
-    assert broken.recommendation.verdict == "none"
+def test_one_environment_is_chosen_with_its_setting(three: Run) -> None:
+    joined = named(three)
+    assert joined.chosen == "right"
+    assert joined.sentence.startswith("Use the environment right (torch ")
+    assert "in the environment broken no setting is right" in joined.cost
+    assert "the environment gone cannot be tested" in joined.cost
+    right, broken, gone = joined.members
+    assert (right.setting, bool(right.seconds)) == ("default", True)
+    assert (broken.verdict, broken.setting) == ("none", "")
+    assert broken.note == f"import torch: OSError: {MISSING}"
+    assert gone.note == "there is no such file; name an interpreter or a virtual environment"
+    assert not joined.partial
 
 
-def test_what_is_wrong_with_an_environment_is_a_finding_of_its_own(three: Run, pythons: Path) -> None:
-    found = {(each.environment, each.id): each for each in three.results.findings}
-    assert found["gone", "environment-unusable"].evidence == (
-        f"{pythons / 'gone'}: there is no such file; name an interpreter or a virtual environment",
-    )
-    broken = next(each for (name, _), each in found.items() if name == "broken")
-    assert (broken.title, broken.cause) == ("torch cannot be imported", "library-path")
-    assert any(MISSING in line for line in broken.evidence)
-    assert not [name for name, _ in found if name == "right"]
+def test_what_is_wrong_with_an_environment_is_a_finding_of_its_own_run(three: Run) -> None:
+    (found,) = (each for each in member(three, "broken").findings if each.severity == "error")
+    assert (found.title, found.cause) == ("torch cannot be imported", "library-path")
+    assert any(MISSING in line for line in found.evidence)
+    assert not member(three, "right").findings
 
 
 def _processes_of(environment: Path) -> list[str]:
@@ -136,29 +149,29 @@ def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path
         env=environment(home),
     )
     try:
-        while not any(record["record"] == "outcome" for record in journal(folder)):
+        while not any(record["record"] == "outcome" for record in journal(folder / "a")):
             assert process.poll() is None
             time.sleep(0.05)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert wait_until(lambda: not _processes_of(own), 20)
-    before = [record["outcome"]["id"] for record in journal(folder) if record["record"] == "outcome"]
-    (begun,) = (record for record in journal(folder) if record["record"] == "run")
-    assert begun["interpreters"]["a"]["python"] == "<home>/own/bin/python"
+    before = [record["outcome"]["id"] for record in journal(folder / "a") if record["record"] == "outcome"]
+    (begun,) = (record for record in journal(folder / "a") if record["record"] == "run")
+    assert begun["interpreter"]["python"] == "<home>/own/bin/python"
     elsewhere = cli("run", "--resume", folder)
     assert elsewhere.returncode == 2
     assert "the interpreter of 'a' is not found; name it again with --python a=PATH" in elsewhere.stderr
     again = Run(folder, rocmprobe("run", "--resume", folder, "--retry-aborted", "-n", "2", env=home))
-    assert not again.results.partial
-    assert {outcome.environment for outcome in again.results.outcomes} == {"a", "b"}
-    assert set(again.states.values()) == {"pass"}
-    intents = [record["case"] for record in journal(folder) if record["record"] == "intent"]
+    assert not named(again).partial
+    for name in ("a", "b"):
+        assert {outcome.state for outcome in member(again, name).outcomes} == {"pass"}
+    intents = [record["case"] for record in journal(folder / "a") if record["record"] == "intent"]
     assert [intents.count(case) for case in before] == [1] * len(before)
 
 
 def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) -> None:
-    table = three.ended.stdout.partition("environment")[2].partition("Cost:")[0]
+    table = three.ended.stdout.rpartition("environment  ")[2].partition("Cost:")[0]
     assert re.search(r"right \(recommended\)\s+Native\s+default\s+[\d.]+ [µm]?s\s+[\d.]+", table)
     assert re.search(r"broken\s+No safe configuration\s+2\.4\.0", table)
     assert re.search(r"gone\s+Not tested", table)
@@ -168,8 +181,6 @@ def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) ->
     assert [name for name, _ in rows] == ["right", "broken", "gone"]
     assert "No safe configuration" in rows[1][1]
     assert f"<dt>broken</dt><dd>import torch: OSError: {MISSING}</dd>" in page
-    for name in ("right:cpu", "broken:cpu"):
-        assert f'aria-label="Device {name}"' in page
 
 
 def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons: Path) -> None:
@@ -186,7 +197,8 @@ def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons:
 
 def test_env_names_the_interpreter_by_its_path_here(three: Run, pythons: Path, tmp_path: Path) -> None:
     redacted = tmp_path / "results.json"
-    redacted.write_text((three.folder / "results.json").read_text().replace(str(pythons), "<home>"))
+    right = three.folder / "right" / "results.json"
+    redacted.write_text(right.read_text().replace(str(pythons), "<home>"))
     printed = rocmprobe("env", redacted, env={"HOME": str(pythons)}).stderr
     assert f"for the Python environment right: {pythons / 'alone' / 'bin' / 'python'}" in printed
 
@@ -195,14 +207,45 @@ def test_verify_asks_the_recommended_environment_alone(three: Run, tmp_path: Pat
     again = run(tmp_path / "out", "--verify", three.folder / "results.json")
     assert again.ended.returncode == 0, again.ended.stdout
     assert "default holds" in again.ended.stdout
-    assert {outcome.environment for outcome in again.results.outcomes} == {"right"}
+    assert again.results.environment == member(three, "right").environment
 
 
 def test_compare_holds_each_environment_against_itself(three: Run) -> None:
     same = cli("compare", three.folder, three.folder, "--json")
     found = json.loads(same.stdout)
-    assert (same.returncode, found["verdict"]) == (0, "no change")
-    assert found["compared"] == len(three.results.outcomes)
+    assert same.returncode == 0
+    assert {name: each["verdict"] for name, each in found["environments"].items()} == {
+        "right": "no change", "broken": "no change"
+    }  # fmt: skip
+
+
+def test_a_report_of_a_joined_run_compares_and_its_other_forms_are_those_of_the_chosen_one(
+    three: Run, tmp_path: Path
+) -> None:
+    def report(source: Path, form: str) -> str:
+        ended = cli("report", source, "--format", form, "-o", tmp_path / "report")
+        assert ended.returncode == 0, ended.stderr
+        return (tmp_path / "report").read_text("utf-8")
+
+    assert report(three.folder, "html") == (three.folder / "report.html").read_text("utf-8")
+    assert "| broken | No safe configuration |" in report(three.folder, "md")
+    for form in ("json", "junit"):
+        assert report(three.folder, form) == report(three.folder / "right", form)
+
+
+def test_a_table_has_a_row_for_each_environment(three: Run) -> None:
+    ended = cli("table", three.folder, "--format", "json")
+    assert ended.returncode == 0, ended.stderr
+    read = json.loads(ended.stdout)["read"]
+    assert (read["results"], read["refused"]) == (2, 0)
+
+
+def test_a_single_environment_is_an_ordinary_run(pythons: Path, tmp_path: Path) -> None:
+    one = run(tmp_path / "one", *RUNGS, "--python", f"only={pythons / 'alone'}")
+    assert one.ended.returncode == 0, one.ended.stderr
+    assert one.results.environment
+    assert one.results.environment.name == "only"
+    assert set(one.states.values()) == {"pass"}
 
 
 @pytest.mark.parametrize(

@@ -72,17 +72,16 @@ def test_two_gpus_of_a_machine_that_differ_count_under_both_states(tmp_path: Pat
     assert (cell["states"], cell["machines"]) == ({"crash": 1, "pass": 1}, 1)
 
 
-def test_stacks_and_environments_are_rows_of_their_own(tmp_path: Path) -> None:
-    other = {
-        "name": "new",
-        "facts": {"torch.version": {"value": "2.9", "source": ""}},
-        "recommendation": None,
-    }
-    run = results(outcome("crash"), outcome("pass", environment="new"), environments=[other])
-    put(tmp_path / "node" / "results.json", run)
+def test_runs_of_one_machine_with_two_torches_are_two_stacks(tmp_path: Path) -> None:
+    put(tmp_path / "joined" / "old" / "results.json", results(outcome("crash")))
+    put(
+        tmp_path / "joined" / "new" / "results.json", results(outcome("pass"), facts={"torch.version": "2.9"})
+    )
+    put(tmp_path / "joined" / "results.json", {"schema_version": 1, "members": []})
     made = table(tmp_path)
     found = {made["stacks"][cell["stack"]]["torch"]: cell["states"] for cell in made["cells"]}
     assert found == {"2.0.1": {"crash": 1}, "2.9": {"pass": 1}}
+    assert (made["read"]["results"], made["read"]["refused"]) == (2, 0)
 
 
 def test_configurations_say_on_how_many_machines(tmp_path: Path) -> None:

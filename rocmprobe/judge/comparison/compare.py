@@ -16,8 +16,7 @@ from rocmprobe.model.results import BadInput, Outcome, Results
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two runs: the file as it was named, when it started, and what came of it. ``environment``
-    names the Python environment that is recommended, "" where the run had none."""
+    """One of the two runs: the file as it was named, when it started, and what came of it."""
 
     path: str
     started: str
@@ -26,7 +25,6 @@ class Side:
     partial: bool
     recommendation: Optional[str]
     setting: Optional[str]
-    environment: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,6 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
         if not results.outcomes:
             raise BadInput(f"{path}: it holds no outcome; name the results.json of a run that has some")
     found = differences(old, new)
-    # A device is compared in each environment by itself.
-    old, new = old.by_target, new.by_target
     shared = sorted(_devices(old) & _devices(new))
     apart = {device: why for device in shared if (why := _apart(old, new, device))}
     before, after = (states(_of(each, _devices(each) - apart.keys())) for each in (old, new))
@@ -146,7 +142,6 @@ def _side(results: Results, path: str) -> Side:
     return Side(
         path, results.started, results.rocmprobe, results.simulated, results.partial,
         found.verdict if found else None, found.configuration.setting if found else None,
-        found.configuration.environment if found else "",
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from rocmprobe.model.cases import target_key
 from rocmprobe.model.results import Gpu, Machine, Results, Setting
 from rocmprobe.model.telemetry import QUANTITIES
 
@@ -15,7 +14,7 @@ from rocmprobe.model.telemetry import QUANTITIES
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
 #: The parts of a name, what explains most first.
 _PARTS = (
-    "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "environments", "settings",
+    "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip
 #: Facts of the moment: they differ between any two runs. A link sleeps while nothing uses it.
 _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
@@ -40,7 +39,7 @@ ABSENT = "(absent)"
 @dataclass(frozen=True)
 class Difference:
     """``name`` is a dotted path: ``rocmprobe``, ``options.level``, ``facts.torch.version``, ``gpus.0.name``,
-    ``variables.MIOPEN_FIND_MODE``, ``environments.NAME.torch.version``, ``settings.default.env.NAME``,
+    ``variables.MIOPEN_FIND_MODE``, ``settings.default.env.NAME``,
     ``library.cuda:0.torch``. ``before`` and
     ``after`` are JSON values, "(absent)" where a run does not have it."""
 
@@ -77,10 +76,6 @@ def _described(results: Results, settings: Collection[str]) -> Iterator[tuple[st
         if name in results.options:
             yield f"options.{name}", _alike(results.options[name])
     yield from _machine(results.machine)
-    for environment in results.environments:
-        yield f"environments.{environment.name}.unusable", environment.unusable
-        for name, fact in environment.facts.items():
-            yield from _leaves(f"environments.{environment.name}.{name}", fact.value)
     for setting in results.settings:
         if setting.name in settings:
             yield from _setting(setting)
@@ -104,7 +99,7 @@ def _libraries(results: Results) -> Iterator[tuple[str, str]]:
     loaded: dict[str, set[str]] = {}
     for trial in results.trials:
         if trial.library:
-            place = target_key(trial.environment, places.get(trial.setting) or trial.device)
+            place = places.get(trial.setting) or trial.device
             loaded.setdefault(f"library.{place}.{trial.driver}", set()).add(trial.library)
     for name, versions in loaded.items():
         yield name, ", ".join(sorted(versions))

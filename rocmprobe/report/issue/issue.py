@@ -44,9 +44,6 @@ def issue_block(results: Results, tracker: str) -> str:
 
     What no longer fits is cut out of the middle of the log, and marked.
     """
-    # The failure of one environment is that of its torch, and of nobody else's.
-    parts = [results.of(each) for each in results.environments if not each.unusable]
-    results = next((part for part in parts if gravest(part, tracker)), results)
     failure = gravest(results, tracker)
     if failure is None:
         return _nothing(results, tracker)

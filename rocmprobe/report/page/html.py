@@ -79,7 +79,7 @@ def assemble(page: str, results: Results, fit: Fit = FITS[0]) -> str:
     # pytest-html 4.1 closes the body before its footer, later ones after it.
     theirs = "".join(page[opened.end() : closed].rpartition("</body>")[::2])
     script = asset(_PACKAGE, "page.js")
-    values = view.build(results.by_target, fit)
+    values = view.build(results, fit)
     packed, texts = _results_data(results, fit), _issue_texts(results)
     ours = _templates(fit).get_template("page.html.jinja").render(
         **values, packed=packed, texts=texts, packed_texts=_pack(texts)

@@ -23,7 +23,6 @@ from rocmprobe.model.results import (
     Results,
 )  # fmt: skip
 from rocmprobe.report import text  # fmt: skip
-from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
     evidence,  # fmt: skip
@@ -133,8 +132,6 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "logs": evidence.logs(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
         "by_device": device_rows(recommendation.devices) if recommendation else (),
-        "environments": side_by_side(results) if results.environments else None,
-        "environment_rows": environment_rows(results),
         "alternatives": layout.table(recommendation.alternatives, ("setting", "verdict"))
         if recommendation
         else None,
@@ -219,9 +216,9 @@ def _exec(results: Results, configuration: Configuration) -> str:
 
 
 def device_names(results: Results) -> list[str]:
-    """The devices in the order of their names; those of environments in that of the outcomes."""
+    """The devices in the order of their names."""
     names = dict.fromkeys(outcome.device for outcome in results.outcomes)
-    return list(names) if results.environments else sorted(names)
+    return sorted(names)
 
 
 def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:

@@ -122,8 +122,7 @@ def _side(side: Side) -> str:
 
 def _recommended(side: Side) -> str:
     word = VERDICT_WORDS.get(side.recommendation or "", "nothing")
-    where = f" in the environment {side.environment}" if side.environment else ""
-    return f"{word} ({side.setting}){where}" if side.setting else word
+    return f"{word} ({side.setting})" if side.setting else word
 
 
 def _sections(comparison: Comparison) -> Iterator[_Section]:

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model.results import Finding, Outcome, Results
 from rocmprobe.report import text
-from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.identity import changes_sentence, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
@@ -26,7 +24,6 @@ _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 def render_run(results: Results, paths: Mapping[str, Path], console: Console) -> None:
     """Verdict, configuration to copy, findings, counts by state, and where the files are."""
-    results = results.by_target
     for banner in banners(results):
         banner_line = styled(
             (f"{banner.title}: ", "bold magenta" if banner.kind == "simulated" else "bold yellow")
@@ -36,8 +33,6 @@ def render_run(results: Results, paths: Mapping[str, Path], console: Console) ->
     word, tone = verdict_word(results), verdict_tone(results)
     console.print()
     console.print(styled((f"Verdict: {word}. ", f"bold {_STYLES[tone]}"), (view.sentence(results), "bold")))
-    if results.environments:
-        _print_environments(results, console)
     if recommendation:
         _print_blocks(view.blocks(recommendation.configuration), console)
         for layer in recommendation.configuration.layers:
@@ -84,20 +79,6 @@ def _print_blocks(blocks: Iterable[view.Block], console: Console) -> None:
         console.print(styled((f"\n{block.label}:", "dim")))
         # Soft wrap: a wrapped line would not survive being copied.
         console.print(Text(_indented(block.body)), soft_wrap=True)
-
-
-def _print_environments(results: Results, console: Console) -> None:
-    found, rows = side_by_side(results), environment_rows(results)
-    grid = Table(box=None, padding=(0, 2, 0, 0))
-    for name in found.header:
-        grid.add_column(Text(name, "dim"), overflow="fold")
-    for row, cells in zip(rows, found.rows):
-        grid.add_row(*(styled((cell, "bold" if row.recommended else "")) for cell in cells))
-    console.print()
-    console.print(grid)
-    for row in rows:
-        if row.note:
-            console.print(styled((f"{row.name}: ", "dim"), (row.note, "")))
 
 
 def print_findings(findings: Iterable[Finding], console: Console) -> None:

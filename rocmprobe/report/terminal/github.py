@@ -22,7 +22,7 @@ _TITLE = 200
 
 def summary(results: Results) -> str:
     """The verdict, what to do, findings and changes by title, in at most ``LIMIT`` characters of Markdown."""
-    return joined(_summary(results.by_target), LIMIT)
+    return joined(_summary(results), LIMIT)
 
 
 def _summary(results: Results) -> Iterator[str]:
@@ -38,7 +38,7 @@ def workflow_commands(results: Results) -> list[str]:
     the last one says so."""
     commands: list[str] = []
     for kind in ("error", "warning", "notice"):
-        mine = [each for each in _annotations(results.by_target) if each[0] == kind]
+        mine = [each for each in _annotations(results) if each[0] == kind]
         if len(mine) > MOST:
             more = text.count(len(mine) - MOST + 1, "finding")
             mine = [*mine[: MOST - 1], (kind, "rocmprobe", f"{more} more of this kind, see the summary")]

@@ -9,7 +9,6 @@ from typing import Optional
 from rocmprobe.judge.findings.sweep import summary
 from rocmprobe.model.results import Configuration, Finding, Results
 from rocmprobe.report import text
-from rocmprobe.report.environments import environment_rows, side_by_side
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, tried_on
 from rocmprobe.report.page import layout, matrix, networks, shapes_table, sizes, view
@@ -27,7 +26,7 @@ _ROWS = 100
 def markdown(results: Results) -> str:
     """Verdict, configuration, findings with evidence, matrices, environment, and what was not covered; at
     most ``LIMIT`` characters, with the cut marked. Nothing in it is HTML but folds."""
-    return joined(_blocks(results.by_target), LIMIT)
+    return joined(_blocks(results), LIMIT)
 
 
 def _blocks(results: Results) -> Iterator[str]:
@@ -55,12 +54,6 @@ def verdict(results: Results) -> Iterator[str]:
     yield f"# rocmprobe: {word} · {words(card(results.machine), 120)}"
     yield from banners(results)
     yield f"**{word}.** {words(view.sentence(results), 1000)}"
-    if results.environments:
-        found = side_by_side(results)
-        yield table(found.header, [[words(cell, 300) for cell in row] for row in found.rows])
-        yield "\n".join(
-            f"- {words(row.name)}: {words(row.note, 300)}" for row in environment_rows(results) if row.note
-        )
     if recommendation is None:
         return
     yield from configuration(recommendation.configuration)

@@ -1,0 +1,126 @@
+"""The choice among the members of a joined run: which Python environment is recommended, and what it costs
+against the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Optional
+
+from rocmprobe.judge.assessment import device_of, of_driver
+from rocmprobe.judge.recommendation.recommend import dtypes_asked
+from rocmprobe.judge.recommendation.speed import Speed, speed, too_noisy
+from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Results, Setting
+
+
+def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
+    """Return ``joined`` with the answer of each judged run, by name, and the choice among them."""
+    timed = _speed(judged)
+    members = tuple(_answered(each, judged.get(each.name), timed) for each in joined.members)
+    best = _best(members, judged, timed)
+    on_cpu = {name for name, each in judged.items() if _on_cpu(each)}
+    partial = any(each.name not in judged or judged[each.name].partial for each in joined.runs)
+    if best is None:
+        # "none" rests on tests; the other verdicts say that nothing was tested.
+        failed = any(each.verdict == "none" for each in members)
+        sentence = "No environment has a safe configuration." if failed else "No environment was tested."
+        return replace(joined, partial=partial, members=members, chosen="", sentence=sentence, cost="")
+    torch = f" (torch {best.torch})" if best.torch else ""
+    where = " on the CPU" if best.name in on_cpu and len(on_cpu) < len(judged) else ""
+    against = [_against(each, best, timed, on_cpu) for each in members if each is not best]
+    return replace(
+        joined,
+        partial=partial,
+        members=members,
+        chosen=best.name,
+        sentence=f"Use the environment {best.name}{torch}{where}.",
+        cost="; ".join(against),
+    )
+
+
+def _speed(judged: Mapping[str, Results]) -> Speed:
+    """Return how fast each run is under its recommended setting, over the problems that all were timed on.
+
+    What the yardsticks of one device differ by counts as noise, as within a run: it may be the load of the
+    machine as well as the torch.
+    """
+    settings: list[Setting] = []
+    outcomes: list[Outcome] = []
+    chosen: list[Results] = []
+    devices = set()
+    for name, each in judged.items():
+        setting = _setting(each)
+        if setting is None:
+            continue
+        device = device_of(each)
+        devices.add(device)
+        chosen.append(each)
+        settings.append(replace(setting, name=name))
+        outcomes += [
+            replace(outcome, setting=name, device="any", id=f"{name}:{outcome.id}")
+            for outcome in each.outcomes
+            if outcome.setting == setting.name and outcome.device == device
+        ]
+    if not outcomes:
+        return Speed({}, {}, 1.0)
+    dtype = dtypes_asked(of_driver(chosen[0]))[0]
+    purpose = "inference" if chosen[0].options.get("purpose") == "inference" else "training"
+    every = replace(chosen[0], settings=tuple(settings), outcomes=tuple(outcomes))
+    found = speed(every, settings, dtype, purpose)
+    return found if len(devices) == 1 else replace(found, drift=1.0)
+
+
+def _setting(judged: Results) -> Optional[Setting]:
+    name = judged.recommendation.configuration.setting if judged.recommendation else None
+    return next((each for each in judged.settings if name and each.name == name), None)
+
+
+def _answered(member: Member, judged: Optional[Results], timed: Speed) -> Member:
+    if judged is None:
+        return member
+    found, setting = judged.recommendation, _setting(judged)
+    return replace(
+        member,
+        torch=str(judged.machine.value("torch.version") or ""),
+        device=(setting.device if setting else None) or device_of(judged) or "",
+        verdict=found.verdict if found else "",
+        setting=setting.name if setting else "",
+        seconds=timed.seconds.get(member.name),
+    )
+
+
+def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed) -> Optional[Member]:
+    """Return the fastest one that has a right setting, and of those that are level with it the one that needs
+    the smallest change. The CPU comes last, as among settings: a torch without GPUs may have it, too."""
+    right = [each for each in members if each.setting]
+    right = [each for each in right if not _on_cpu(judged[each.name])] or right
+    fastest = min(right, key=lambda each: timed.seconds.get(each.name, math.inf), default=None)
+    if fastest and fastest.name in timed.seconds:
+        right = [each for each in right if timed.level(each.name, fastest.name)]
+    return min(right, key=lambda each: VERDICTS.index(each.verdict), default=None)
+
+
+def _on_cpu(judged: Results) -> bool:
+    """Return True if what is recommended computes on the CPU."""
+    setting = _setting(judged)
+    return device_of(judged) == "cpu" or bool(setting and setting.device == "cpu")
+
+
+def _against(other: Member, best: Member, timed: Speed, on_cpu: Collection[str]) -> str:
+    """Return what the recommended environment costs against another one."""
+    if other.unusable:
+        return f"the environment {other.name} cannot be tested"
+    if other.verdict == "none":
+        return f"in the environment {other.name} no setting is right"
+    if not other.setting:
+        return f"the environment {other.name} is not judged"
+    on = " on the CPU" if other.name in on_cpu and best.name not in on_cpu else ""
+    under = f"that of the environment {other.name} under {other.setting}{on}"
+    if best.name not in timed.seconds or other.name not in timed.seconds:
+        return f"against {under} it was not timed"
+    if not timed.comparable(best.name, other.name):
+        return f"against {under}, {too_noisy(timed.noise(best.name, other.name))}"
+    if timed.level(best.name, other.name):
+        return f"its time is level with {under}: what they differ by is within the noise"
+    return f"its time is {timed.seconds[best.name] / timed.seconds[other.name]:.2f} times {under}"
