@@ -1,7 +1,7 @@
 """The pytest plugin: each case of a suite is an item, and the outcome of the case is the item's result.
 
 Active for suites only; beside other tests it adds its options and nothing else. On the controller it
-begins the run and writes results and report at the end; with xdist, the items of a trial go to one
+begins the run and writes results and report at the end; with xdist, the items of a device go to one
 worker.
 """
 
@@ -53,8 +53,6 @@ _OUTCOME = pytest.StashKey[Outcome]()
 _FULL = pytest.StashKey[str]()
 #: What was written at the end of the run, for whoever started pytest in its own process.
 RESULTS = pytest.StashKey[Results]()
-#: Of a case's id, the first part names its device, the first three its trial: device, driver, setting.
-_DEVICE_PARTS, _TRIAL_PARTS = 1, 3
 
 
 def suites_folder() -> Path:
@@ -143,14 +141,13 @@ def pytest_configure(config: pytest.Config) -> None:
     sampler = run.sampler(option.rocmprobe_run)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))
-    # With xdist, the trial that all others depend on comes first.
+    # With xdist, the cases that all others depend on come first.
     option.loadscopereorder = False
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let the items of a trial go to one worker, whatever ``--dist`` says; those of a GPU where there is
-    one for each.
+    """Let the items of a device go to one worker, whatever ``--dist`` says: one process serves a device.
 
     xdist's own ``loadgroup`` marks items by changing their ids, which pytest 9.2 no longer takes up.
     """
@@ -158,14 +155,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    few = (config.option.numprocesses or 0) <= run.workers(config.stash[_RUN])
-    parts = _DEVICE_PARTS if few else _TRIAL_PARTS
-
-    class ByDeviceOrTrial(LoadScopeScheduling):
+    class ByDevice(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "/".join(nodeid.partition("[")[2].split("/")[:parts]) or nodeid
+            return nodeid.partition("[")[2].partition("/")[0] or nodeid
 
-    return ByDeviceOrTrial(config, log)
+    return ByDevice(config, log)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -295,7 +289,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     planned = [case for case in map(_case, session.items) if case is not None]
     worker = getattr(config, "workerinput", None)
-    _session(config).plan(planned, alone=worker is None)
+    _session(config).plan(planned)
     if worker is None or worker["workerid"] == "gw0":
         with _ended_when_full(config):
             run.planned(config.stash[_RUN], planned)

@@ -23,23 +23,30 @@ PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
 #: One direction of one problem under two settings: the cheapest run that tells settings apart.
 SMALL = ("--only", "convolution", "--settings", "vendor-off", "--problem", PROBLEM, "--purpose", "inference")
 
-_FACTS = """\
-summary = "a machine of the tests"
-source = "made up"
+_GPU = """\
 [[gpus]]
 name = "Radeon of the tests"
 vendor = "amd"
 native_isa = "gfx1010"
 effective_isa = "gfx1010"
-[facts]
+"""
+_FACTS = f"""\
+summary = "a machine of the tests"
+source = "made up"
+{_GPU}[facts]
 "torch.version" = "2.4.0+rocm6.1"
 "torch.kind" = "rocm"
 """
 
 
-def machine_file(path: Path, *faults: Mapping[str, Any], **budgets: float) -> Path:
+def machine_file(path: Path, *faults: Mapping[str, Any], gpus: int = 1, **budgets: float) -> Path:
     """Write a simulated machine that has ``faults``; budgets in seconds, generous unless given."""
-    lines = [_FACTS, "[budgets]", *(f"{name} = {seconds}" for name, seconds in budgets.items())]
+    facts = _FACTS.replace(_GPU, "".join(_GPU + f"index = {number}\n" for number in range(gpus)))
+    lines = [
+        facts if gpus > 1 else _FACTS,
+        "[budgets]",
+        *(f"{name} = {seconds}" for name, seconds in budgets.items()),
+    ]
     for fault in faults:
         lines += ["[[faults]]", *(f"{name} = {_toml(value)}" for name, value in fault.items())]
     path.write_text("\n".join(lines) + "\n", "utf-8")

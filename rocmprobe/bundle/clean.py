@@ -14,14 +14,12 @@ Redaction = Callable[[Any], Any]
 
 def cleaned(record: Any, redaction: Redaction) -> Any:
     """A record with what ``redaction`` makes of it, and without what only the machine itself needs: which
-    start of it this was, which other processes used a device, and where the folder of the run is."""
+    start of it this was, and where the folder of the run is."""
     record = redaction(record)
     if not isinstance(record, dict):
         return record
     if "boot" in record:
         record["boot"] = ""
-    if record.get("record") == "queued":
-        record["by"] = []
     if record.get("record") == "run":
         record["folder"] = PurePosixPath(str(record.get("folder", ""))).name
         # So that whoever makes files of this journal counts the placeholders, and redacts what is added.

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from rocmprobe.model.results import WORKING_STATES
-from rocmprobe.run.locks import SIMULATED
 
 #: What the facts of a simulated machine say of their source, and what its failures print of where they
 #: happen.
@@ -34,8 +33,6 @@ def _signs(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if any(f'"source": "{source}' in facts for source in _SOURCES) or '"simulation.torch"' in facts:
         yield "facts of the machine are those of a simulated one"
     for record in records:
-        if record["record"] in ("alone", "queued", "waiting") and record.get("device") == SIMULATED:
-            yield "the journal has the lock of simulated machines"
         if record["record"] in ("outcome", "trial"):
             text = json.dumps(record)
             if any(code in text for code in _CODE):

@@ -130,17 +130,16 @@ def needs_linux(command: str) -> str:
     )
 
 
-def describe_holders(device: str) -> str:
-    """``run FOLDER (pid N) on DEVICE since HH:MM:SS``, since the earliest of several; "" where none has it.
+def describe_holder(device: str) -> str:
+    """``run FOLDER (pid N) on DEVICE since HH:MM:SS``; "" where no process has it.
 
-    ``device`` is the name of a lock, such as "cpu" or "GPU 0000:03:00.0".
+    ``device`` is the name of a lease, such as "cpu" or "GPU 0000:03:00.0".
     """
     from rocmprobe.report.text import one_line
-    from rocmprobe.run.locks import holders
+    from rocmprobe.run.lease import holder
 
-    found = holders(device).get(device, [])
-    if not found:
+    found = holder(device)
+    if found is None:
         return ""
-    runs = ", ".join(f"run {one_line(each.run)} (pid {each.pid})" for each in found)
-    since = time.localtime(min(each.since for each in found))
-    return f"{runs} on {device} since {time.strftime('%H:%M:%S', since)}"
+    since = time.strftime("%H:%M:%S", time.localtime(found.since))
+    return f"run {one_line(found.run)} (pid {found.pid}) on {device} since {since}"

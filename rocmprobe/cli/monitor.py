@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rocmprobe.cli.base import describe_holders
+from rocmprobe.cli.base import describe_holder
 from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.judge.findings.alarms import alarms
@@ -60,7 +60,7 @@ class Watched:
     @property
     def used(self) -> str:
         """Which runs of rocmprobe have the device at this moment."""
-        return describe_holders(f"GPU {self.device.address}")
+        return describe_holder(f"GPU {self.device.address}")
 
     def wait(self, seconds: float) -> None:
         """Until the first answer is there."""

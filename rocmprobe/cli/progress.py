@@ -13,16 +13,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from rich.text import Text
 
-from rocmprobe.cli.base import describe_holders
-from rocmprobe.model.cases import trial_key
+from rocmprobe.cli.base import describe_holder
+from rocmprobe.model.cases import Case, trial_key
 from rocmprobe.model.checks import CHECKS
+from rocmprobe.model.results import Setting, from_json
 from rocmprobe.run.journal import NAME, Appended, header
+from rocmprobe.run.lease import leased
 from rocmprobe.run.options import BUDGETS
+from rocmprobe.run.targets import Target
 from rocmprobe.text.console import Console
 
 _STYLES = {
@@ -55,6 +58,10 @@ class Progress:
         self._planned: set[str] = set()
         self._promised = float("inf")
         self._summed_up = float("-inf")
+        self._targets = [from_json(Target, each) for each in run["targets"]]
+        self._settings = {
+            device: [from_json(Setting, each) for each in rows] for device, rows in run["settings"].items()
+        }
         settings = [setting for rows in run["settings"].values() for setting in rows]
         # Names of solvers are long, and most runs ask none.
         names = [setting["name"] for setting in settings if not setting.get("solver")]
@@ -69,6 +76,8 @@ class Progress:
         self._appended = Appended(folder / NAME)
         self._settled: set[str] = set()
         self._running: dict[str, _Running] = {}
+        #: Cases that wait until other processes let go of a device, and whether that was said.
+        self._waiting: dict[str, bool] = {}
         self._lock = threading.RLock()
         for record in self._new_records():
             self._take(record)
@@ -120,9 +129,11 @@ class Progress:
             with self._lock:
                 self._follow()
                 silent = time.monotonic() - self._spoke >= self._silence
-                for running in self._running.values():
-                    if running.queue and (silent or running.queue.unreported):
-                        self._print(running.queue.describe())
+                for case, running in self._running.items():
+                    if case in self._waiting:
+                        if silent or not self._waiting[case]:
+                            self._waiting[case] = True
+                            self._print(Text(f"waiting for {self._holders(running.question)}"))
                     elif silent and self._planned:  # a worker may begin before another writes the plan
                         self._say("running", running.question, str(running))
 
@@ -173,18 +184,29 @@ class Progress:
         kind = record["record"]
         if kind == "intent":
             self._running[record["case"]] = _Running(record["question"], record["at"])
+        elif kind == "waiting" and record["phase"] == "device":
+            if record["left"] is None:
+                self._waiting[record["case"]] = False
+            else:
+                self._waiting.pop(record["case"], None)
         elif kind == "waiting" and record["case"] in self._running:
             self._running[record["case"]].waits(record["phase"], record["left"])
-        elif kind == "queued" and record["case"] in self._running:
-            self._running[record["case"]].queues(record["device"], record["waited"])
         elif kind == "outcome":
             case = record["outcome"]["id"]
             running = self._running.pop(case, None)
+            self._waiting.pop(case, None)
             self._settled.add(case)
             if running is not None and self._planned:
                 self._time_left.answered(case, record["at"] - running.begun)
         elif kind == "retry":
             self._settled.discard(record["case"])
+
+    def _holders(self, question: Mapping[str, Any]) -> str:
+        """Name the other processes that hold what a question waits for."""
+        case = from_json(Case, question)
+        setting = next(each for each in self._settings[case.device] if each.name == case.setting)
+        names = leased(case, setting, self._targets)
+        return ", ".join(filter(None, map(describe_holder, names))) or f"another run on {', '.join(names)}"
 
     def _new_records(self) -> list[dict[str, Any]]:
         # Who only watches does not end the run for a journal that cannot be read.
@@ -243,12 +265,6 @@ class _Running:
         self._since = time.monotonic()
         self._phase = ""
         self._ends = 0.0
-        self.queue: Optional[_Queue] = None
-
-    def queues(self, device: str, waited: Optional[float]) -> None:
-        """It waits for ``device``, or has ``waited`` for it: that is no time of its own."""
-        self.queue = _Queue(device) if waited is None else None
-        self._since += waited or 0.0
 
     def waits(self, phase: str, left: float) -> None:
         self._phase, self._ends = phase, time.monotonic() + left
@@ -257,19 +273,6 @@ class _Running:
         now = time.monotonic()
         budget = f", silent in phase {self._phase}, given up in {max(0.0, self._ends - now):.0f} s"
         return f"for {now - self._since:.0f} s" + (budget if self._phase and self._ends > now else "")
-
-
-class _Queue:
-    """A question that waits until other processes let go of a device."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self.unreported = True
-
-    def describe(self) -> Text:
-        """For whom it waits at this moment, in one line."""
-        self.unreported = False
-        return Text(f"waiting for {describe_holders(self._device) or f'another run on {self._device}'}")
 
 
 class TimeLeft:
@@ -296,9 +299,8 @@ class TimeLeft:
         return sum(self._taken.values())
 
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
-        """Seconds that these cases take where each answers. Several ``workers`` share what does not need the
-        device alone."""
-        shared = alone = 0.0
+        """Seconds that these cases take where each answers, among ``workers`` of a device each."""
+        seconds = 0.0
         children: set[str] = set()
         asked: Counter[str] = Counter()
         for case_id in case_ids:
@@ -308,14 +310,11 @@ class TimeLeft:
         for check, count in asked.items():
             answered = self._answered[check]
             each = self._taken[check] / answered if answered else self._guess(check) * slower
-            if CHECKS[check].exclusive:
-                alone += each * count
-            else:
-                shared += each * count
+            seconds += each * count
         started = bool(self._answered)
         # What was answered has its share of the children's starts in it.
-        shared += 0.0 if started else _CHILD * len(children)
-        return (0.0 if started else _SERVER) + alone + shared / max(1, min(workers, len(children)))
+        seconds += 0.0 if started else _CHILD * len(children)
+        return (0.0 if started else _SERVER) + seconds / max(1, min(workers, len(children)))
 
     def _guess(self, check: str) -> float:
         return CHECKS[check].seconds + (self._measure if check == "throughput" else 0.0)

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     "workers",
     type=click.IntRange(0),
     metavar="WORKERS",
-    help="Number of worker processes (default: one per GPU, limited by the cores).",
+    help="Number of worker processes (default and at most: one per device).",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of this run.")
 @click.option(
@@ -135,7 +135,6 @@ def run_command(
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
-    from rocmprobe.cli.github_job import no_commands
     from rocmprobe.cli.verify import derived, refuse, verifying
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.run import joined, run
@@ -171,11 +170,9 @@ def run_command(
         else:
             only = next(iter(others), None)
             folder = run.begin(requested, out, derived(expected), baseline, only).resolve()
-    several = joined.folders(folder)
-    with no_commands(os.environ):
-        if several:
-            return _run_joined(folder, several, workers, pytest_args, fail_on, console)
-        return _run_one(folder, workers, pytest_args, fail_on, expected, console)
+    if joined.folders(folder):
+        return _run_joined(folder, workers, pytest_args, fail_on, console)
+    return _run_one(folder, workers, pytest_args, fail_on, expected, console)
 
 
 def _interpreters(
@@ -212,19 +209,19 @@ def _run_one(
     console: Any,
 ) -> int:
     """Run the suites for the run begun in ``folder``, and show what it came to. Return the exit code."""
-    from rocmprobe.cli.github_job import annotate
+    from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verified
     from rocmprobe.report.terminal.ending import render_run
     from rocmprobe.run import run
 
-    code, results = _settled(folder, workers, pytest_args, console)
-    if results is None:
-        return code
-    run.point_recommended_at(folder, results)
-    render_run(
-        results, {name: folder / name for name in ("report.html", "results.json", "junit.xml")}, console
-    )
-    holds = expected is None or code == INTERRUPTED or verified(expected, results, console)
+    with no_commands(os.environ):
+        code, results = _settled(folder, workers, pytest_args, console)
+        if results is None:
+            return code
+        run.point_recommended_at(folder, results)
+        files = {name: folder / name for name in ("report.html", "results.json", "junit.xml")}
+        render_run(results, files, console)
+        holds = expected is None or code == INTERRUPTED or verified(expected, results, console)
     annotate(results, os.environ)
     if code == INTERRUPTED:
         return code
@@ -232,35 +229,31 @@ def _run_one(
 
 
 def _run_joined(
-    folder: Path,
-    several: Sequence[Path],
-    workers: Optional[int],
-    pytest_args: tuple[str, ...],
-    fail_on: str,
-    console: Any,
+    folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, console: Any
 ) -> int:
     """Run the suites for each run that is joined in ``folder``, and show the choice among them. Return the
     exit code."""
-    from rocmprobe.cli.github_job import annotate, summarise
+    from rocmprobe.cli.github_job import annotate, no_commands, summarise
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
     from rocmprobe.report.terminal.ending import render_run
     from rocmprobe.run import joined, run
 
     code = OK
-    for each in joined.unfinished(folder):
-        console.print(f"\nenvironment {each.name}")
-        code, _ = _settled(each, workers, pytest_args, console)
-        if code != OK:
-            break
-    if code == INTERNAL:
-        return code
-    with held():
-        found, runs = write_joined_report(folder)
-    chosen = runs.get(found.chosen)
-    if chosen:
-        run.point_recommended_at(folder, chosen)
-        render_run(chosen, {"report.html": folder / found.chosen / "report.html"}, console)
-    render_joined(found, folder, console)
+    with no_commands(os.environ):
+        for each in joined.unfinished(folder):
+            console.print(f"\nenvironment {each.name}")
+            code, _ = _settled(each, workers, pytest_args, console)
+            if code != OK:
+                break
+        if code == INTERNAL:
+            return code
+        with held():
+            found, runs = write_joined_report(folder)
+        chosen = runs.get(found.chosen)
+        if chosen:
+            run.point_recommended_at(folder, chosen)
+            render_run(chosen, {"report.html": folder / found.chosen / "report.html"}, console)
+        render_joined(found, folder, console)
     summarise(markdown(found), os.environ)
     for results in runs.values():
         annotate(results, os.environ)
@@ -281,8 +274,10 @@ def _settled(
     from rocmprobe.report.write import write_report
     from rocmprobe.run import run
 
-    workers = run.workers(folder) if workers is None else workers
-    code, results = _pytest(folder, workers, pytest_args, console)
+    processes = run.workers(folder, workers)
+    if workers and workers > processes:
+        console.print(f"-n {workers} is more than the devices: one process tests each device")
+    code, results = _pytest(folder, processes, pytest_args, console)
     if code == INTERNAL:
         return code, None
     if results is None and code == INTERRUPTED and not (folder / "results.json").exists():

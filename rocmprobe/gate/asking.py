@@ -11,8 +11,7 @@ import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -35,13 +34,14 @@ from rocmprobe.model.results import (
     NothingToTest,
     Outcome,
     Results,
+    Setting,
     read_results,
 )
 from rocmprobe.process.guardian import guardian
 from rocmprobe.run.interpreters import Launch, found_again, interpreters
 from rocmprobe.run.interpreters import launch as launched
-from rocmprobe.run.journal import Journal
-from rocmprobe.run.locks import DeviceLock, Turns, holders, lock_name
+from rocmprobe.run.journal import NullJournal
+from rocmprobe.run.lease import DeviceLease, holder, lease_name
 from rocmprobe.run.options import Budgets
 from rocmprobe.run.targets import Target, find_targets
 from rocmprobe.run.trial import Trials
@@ -64,43 +64,6 @@ class Over(Exception):
         super().__init__(text)
         self.state = state
         self.reason = reason
-
-
-class Unwritten(Journal):
-    """A journal of which nothing is kept. For what a child is waited for goes down the pipe."""
-
-    def __init__(self, pipe: Pipe) -> None:
-        super().__init__(Path(os.devnull), redact=False)
-        self._pipe = pipe
-
-    def append(self, record: str, **content: Any) -> None:
-        if record == "waiting":
-            self._pipe.tell("waiting", phase=content["phase"])
-        elif record == "wedged":
-            self._pipe.tell("wedged")
-
-    def find(self, case_id: str) -> Optional[Outcome]:
-        return None
-
-    def wedged(self, target: str) -> bool:
-        return False
-
-
-class WholeDevice(Turns):
-    """The turns of a check, which holds its device from the beginning to the end."""
-
-    @contextmanager
-    def of(self, case: Case) -> Iterator[None]:
-        yield
-
-    def alone(self) -> None:
-        pass
-
-    def let_share_go(self) -> None:
-        pass
-
-    def let_go(self) -> None:
-        pass
 
 
 def ask(order: Order, pipe: Pipe) -> None:
@@ -153,7 +116,7 @@ def _ask(order: Order, pipe: Pipe) -> None:
         gpu=gpu.name.value if gpu else None, native_isa=target.native_isa,
         effective_isa=target.effective_isa,
     )  # fmt: skip
-    lock = None if simulated else _held(target, lock_name(setting, target, False), setting.device == "cpu")
+    lease = None if simulated else _held(target, setting)
     try:
         purpose = str(results.options.get("purpose") or "training") if results else "training"
         own = simulated.problems if simulated else ()
@@ -165,19 +128,18 @@ def _ask(order: Order, pipe: Pipe) -> None:
             _START * order.budget, _FIRST_CALL * order.budget, _STEADY * order.budget, teardown=0.5,
             measure=0.1,
         )  # fmt: skip
-        journal = Unwritten(pipe)
         trials = Trials(
             {target.device: target}, {target.device: {setting.name: setting}}, budgets,
-            dataclasses.replace(simulated, fresh=False) if simulated else None, journal,
-            turns=WholeDevice(journal), launch=launch, spawn=True,
+            dataclasses.replace(simulated, fresh=False) if simulated else None,
+            NullJournal(lambda record, content: _tell(pipe, record, content)), launch=launch, spawn=True,
         )  # fmt: skip
         try:
             _put(asked, trials, pipe)
         finally:
             trials.close(at_once=True)
     finally:
-        if lock:
-            lock.let_go()
+        if lease:
+            lease.let_go()
 
 
 def _set_override(before: Mapping[str, str]) -> None:
@@ -280,24 +242,34 @@ def _name(order: Order, results: Optional[Results]) -> str:
     return order.setting or (recommended.configuration.setting if recommended else None) or "default"
 
 
-def _held(target: Target, name: str, on_cpu: bool) -> Optional[DeviceLock]:
+def _tell(pipe: Pipe, record: str, content: Mapping[str, Any]) -> None:
+    """Report what a child is waited for, and that one could not be killed."""
+    if record == "waiting":
+        pipe.tell("waiting", phase=content["phase"])
+    elif record == "wedged":
+        pipe.tell("wedged")
+
+
+def _held(target: Target, setting: Setting) -> Optional[DeviceLease]:
     """Hold the device alone; a run that comes meanwhile waits until the check is over.
 
     Raises Over where another process uses it.
     """
-    lock = None
-    # Where there is no place for locks, nobody else has one either.
+    on_cpu = setting.device == "cpu"
+    name = "cpu" if on_cpu else lease_name(target)
+    lease = None
+    # Where there is no place for leases, nobody else has one either.
     with contextlib.suppress(OSError):
-        lock = DeviceLock(name, Path(CHECK))
-        if not lock.take_at_once():
-            others = holders(name).get(name, [])
-            who = ", ".join(f"pid {each.pid} ({_named(each.run)})" for each in others) or "another rocmprobe"
+        lease = DeviceLease([name], Path(CHECK))
+        if not lease.take(wait=False):
+            other = holder(name)
+            who = f"pid {other.pid} ({_named(other.run)})" if other else "another rocmprobe"
             raise Over("busy", "busy", f"{who} holds {name}; nothing was tried")
     found = users(Tree(Path("/")), target.gpu, os.getpid()) if target.gpu and not on_cpu else ()
     if found:
         who = ", ".join(f"pid {each.pid} ({each.name})" if each.name else f"pid {each.pid}" for each in found)
         raise Over("busy", "busy", f"{who} has the GPU open ({found[0].source}); nothing was tried")
-    return lock
+    return lease
 
 
 def _named(run: str) -> str:

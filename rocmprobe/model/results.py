@@ -492,7 +492,8 @@ class JoinedRun:
     """Runs of several Python environments on one machine: the ``results.json`` above their folders.
 
     ``chosen`` names the member that is recommended, "" for none; ``sentence`` says so, and ``cost`` compares
-    it with each of the others. ``partial`` is True until all members are complete.
+    it with each of the others. ``partial`` is True until all members are complete. ``note`` is for the
+    readers of the page.
     """
 
     schema_version: int
@@ -503,6 +504,7 @@ class JoinedRun:
     chosen: str = ""
     sentence: str = ""
     cost: str = ""
+    note: str = ""
 
     @property
     def runs(self) -> tuple[Member, ...]:

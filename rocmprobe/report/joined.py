@@ -141,6 +141,7 @@ def markdown(joined: JoinedRun) -> str:
     notes = [f"- {words(each.name)}: {words(each.note, 300)}" for each in joined.members if each.note]
     blocks = (
         f"# rocmprobe: {words(joined.sentence)}",
+        f"**Note:** {words(joined.note, 1000)}" if joined.note else "",
         escaped_table(found.header, [[words(cell, 300) for cell in row] for row in found.rows]),
         "\n".join(notes),
         f"Cost: {words(joined.cost, 1000)}" if joined.cost else "",

@@ -39,7 +39,7 @@ def begin(
     members = [_begun(options, folder, each, former) for each in found]
     if all(each.unusable for each in members):
         raise NothingToTest("; ".join(f"--python {each.name}: {each.unusable}" for each in members))
-    joined = JoinedRun(SCHEMA_VERSION, __version__, started, True, tuple(members))
+    joined = JoinedRun(SCHEMA_VERSION, __version__, started, True, tuple(members), note=options.note)
     write_joined(joined, folder / "results.json")
     if out is None:
         run.link_latest(folder)

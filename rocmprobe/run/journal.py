@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -143,6 +143,29 @@ class Journal:
                 self._derived.setdefault(key, from_json(Cure, record["cure"]))
 
 
+class NullJournal:
+    """Keeps nothing, and hands each record to ``listener``: for cases that no run holds."""
+
+    def __init__(self, listener: Callable[[str, Mapping[str, Any]], None]) -> None:
+        self._listener = listener
+
+    def append(self, record: str, **content: Any) -> None:
+        """Hand the record on."""
+        self._listener(record, content)
+
+    def find(self, case_id: str) -> Outcome | None:
+        """Return None: no outcome is kept."""
+        return None
+
+    def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
+        """Return 0: no outcome is kept."""
+        return 0
+
+    def wedged(self, device: str) -> bool:
+        """Return False: nothing is known of the device."""
+        return False
+
+
 def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
     """Those that ran: what was only blocked is tried again when a run is resumed."""
     return {case: outcome for case, outcome in outcomes.items() if outcome.state != "blocked"}
@@ -156,9 +179,7 @@ _FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "baseline": {"baseline": dict},
     "plan": {"cases": list},
     "intent": {"case": str, "question": dict},
-    "waiting": {"case": str, "phase": str, "left": (int, float)},
-    "queued": {"case": str, "device": str, "by": list, "waited": (int, float, type(None))},
-    "alone": {"case": str, "device": str, "waited": (int, float)},
+    "waiting": {"case": str, "phase": str, "left": (int, float, type(None))},
     "outcome": {"outcome": dict},
     "trial": {"trial": dict},
     "setting": {"device": str, "driver": str, "setting": str, "cure": dict},

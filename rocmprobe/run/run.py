@@ -44,7 +44,7 @@ from rocmprobe.process.signals import held
 from rocmprobe.run import libraries
 from rocmprobe.run.interpreters import Interpreter, found_again
 from rocmprobe.run.journal import NAME, CannotWrite, Journal, header, records, unblocked
-from rocmprobe.run.locks import hold_for_good
+from rocmprobe.run.lease import hold_for_good
 from rocmprobe.run.options import RunOptions
 from rocmprobe.run.sampling import Sampler, sampled
 from rocmprobe.run.session import unasked
@@ -223,11 +223,11 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
     return BadInput(f"{folder}: cannot be written ({error.strerror}); {mend}")
 
 
-def workers(folder: Path) -> int:
-    """How many processes ask by default: one for each GPU, as far as the cores go. More would share
-    a GPU, or the cores of the CPU."""
-    devices = {target["device"] for target in header(folder)["targets"]}
-    return max(1, min(len(devices), len(os.sched_getaffinity(0))))
+def workers(folder: Path, wanted: Optional[int] = None) -> int:
+    """Return how many processes test: by default one for each device, as far as the cores go. One process
+    serves a device, so more than ``wanted`` or than the devices would have nothing to do."""
+    devices = len({target["device"] for target in header(folder)["targets"]})
+    return max(1, min(devices, len(os.sched_getaffinity(0)) if wanted is None else wanted))
 
 
 def planned(folder: Path, cases: Iterable[Case]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
@@ -29,7 +29,7 @@ from rocmprobe.model.results import (
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.run.interpreters import Launch, found_again, launch
 from rocmprobe.run.journal import CannotWrite, Journal, header
-from rocmprobe.run.locks import Turns, lock_name
+from rocmprobe.run.lease import DeviceLease, leased
 from rocmprobe.run.options import BUDGETS, RunOptions
 from rocmprobe.run.targets import Target
 from rocmprobe.run.trial import Trials
@@ -53,6 +53,7 @@ class Session:
             for device, settings in run["settings"].items()
         }
         self.journal = Journal(folder, self.options.redact)
+        self._run = folder.resolve()
         self._cases: dict[str, Case] = {}
         budgets = BUDGETS[self.options.level]
         simulated: Optional[SimulatedMachine] = None
@@ -60,8 +61,6 @@ class Session:
             simulated = from_json(SimulatedMachine, run["simulation"])
             budgets = replace(budgets, **simulated.budgets)
         self._budgets = budgets
-        self._patience = 3 * (budgets.start + 3 * budgets.first_call)
-        self._turns = Turns(self.journal, self._lock_name, self._conditions)
         self._trials = Trials(
             {target.device: target for target in self.targets},
             {device: {setting.name: setting for setting in rows} for device, rows in self.settings.items()},
@@ -72,14 +71,14 @@ class Session:
             self.options.shapes.cpu_threads if self.options.shapes else 0,
             # xdist gives its workers their number.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
-            self._turns,
+            self._lease,
+            self._conditions,
             _launch(run["interpreter"]),
         )
 
-    def plan(self, cases: Iterable[Case], alone: bool) -> None:
-        """Say which cases this run holds. ``alone``: no other process settles any of them."""
+    def plan(self, cases: Iterable[Case]) -> None:
+        """Say which cases this run holds."""
         self._cases = {case.id: case for case in cases}
-        self._alone = alone
 
     def close(self, at_once: bool) -> None:
         """``at_once``: the child may be in the middle of something and is not waited for."""
@@ -213,26 +212,35 @@ class Session:
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
         """The outcome of a case that another depends on; None if the run does not hold it."""
+        # Both are of one device, whose cases one process settles.
         case = self._cases.get(case_id)
-        if case is None:
-            return None
-        ends = time.monotonic() + self._patience
-        while not self._alone and time.monotonic() < ends:
-            outcome = self.journal.find(case_id)
-            if outcome:
-                return outcome
-            time.sleep(0.05)
-        return self.outcome(case)
+        return self.outcome(case) if case else None
 
     def _gathered(self, case: Case) -> Outcome:
         self.journal.intent(case)
         outcome = self._answered(case)
-        self.journal.outcome(replace(outcome, conditions=self._turns.conditions()))
+        self.journal.outcome(replace(outcome, conditions=self._trials.conditions()))
         # As it was written: pytest and its plugins show it, too.
         return self.journal.find(case.id) or outcome
 
-    def _lock_name(self, case: Case) -> str:
-        return lock_name(self._setting(case), self._target(case), bool(self.options.simulate))
+    def _lease(self, case: Case) -> AbstractContextManager[None]:
+        # The times of a simulated machine mean nothing: nobody who measures waits for them.
+        if self.options.simulate:
+            return nullcontext()
+        return self._holding(case)
+
+    @contextmanager
+    def _holding(self, case: Case) -> Iterator[None]:
+        """Hold the devices of a case; a wait for other processes is said in the journal."""
+        lease = DeviceLease(leased(case, self._setting(case), self.targets), self._run)
+        if not lease.take(wait=False):
+            self.journal.append("waiting", case=case.id, phase="device", left=None)
+            lease.take()
+            self.journal.append("waiting", case=case.id, phase="device", left=0)
+        try:
+            yield
+        finally:
+            lease.let_go()
 
     def _conditions(self, case: Case) -> dict[str, float]:
         """Of the GPU, or of the CPU where that answers: under ``cpu``, and for a simulated machine."""

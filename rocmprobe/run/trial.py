@@ -7,10 +7,11 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
@@ -33,9 +34,8 @@ from rocmprobe.run.evidence import (
     oom_kills,
 )
 from rocmprobe.run.interpreters import Launch
-from rocmprobe.run.journal import Journal
+from rocmprobe.run.journal import Journal, NullJournal
 from rocmprobe.run.libraries import found_again, with_folder
-from rocmprobe.run.locks import Turns
 from rocmprobe.run.options import Budgets
 from rocmprobe.run.targets import Target
 from rocmprobe.simulate.machines import SimulatedMachine
@@ -109,20 +109,24 @@ class Trials:
         settings: Mapping[str, Mapping[str, Setting]],
         budgets: Budgets,
         simulated: Optional[SimulatedMachine],
-        journal: Journal,
+        journal: Union[Journal, NullJournal],
         batch: Optional[int] = None,
         threads: int = 0,
         sharing: int = 1,
-        turns: Optional[Turns] = None,
+        lease: Callable[[Case], AbstractContextManager[None]] = lambda case: nullcontext(),
+        conditions: Callable[[Case], Mapping[str, float]] = lambda case: {},
         launch: Optional[Launch] = None,
         spawn: bool = False,
     ) -> None:
-        """``targets`` and ``settings`` are by device. ``threads`` is how many a program had for
-        its kernels on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once;
-        ``turns`` gives a case its device. ``launch`` is how a child is started in another interpreter.
-        ``spawn``: every child starts from scratch, with no fork server."""
+        """``targets`` and ``settings`` are by device. ``threads`` is how many a program had for its kernels
+        on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once; ``lease`` holds
+        the devices of a case, and ``conditions`` reads their clocks and temperatures. ``launch`` is how a
+        child is started in another interpreter. ``spawn``: every child starts from scratch, with no fork
+        server."""
         self._spawn = spawn
-        self._turns = turns or Turns(journal)
+        self._lease = lease
+        self._conditions_of = conditions
+        self._conditions: dict[str, dict[str, float]] = {}
         self._launch = launch
         self._threads = threads
         self._sharing = sharing
@@ -222,12 +226,23 @@ class Trials:
             if self._live:
                 self._live.calls, self._live.settled = Calls(), None
             # Not while the child starts: that may take minutes, and keeps nobody from the device.
-            with self._turns.of(case):
+            with self._lease(case):
                 child.send(to_json(case))
                 reply = self._await_answer(child, "prepare")
         if reply.over:
             self._end_child()
         return reply
+
+    def conditions(self) -> dict[str, dict[str, float]]:
+        """The conditions ``before`` the first measurement since the last call and ``after`` the last one."""
+        conditions, self._conditions = self._conditions, {}
+        return conditions
+
+    def _read_conditions(self, case: Case, when: str) -> None:
+        if when == "before" and when in self._conditions:
+            return
+        if read := dict(self._conditions_of(case)):
+            self._conditions[when] = read
 
     def _backend(self, case: Case) -> Backend:
         """The library that answers: the target's, or the CPU's where the setting goes there."""
@@ -288,12 +303,8 @@ class Trials:
                 return self._hung(child, phase, activity(child.pid, active, waited), budget)
             live = self._live
             assert live is not None, "the child whose events these are"
-            if event["event"] == "alone":
-                self._turns.alone()
-                child.send({})
-                continue
-            if event["event"] == "together":
-                self._turns.let_go()
+            if event["event"] in ("measuring", "measured"):
+                self._read_conditions(live.case, "before" if event["event"] == "measuring" else "after")
                 continue
             live.mapped.update(event.get("mapped") or {})
             live.library = event.get("library") or live.library
@@ -327,9 +338,7 @@ class Trials:
                 )
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
-        """The child's next event, with a word in the journal before and after. One that compiles, searches or
-        hangs keeps nobody waiting who wants to measure."""
-        self._turns.let_share_go()
+        """The child's next event, with a word in the journal before and after."""
         case = self._live.case.id if self._live else ""
         self._journal.append("waiting", case=case, phase=phase, left=seconds)
         try:

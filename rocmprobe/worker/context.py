@@ -42,8 +42,8 @@ class CheckContext:
     take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
     timed beside the request; ``batch``: the one that networks are to be timed with; ``compiler`` makes
-    kernels at run time; ``clock`` gives the seconds of first and steady calls. Under ``alone`` nothing else
-    of rocmprobe computes on the device: it holds what is measured, and nothing more.
+    kernels at run time; ``clock`` gives the seconds of first and steady calls. Before and after what is
+    ``measured`` the controller reads clocks and temperatures.
     """
 
     dtype: Any
@@ -62,7 +62,7 @@ class CheckContext:
     compiler: Compiler = field(default_factory=Compiler)
     clock: Callable[[], float] = time.perf_counter
     settle: Callable[[CheckResult], None] = lambda answer: None
-    alone: Callable[[], AbstractContextManager[None]] = nullcontext
+    measured: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def the_problem(self) -> Problem:

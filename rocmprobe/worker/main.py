@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Optional, TextIO
+from typing import Any, Optional
 
 from rocmprobe.backends.capi import LIBRARIES
 from rocmprobe.model.cases import Case
@@ -32,38 +32,14 @@ from rocmprobe.worker.simulation.process_faults import ProcessFaults
 ATTEMPTS = 3
 
 
-class Alone:
-    """Has the controller keep others off the device for a while. ``waited`` counts the seconds that it took
-    until they were."""
-
-    def __init__(self, emit: Emit, lines: TextIO) -> None:
-        self.waited = 0.0
-        self._emit = emit
-        self._lines = lines
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        asked = time.perf_counter()
-        self._emit({"event": "alone"})
-        if not self._lines.readline():
-            # The controller is gone.
-            sys.exit()
-        self.waited += time.perf_counter() - asked
-        try:
-            yield
-        finally:
-            self._emit({"event": "together"})
-
-
-def answer(driver: Driver, case: Case, alone: Alone) -> dict[str, Any]:
-    """The case's answer, with every attempt; a failure is tried again, unless it poisons. The seconds of an
-    attempt are without those that it waited to be ``alone``."""
+def answer(driver: Driver, case: Case) -> dict[str, Any]:
+    """The case's answer, with every attempt; a failure is tried again, unless it poisons."""
     attempts: list[CheckResult] = []
     poisoned = False
     while len(attempts) < ATTEMPTS and not poisoned:
-        started = time.perf_counter() - alone.waited
+        started = time.perf_counter()
         attempts.append(driver.attempt(case))
-        attempts[-1].timings["seconds"] = time.perf_counter() - alone.waited - started
+        attempts[-1].timings["seconds"] = time.perf_counter() - started
         if attempts[-1].state not in ("wrong", "error"):
             break
         poisoned = any(mark in attempts[-1].message for mark in POISONED) or not driver.device_answers()
@@ -100,11 +76,11 @@ def serve(commands: int, events: int) -> None:
     spec: Spec = from_json(Spec, json.loads(lines.readline()))
     os.environ.clear()
     os.environ.update(spec.environ)
-    process_faults, alone = spec.process_faults(events), Alone(emit, lines)
+    process_faults = spec.process_faults(events)
     try:
         if process_faults:
             process_faults.enter("import", spec.first)
-        driver = _driver(spec, emit, process_faults, alone)
+        driver = _driver(spec, emit, process_faults)
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
@@ -115,7 +91,7 @@ def serve(commands: int, events: int) -> None:
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
         case = from_json(Case, json.loads(line))
-        outcome = answer(driver, case, alone)
+        outcome = answer(driver, case)
         sys.stdout.flush()
         sys.stderr.flush()
         emit({**outcome, "mapped": mapped(LIBRARIES) if on_amd else {}})
@@ -124,7 +100,7 @@ def serve(commands: int, events: int) -> None:
         process_faults.enter("teardown", case)
 
 
-def _driver(spec: Spec, emit: Emit, process_faults: Optional[ProcessFaults], alone: Alone) -> Driver:
+def _driver(spec: Spec, emit: Emit, process_faults: Optional[ProcessFaults]) -> Driver:
     if spec.place is not None:
         from rocmprobe.worker.capi_driver import CapiDriver
 
@@ -132,4 +108,14 @@ def _driver(spec: Spec, emit: Emit, process_faults: Optional[ProcessFaults], alo
     import_torch()
     from rocmprobe.worker.torch_driver import TorchDriver
 
-    return TorchDriver(spec, emit, process_faults, alone)
+    return TorchDriver(spec, emit, process_faults, lambda: _measured(emit))
+
+
+@contextmanager
+def _measured(emit: Emit) -> Iterator[None]:
+    """Have the controller read clocks and temperatures before and after the block."""
+    emit({"event": "measuring"})
+    try:
+        yield
+    finally:
+        emit({"event": "measured"})

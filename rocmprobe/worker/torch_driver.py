@@ -31,7 +31,7 @@ class TorchDriver:
         spec: Spec,
         emit: Emit,
         process_faults: Optional[ProcessFaults] = None,
-        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+        measured: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         import torch
 
@@ -39,7 +39,7 @@ class TorchDriver:
             torch.set_num_threads(spec.threads)
         self.spec = spec
         self.emit = emit
-        self.alone = alone
+        self.measured = measured
         self.device = spec.setting.device or spec.device
         self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
         self.below: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -93,7 +93,7 @@ class TorchDriver:
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,
-            alone=self.alone,
+            measured=self.measured,
         )
 
     def _report_phase(self, case: Case, phase: str) -> None:

@@ -24,7 +24,7 @@ from rocmprobe.gate.metrics import text, write
 from rocmprobe.gate.questions import questions, setting_of
 from rocmprobe.gate.verdict import CONVENTIONS, Verdict, exit_code, judged
 from rocmprobe.model.results import read_results, write_results
-from rocmprobe.run.locks import DeviceLock
+from rocmprobe.run.lease import DeviceLease
 from rocmprobe.run.targets import Target
 from rocmprobe.simulate.machines import machine_names
 
@@ -158,8 +158,8 @@ def test_the_first_failure_ends_the_check(tmp_path: Path) -> None:
 
 
 def test_a_device_that_is_held_is_busy() -> None:
-    lock = DeviceLock("cpu", Path("/runs/one"))
-    lock.take(alone=False)
+    lease = DeviceLease(["cpu"], Path("/runs/one"))
+    lease.take()
     answer = check("--device", "cpu")
     assert (answer["state"], answer["reason"], answer["code"]) == ("busy", "busy", 6)
     assert f"pid {os.getpid()} (rocmprobe run, /runs/one) holds cpu" in answer["verdict"]

@@ -65,19 +65,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(folder / "out", *asked(folder))
 
 
-@pytest.mark.parametrize(
-    ("settled", "workers"), [(None, 0), (6, 0), pytest.param(0, 2, marks=pytest.mark.thorough)]
-)
-def test_no_room_in_mid_run_ends_it_in_order(
-    tmp_path: Path, whole: Run, settled: int | None, workers: int
-) -> None:
+@pytest.mark.parametrize("settled", [None, 6])
+def test_no_room_in_mid_run_ends_it_in_order(tmp_path: Path, whole: Run, settled: int | None) -> None:
     lines = (whole.folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
     records = [record["record"] for record in journal(whole.folder)]
     outcomes = [number for number, record in enumerate(records) if record == "outcome"]
     full = records.index("plan") if settled is None else outcomes[settled]
     room = sum(map(len, lines[:full])) + len(lines[full]) // 2
     folder = tmp_path / "out"
-    done = limited(room, "run", "--out", folder, *asked(tmp_path), "-n", workers)
+    done = limited(room, "run", "--out", folder, *asked(tmp_path))
     assert done.returncode == 5, done.stderr
     kept = kinds(folder).count("outcome")
     assert done.stderr == (

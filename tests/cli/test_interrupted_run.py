@@ -25,20 +25,28 @@ from runs import (
 )
 
 from rocmprobe.model.results import read_results
-from rocmprobe.run.locks import SIMULATED, DeviceLock
+from rocmprobe.run.lease import DeviceLease
 
 
 @pytest.mark.parametrize("way", [Background.interrupt, Background.terminate], ids=["ctrl-c", "sigterm"])
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_the_children_end_and_a_partial_report_is_written(
-    tmp_path: Path, workers: int, way: Callable[[Background], str]
+    tmp_path: Path, gpus: int, way: Callable[[Background], str]
 ) -> None:
-    machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"})
+    machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"}, gpus=gpus)
     folder = tmp_path / "out"
     ignored = (signal.SIGINT,) if way is Background.terminate else ()
     arguments = [argument.replace("convolution", "*fwd") for argument in SMALL]
     stuck = Background(
-        folder, "--simulate", machine, "--only", "*/copy/float32", *arguments, "-n", workers, ignored=ignored
+        folder,
+        "--simulate",
+        machine,
+        "--device",
+        "all",
+        "--only",
+        "*/copy/float32",
+        *arguments,
+        ignored=ignored,
     )
     assert stuck.reaches(
         lambda: any(r["record"] == "intent" and "/default/conv" in r["case"] for r in journal(folder))
@@ -50,7 +58,7 @@ def test_the_children_end_and_a_partial_report_is_written(
     assert wait_until(lambda: not stuck.alive(), 5), "processes outlive the run"
     results = read_results(folder / "results.json")
     assert results.partial
-    assert [outcome.state for outcome in results.outcomes if outcome.check == "copy"] == ["pass"]
+    assert [outcome.state for outcome in results.outcomes if outcome.check == "copy"] == ["pass"] * gpus
     assert results.recommendation is not None
     assert results.recommendation.verdict == "not-judged"
     assert results.recommendation.sentence.endswith("The run was stopped before convolution was tested.")
@@ -119,7 +127,7 @@ def moments(tmp_path: Path, folder: Path) -> dict[str, Callable[[], object]]:
     return {
         "in detection": (tmp_path / "rocminfo.started").exists,
         "begun": lambda: "run" in kinds(folder),
-        "waiting for a device": lambda: "queued" in kinds(folder),
+        "waiting for a device": lambda: "waiting" in kinds(folder),
         "in the report": (tmp_path / "reporting").exists,
     }
 
@@ -137,17 +145,18 @@ def test_sigterm_ends_a_run_that_ignores_ctrl_c_in_order(tmp_path: Path, moment:
     if moment == "in the report":
         (tmp_path / "sitecustomize.py").write_text(SLOW_PAGE.format(mark=str(tmp_path / "reporting")))
         env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    lock = DeviceLock(SIMULATED, tmp_path)
+    lease = DeviceLease(["cpu"], tmp_path)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", str(tmp_path))
         if moment == "waiting for a device":
-            lock.take(alone=True)
-    run = Background(folder, "--simulate", machine, *SMALL, env=env, ignored=(signal.SIGINT,))
+            lease.take()
+    device = ("--device", "cpu") if moment == "waiting for a device" else ("--simulate", machine)
+    run = Background(folder, *device, *SMALL, env=env, ignored=(signal.SIGINT,))
     assert run.reaches(moments(tmp_path, folder)[moment])
     # Ignored, as it was at the start.
     os.killpg(run.process.pid, signal.SIGINT)
     printed = run.terminate()
-    lock.let_go()
+    lease.let_go()
     assert run.process.returncode == 130, printed
     assert "Traceback" not in printed
     assert wait_until(lambda: not run.alive(), 5), "processes outlive the run"

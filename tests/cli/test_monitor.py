@@ -19,7 +19,7 @@ from rocmprobe.cli import main
 from rocmprobe.cli.monitor import monitor
 from rocmprobe.detect import sensors as sensing
 from rocmprobe.model.results import BadInput
-from rocmprobe.run.locks import DeviceLock
+from rocmprobe.run.lease import DeviceLease
 from rocmprobe.text.plain_text import is_plain
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"
@@ -109,12 +109,12 @@ def test_a_run_that_has_the_device_is_named(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    lock = DeviceLock("GPU 0000:0b:00.0", Path("/runs/a\x1b[31mb"))
-    lock.take(alone=True)
+    lease = DeviceLease(["GPU 0000:0b:00.0"], Path("/runs/a\x1b[31mb"))
+    lease.take()
     assert (
         f"  in use: run /runs/ab (pid {os.getpid()}) on GPU 0000:0b:00.0 since " in lines(root, 1, capsys)[0]
     )
-    lock.let_go()
+    lease.let_go()
     assert "in use" not in lines(root, 1, capsys)[0]
 
 

@@ -19,7 +19,7 @@ from runs import PROBLEM, SMALL, environment, machine_file, run, wait_until
 from rocmprobe.cli.progress import Progress, TimeLeft
 from rocmprobe.model.cases import Case
 from rocmprobe.run.journal import NAME, Journal, records
-from rocmprobe.run.locks import DeviceLock
+from rocmprobe.run.lease import DeviceLease
 
 #: The command line with little patience for silence.
 _IMPATIENT = """\
@@ -32,13 +32,10 @@ cli.main()
 GOOD = "conv2d-fp32-n1-c2-i8x8-k4-f3x3"
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
-def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(
-    tmp_path: Path, workers: int
-) -> None:
+def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(tmp_path: Path) -> None:
     fault = {"library": "miopen", "effect": "hang", "problem": PROBLEM}
     machine = machine_file(tmp_path / "machine.toml", fault, first_call=6)
-    arguments = ["--only", "*/default/convolution/*", "--purpose", "inference", "-n", str(workers)]
+    arguments = ["--only", "*/default/convolution/*", "--purpose", "inference"]
     done = subprocess.run(
         [
             sys.executable, "-c", _IMPATIENT, "run", "--simulate", str(machine), *arguments,
@@ -73,22 +70,25 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     question = Case("cpu", "torch", "default", "copy", "float32")
     journal = Journal(tmp_path, redact=False)
     journal.append(
-        "run", options={"level": "quick", "settings": "default"}, settings={"cpu": [{"name": "default"}]},
-        targets=[{"device": "cpu"}], rocmprobe="0", started="", folder="", machine={}, simulation=None,
+        "run", options={"level": "quick", "settings": "default"}, settings={"cpu": [
+            {"name": "default", "reason": "", "verdict": "native"}
+        ]},
+        targets=[{"device": "cpu", "backend": "onednn"}], rocmprobe="0", started="", folder="", machine={},
+        simulation=None,
     )  # fmt: skip
     printed = io.StringIO()
     shown = Progress(Console(file=printed, width=200), tmp_path, silence=0.2)
     shown.pytest_sessionstart(SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace())))  # type: ignore[arg-type]
-    lock = DeviceLock("cpu", Path("/runs/another"))
-    lock.take(alone=True)
+    lease = DeviceLease(["cpu"], Path("/runs/another"))
+    lease.take()
     journal.append("plan", cases=[question.id])
     journal.intent(question)
-    journal.append("queued", case=question.id, device="cpu", by=[], waited=None)
+    journal.append("waiting", case=question.id, phase="device", left=None)
     words = f"waiting for run /runs/another (pid {os.getpid()}) on cpu since "
     assert wait_until(lambda: printed.getvalue().count(words) >= 3, 30)
-    lock.let_go()
+    lease.let_go()
     assert wait_until(lambda: "waiting for another run on cpu\n" in printed.getvalue(), 30)
-    journal.append("queued", case=question.id, device="cpu", by=[], waited=5.0)
+    journal.append("waiting", case=question.id, phase="device", left=0)
     assert wait_until(lambda: "[running]   default  copy" in printed.getvalue(), 30)
     shown.pytest_sessionfinish()
 
@@ -153,8 +153,10 @@ def test_a_run_that_takes_much_longer_says_so_once(tmp_path: Path, each: float) 
 def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
     header = {
         "record": "run", "rocmprobe": "", "started": "", "folder": "", "machine": {}, "simulation": None,
-        "options": {"level": "quick", "settings": "default"}, "settings": {"cuda:0": [{"name": "default"}]},
-        "targets": [{"device": "cuda:0"}],
+        "options": {"level": "quick", "settings": "default"}, "settings": {
+            "cuda:0": [{"name": "default", "reason": "", "verdict": "native"}]
+        },
+        "targets": [{"device": "cuda:0", "backend": "miopen"}],
     }  # fmt: skip
     (tmp_path / NAME).write_text(f"{json.dumps(header)}\n", "utf-8")
     printed = io.StringIO()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from runs import SMALL, rocmprobe, run
+from runs import SMALL, machine_file, rocmprobe, run
 
 EXPECTED = {
     f"cpu/torch/{setting}/convolution/conv2d-fp32-n1-c4-i8x8-k4-f3x3/fwd": "pass"
@@ -29,13 +29,18 @@ def strange(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.thorough), 2])
-def test_the_user_s_project_and_pytest_variables_do_not_reach_a_run(strange: Path, workers: int) -> None:
+@pytest.mark.parametrize("gpus", [pytest.param(1, marks=pytest.mark.thorough), 2])
+def test_the_user_s_project_and_pytest_variables_do_not_reach_a_run(
+    strange: Path, tmp_path: Path, gpus: int
+) -> None:
     # `-P` is what the rocmprobe script does by itself: the folder that it runs in is not on sys.path.
     env = {"PYTEST_ADDOPTS": "--strange-flag", "PYTEST_PLUGINS": "nosuchplugin", "PYTHONSAFEPATH": "1"}
-    done = run(strange / "out", "--device", "cpu", *SMALL, "-n", workers, cwd=strange, env=env)
+    machine = machine_file(tmp_path / "machine.toml", gpus=gpus)
+    given = ("--simulate", machine, "--device", "all", "-n", gpus)
+    done = run(strange / "out", *given, *SMALL, cwd=strange, env=env)
     assert done.ended.returncode == 0, done.ended.stderr
-    assert done.states == EXPECTED
+    assert len(done.states) == 2 * gpus
+    assert set(done.states.values()) == {"pass"}
     assert not done.results.partial
     assert {trial.start_method for trial in done.results.trials} == {"fork"}
 

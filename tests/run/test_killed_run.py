@@ -34,13 +34,13 @@ MOMENTS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def arguments(folder: Path, hangs: bool) -> list[str]:
-    """A run of nine cases on a machine that hangs in one of them, or in none."""
+def arguments(folder: Path, hangs: bool, gpus: int) -> list[str]:
+    """A run of nine cases for each GPU of a machine that hangs in one of them, or in none."""
     fault = {"library": "miopen", "effect": "hang", "problem": HANGS, "directions": ["fwd"]}
-    machine = machine_file(folder / "machine.toml", *([fault] if hangs else []), first_call=3)
+    machine = machine_file(folder / "machine.toml", *([fault] if hangs else []), gpus=gpus, first_call=3)
     problems = [argument for text in (*GOOD, HANGS) for argument in ("--problem", text)]
     return [
-        "--simulate", str(machine), "--only", "convolution", "--settings", "vendor-off",
+        "--simulate", str(machine), "--device", "all", "--only", "convolution", "--settings", "vendor-off",
         "--skip", "*/vendor-off/*", *problems,
     ]  # fmt: skip
 
@@ -53,18 +53,16 @@ def short_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("moment", "workers"),
+    ("moment", "gpus"),
     [
-        *((moment, 0) for moment in MOMENTS),
+        *((moment, 1) for moment in MOMENTS),
         pytest.param("between answers", 2, marks=pytest.mark.thorough),
         pytest.param("in a hang", 2, marks=pytest.mark.thorough),
     ],
 )
-def test_a_killed_run_is_taken_up_again(
-    tmp_path: Path, short_folder: Path, moment: str, workers: int
-) -> None:
+def test_a_killed_run_is_taken_up_again(tmp_path: Path, short_folder: Path, moment: str, gpus: int) -> None:
     folder, hangs = tmp_path / "out", moment == "in a hang"
-    victim = Background(folder, *arguments(tmp_path, hangs), "-n", workers, env={"TMPDIR": str(short_folder)})
+    victim = Background(folder, *arguments(tmp_path, hangs, gpus), env={"TMPDIR": str(short_folder)})
     assert victim.reaches(lambda: MOMENTS[moment](folder))
     victim.kill()
     assert wait_until(lambda: not victim.alive(), 5), "processes outlive the run"
@@ -79,7 +77,7 @@ def test_a_killed_run_is_taken_up_again(
     final = settled(folder)
     assert {case: final[case] for case in known} == known
     assert set(final) == set(resumed.outcomes)
-    assert len(final) == 9
+    assert len(final) == 9 * gpus
     for case in lost:
         assert (final[case]["state"], final[case]["cause"]) == ("aborted", "run-died")
     assert {final[case]["state"] for case in final if case not in lost} == {"pass"}

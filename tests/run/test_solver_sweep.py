@@ -266,11 +266,10 @@ class TestHealthy:
         assert "Solvers alone: MIOpen's 2 solvers that apply are right" in made.ended.stdout
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
-def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path, workers: int) -> None:
+def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path) -> None:
     machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE, WINOGRAD), WRONG, first_call=120, steady=120)
     folder = tmp_path / "out"
-    victim = Background(folder, "--simulate", machine, *asking(GEMM, NAIVE, WINOGRAD), "-n", workers)
+    victim = Background(folder, "--simulate", machine, *asking(GEMM, NAIVE, WINOGRAD))
 
     def in_the_sweep() -> bool:
         return any(

@@ -59,7 +59,7 @@ def memory(context: CheckContext) -> CheckResult:
     context.first_call(lambda: backward(forward()))
     kept.clear()
     reset_status()
-    with context.alone(), context.tested():
+    with context.measured(), context.tested():
         with context.backend.meter(context.device) as ahead:
             output = forward()
         with context.backend.meter(context.device) as back:

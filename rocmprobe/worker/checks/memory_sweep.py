@@ -68,7 +68,7 @@ def memory_sweep(context: CheckContext) -> CheckResult:
     nothing behind. The search is for a process of its own: see ``_in_a_new_thread``.
     """
     context.first_call(lambda: _forward_and_backward(replace(context.the_problem, batch=1), context))
-    with context.alone():
+    with context.measured():
         bound = context.backend.fillable_bytes(context.device, context.sweep_bytes)
         fits = Fits(context, context.backend.memory_limit(context.device, bound))
         found = search(context.the_problem.batch, fits, fits.may_go_on)

@@ -111,7 +111,7 @@ def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
     """Median of a step's seconds with p10 and p90, after a warm-up. Steps that take seconds each are few."""
     warm = [context.first_call(trainer.step)[1]]
     seconds: list[float] = []
-    with context.alone():
+    with context.measured():
         warm.append(context.steady_call(trainer.step)[1])
         warm += [
             context.steady_call(trainer.step)[1] for _ in range(_WARM_UP - 2) if sum(warm) < _MOST_SECONDS

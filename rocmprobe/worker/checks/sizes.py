@@ -47,7 +47,7 @@ def changing_sizes(context: CheckContext) -> CheckResult:
     # The runtime starts here, and the library is loaded.
     context.first_call(on_device(_KNOWN))
     first, steady, outputs = [], [], []
-    with context.alone():
+    with context.measured():
         for size in SIZES:
             call = on_device(size)
             output, seconds = context.first_call(call)

@@ -38,7 +38,7 @@ def throughput(context: CheckContext) -> CheckResult:
     own = _calls(context, run, operands)
     for call in own.values():
         context.first_call(call)
-    with context.alone():
+    with context.measured():
         return _measured(context, operands, own)
 
 
@@ -153,7 +153,7 @@ def start_up(context: CheckContext) -> CheckResult:
 
     # The runtime starts here, so that it is no part of the first convolution.
     context.first_call(lambda: torch.ones(8, device=context.device) * 2)
-    with context.alone():
+    with context.measured():
         _, seconds = context.first_call(call)
         with context.tested():
             repeated = _repeat(context, call, min(context.seconds, STEADY_SECONDS))
