@@ -28,17 +28,17 @@ from figures import publish
 
 from rocmprobe import bypass
 from rocmprobe.bypass.algorithms import ALGORITHMS
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 from rocmprobe.detect import detect
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.run.options import RunOptions
 from rocmprobe.run.plan import Request, cases
 from rocmprobe.run.targets import find_targets
-from rocmprobe.worker.checks import CHECK_FUNCTIONS
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import DeviceFailure, NotApplicable
 from rocmprobe.worker.main import Spec
 from rocmprobe.worker.torch_driver import TorchDriver
 
@@ -113,7 +113,7 @@ def answered(case: Case, number: int) -> CheckResult:
         os.environ["ROCMPROBE_BYPASS_ALGORITHM"] = algorithm
         context = replace(context, exact=ALGORITHMS[algorithm].exact)
     try:
-        return CHECK_FUNCTIONS[case.check](context)
+        return CHECKS[case.check].function(context)
     except NotApplicable as reason:
         return CheckResult("n/a", str(reason))
     except DeviceFailure as failure:

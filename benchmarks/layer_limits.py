@@ -21,13 +21,13 @@ from figures import publish
 
 from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.gradients import GRADIENT_LIMITS
+from rocmprobe.checks.tools.context import CheckContext
+from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.checks.training import AUTOCAST_LIMITS
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
-from rocmprobe.worker.checks import CHECK_FUNCTIONS
-from rocmprobe.worker.checks.gradients import GRADIENT_LIMITS
-from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
-from rocmprobe.worker.context import CheckContext
-from rocmprobe.worker.failures import NotApplicable
 
 LAYERS = (
     "pooling", "activation", "softmax", "instance-norm", "local-response-norm", "batch-norm",
@@ -71,7 +71,7 @@ def largest(check: str, dtype: str, seeds: int) -> dict[str, Any]:
         of_check = [each for each in problems("long", check) if each.dtype == dtype]
     for number, under, problem in product(range(seeds), contexts, of_check):
         with under():
-            answer = CHECK_FUNCTIONS[check](context(dtype, number, problem))
+            answer = CHECKS[check].function(context(dtype, number, problem))
         if answer.state != "pass":
             raise SystemExit(f"{check} in {dtype} fails for the seed {number}: {answer.message}")
         errors.append(float(answer.numerics["max_error"]))

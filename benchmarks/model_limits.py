@@ -25,9 +25,9 @@ from torch import nn
 from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch, registration
-from rocmprobe.worker.models import training
-from rocmprobe.worker.models.catalogue import NETWORKS
-from rocmprobe.worker.models.precision import Precision, autocast, plain
+from rocmprobe.checks.networks import training
+from rocmprobe.checks.networks.catalogue import NETWORKS
+from rocmprobe.checks.networks.precision import Precision, autocast, plain
 
 MEASURES = ("losses", "gradients", "ways")
 WAYS: dict[str, Callable[[], AbstractContextManager[Any]]] = {

@@ -19,9 +19,9 @@ from typing import Any
 
 from figures import publish
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect import detect
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import Setting, to_json
 from rocmprobe.run.child import Child

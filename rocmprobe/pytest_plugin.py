@@ -18,10 +18,10 @@ from typing import Any, Optional
 
 import pytest
 
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.judge.expected import Expectations
 from rocmprobe.lifetime import die_with_parent
-from rocmprobe.model.cases import Case
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.exit_codes import NOTHING, USAGE
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import (

@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from rocmprobe import cli
+from rocmprobe.checks import CHECKS
 from rocmprobe.explain.explain import explain
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.situations import situations
 from rocmprobe.knowledge import causes, gpus, variables
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.stacks import Installed, known_to_break
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.text.log import of_text
 from rocmprobe.text.tables import table
 

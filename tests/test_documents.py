@@ -13,12 +13,12 @@ from types import ModuleType
 import click
 import pytest
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.cli import main
 from rocmprobe.explain.explain import explain
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model import exit_codes
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.log import of_text
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.layers import LAYERS, OPTIONS, by_layer, failing, holds, install_line, refuse_foreign
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.knowledge.solvers import Cure
-from rocmprobe.model.cases import Case
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.results import BadInput, Outcome, Setting
 
 SETTINGS = {setting.name: setting for setting in settings_for("miopen", torch="2.6.0")}

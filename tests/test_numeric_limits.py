@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocmprobe.checks.tools.compare import bad_elements, differing, errors, unequal
+from rocmprobe.checks.tools.tensors import whole_numbers
 from rocmprobe.model.numerics import (
     Errors,
     cancelling_fill,
@@ -18,8 +20,6 @@ from rocmprobe.model.numerics import (
     miopen_rule,
     ulp,
 )
-from rocmprobe.worker.compare import bad_elements, differing, errors, unequal
-from rocmprobe.worker.tensors import whole_numbers
 
 torch = pytest.importorskip("torch")
 

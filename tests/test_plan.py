@@ -6,9 +6,9 @@ from itertools import groupby
 
 import pytest
 
+from rocmprobe.checks import CHECKS, MODELS
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.knowledge.solvers import by_name, forced_setting, solvers
-from rocmprobe.model.checks import CHECKS, MODELS
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.model.shapes import Recorded, Shapes

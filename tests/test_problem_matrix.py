@@ -220,7 +220,7 @@ class TestNoncontiguous:
     def test_operands_have_gaps_and_results_do_not_change(self, problem: Problem) -> None:
         torch = pytest.importorskip("torch")
         from rocmprobe import bypass
-        from rocmprobe.worker.tensors import run, uniform
+        from rocmprobe.checks.tools.tensors import run, uniform
 
         drawn = uniform(problem, torch.float32, 7)
         packed = drawn.to("cpu", torch.float32, problem)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rocmprobe.backends.base import Backend, Meter
+from rocmprobe.backends.base import Backend
 from rocmprobe.backends.cudnn import Cudnn
 from rocmprobe.backends.miopen import Miopen
 from rocmprobe.backends.onednn import Onednn
 
-__all__ = ["BACKENDS", "Backend", "Cudnn", "Meter", "Miopen", "Onednn", "backend_for"]
+__all__ = ["BACKENDS", "Backend", "Cudnn", "Miopen", "Onednn", "backend_for"]
 
 BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Onednn(), Cudnn(), Miopen())}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Optional
 
-from rocmprobe.backends.base import Meter
+from rocmprobe.checks.tools.context import Meter
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.backends.base import Meter
+from rocmprobe.checks.tools.context import Meter
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from rich.text import Text
 
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.tools.case import Case, trial_key
 from rocmprobe.cli.base import describe_holder
-from rocmprobe.model.cases import Case, trial_key
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.results import Setting, from_json
 from rocmprobe.run.journal import NAME, Appended, header
 from rocmprobe.run.lease import leased

@@ -290,7 +290,7 @@ def _settled(
 
 def run_options(given: dict[str, Any]) -> RunOptions:
     """The options of the command line as those of a run. Raises BadInput where they exclude each other."""
-    from rocmprobe.model.checks import CHECKS
+    from rocmprobe.checks import CHECKS
     from rocmprobe.model.shapes import read_shapes
     from rocmprobe.run.options import RunOptions
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.judge.assessment import assess, driver_of, of_driver
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import dtypes_asked
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.results import NATIVE, BadInput, Results, Setting, from_json
 from rocmprobe.run.options import RunOptions
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
@@ -24,7 +25,6 @@ from rocmprobe.judge.assessment import device_of
 from rocmprobe.judge.blame import library
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.model.cases import Case
 from rocmprobe.model.results import (
     FAILING_STATES,
     RECOMMENDED,

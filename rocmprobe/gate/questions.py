@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import Problem, parse_problem, problems
 from rocmprobe.model.results import (
     DIRECTIONS,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any, Optional
 
+from rocmprobe.checks import CHECKS, CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
 from rocmprobe.judge.noise import time_of
 from rocmprobe.knowledge.settings import drivers_of
-from rocmprobe.model.checks import CHECKS, CONVOLUTIONAL_MODELS, CONVOLUTIONS, MODELS
 from rocmprobe.model.results import (
     DIRECTIONS,
     FAILING_STATES,

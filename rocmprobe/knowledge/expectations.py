@@ -12,10 +12,10 @@ from typing import Any, Optional
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import forced_setting, solvers
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.problems import DTYPES, KINDS
 from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, Outcome, from_json
 from rocmprobe.text import reading

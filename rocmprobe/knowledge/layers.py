@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.check import Layer
 from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import Cure, are_switches, is_switch
-from rocmprobe.model.checks import CHECKS, Layer
 from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, BadInput, Outcome, Setting
 
 #: The layers, and the checks that ask about each.

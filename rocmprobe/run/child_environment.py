@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.solvers import FORCE, is_switch
 from rocmprobe.knowledge.variables import variables
-from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Setting
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.solvers import Cure
-from rocmprobe.model.cases import Case
 from rocmprobe.model.results import BadInput, Outcome, from_json, to_json
 from rocmprobe.text import reading
 from rocmprobe.text.redact import redacted

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe.model.cases import Case
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.model.results import BadInput, Setting, from_json
 from rocmprobe.process.processes import pid_namespace, started
 from rocmprobe.run.targets import Target

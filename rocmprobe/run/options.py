@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Optional
 
-from rocmprobe.model.cases import Case
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.model.shapes import Shapes
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
+from rocmprobe.checks import CHECKS, MODELS
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.layers import NAME as BY_LAYER
 from rocmprobe.knowledge.settings import drivers_of
 from rocmprobe.knowledge.solvers import by_name
-from rocmprobe.model.cases import Case
-from rocmprobe.model.checks import CHECKS, MODELS
 from rocmprobe.model.problem_matrix import problem_matrix
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
 from rocmprobe.model.results import DIRECTIONS, Setting

@@ -15,13 +15,13 @@ from typing import Any, Optional
 
 from rocmprobe import __version__
 from rocmprobe.backends.capi import ORIGINS, Place
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge.settings import search_flags, settings_for
 from rocmprobe.knowledge.solvers import Cure, forced_setting, solvers
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.baseline import Baseline, baseline_of
-from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import LEVELS, parse_problem
 from rocmprobe.model.results import (
     RECOMMENDED,

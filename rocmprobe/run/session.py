@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
 from rocmprobe.knowledge.solvers import Cure, cure
-from rocmprobe.model.cases import Case
 from rocmprobe.model.results import (
     FAILING_STATES,
     NATIVE,

@@ -14,11 +14,11 @@ from statistics import median
 from typing import Any, Optional, Union
 
 from rocmprobe.backends import BACKENDS, Backend
+from rocmprobe.checks import CONVOLUTIONS
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
 from rocmprobe.knowledge.miopen_log import Reading, forced_in_vain, left_no_solver
 from rocmprobe.knowledge.solvers import is_switch
-from rocmprobe.model.cases import Case
-from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder

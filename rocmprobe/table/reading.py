@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.problems import DTYPES
 from rocmprobe.model.results import DIRECTIONS, GPU_IDENTITY, SCHEMA_VERSION, UNLEARNED_STATES
 from rocmprobe.model.telemetry import QUANTITIES

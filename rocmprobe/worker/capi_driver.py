@@ -8,11 +8,11 @@ from typing import Optional
 
 from rocmprobe.backends.capi import Call, Place
 from rocmprobe.backends.capi.ladder import Ladder
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.checks.tools.context import CheckResult
+from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.knowledge.settings import Versions, meaningless
-from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.context import CheckResult
-from rocmprobe.worker.failures import NotApplicable
 from rocmprobe.worker.protocol import Emit, Spec
 
 

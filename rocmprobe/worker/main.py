@@ -21,10 +21,10 @@ from dataclasses import asdict
 from typing import Any, Optional
 
 from rocmprobe.backends.capi import LIBRARIES
-from rocmprobe.model.cases import Case
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.results import from_json
 from rocmprobe.runtimes.loaded import mapped
-from rocmprobe.worker.context import CheckResult
 from rocmprobe.worker.protocol import POISONED, Driver, Emit, Spec
 from rocmprobe.worker.simulation.process_faults import ProcessFaults
 

@@ -16,4 +16,4 @@ with contextlib.suppress(Exception):
     # What a child would import for itself else, which takes as long as its answer to a small question.
     for name in ("torch_driver", "simulation.machine"):
         importlib.import_module(f"rocmprobe.worker.{name}")
-importlib.import_module("rocmprobe.worker.checks")
+importlib.import_module("rocmprobe.checks")

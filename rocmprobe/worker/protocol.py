@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Optional, Protocol
 
 from rocmprobe.backends.capi import Place
-from rocmprobe.model.cases import Case
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.machines import SimulatedMachine
-from rocmprobe.worker.context import CheckResult
 from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 #: After one of these the device context may be poisoned: the process answers nothing further.

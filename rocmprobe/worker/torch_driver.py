@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.checks.tools.compiler import Compiler
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
-from rocmprobe.model.cases import Case
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
-from rocmprobe.worker.compiler import Compiler
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.worker.protocol import POISONED, Emit, Spec
 from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
@@ -115,12 +115,12 @@ class TorchDriver:
             return False
 
     def attempt(self, case: Case) -> CheckResult:
-        from rocmprobe.worker.checks import CHECK_FUNCTIONS
+        from rocmprobe.checks import CHECKS
 
         try:
             if self.process_faults:
                 self.process_faults.enter("prepare", case)
-            return CHECK_FUNCTIONS[case.check](self.context(case))
+            return CHECKS[case.check].function(self.context(case))
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))
         except DeviceFailure as failure:

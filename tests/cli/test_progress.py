@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 from runs import PROBLEM, SMALL, environment, machine_file, run, wait_until
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.cli.progress import Progress, TimeLeft
-from rocmprobe.model.cases import Case
 from rocmprobe.run.journal import NAME, Journal, records
 from rocmprobe.run.lease import DeviceLease
 

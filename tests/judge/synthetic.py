@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Optional, Union
 
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.cases import Case
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import DIRECTIONS, SCHEMA_VERSION, Fact, Gpu, Machine, Outcome, Results, Setting
 

@@ -9,8 +9,8 @@ import pytest
 from stand_in_libraries import build
 
 from rocmprobe.backends.capi import places
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.cases import Case
 from rocmprobe.model.results import NothingToTest
 from rocmprobe.run import libraries
 from rocmprobe.run.evidence import Calls

@@ -24,7 +24,7 @@ time.sleep(600)
 CONTROLLER = """
 import sys
 from pathlib import Path
-from rocmprobe.model.cases import Case
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.run.options import BUDGETS
 from rocmprobe.run.journal import Journal
 from rocmprobe.run.targets import Target

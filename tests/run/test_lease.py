@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from runs import wait_until
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Fact, Gpu
 from rocmprobe.run.lease import DeviceLease, holder, leased
 from rocmprobe.run.targets import Target

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.judge.findings.start_up import start_ups
-from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Attempt, Outcome
 from rocmprobe.run.child_environment import databases_folder
 from rocmprobe.run.trial import START_ROUNDS, merge_starts

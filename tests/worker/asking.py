@@ -10,9 +10,9 @@ import torch
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch, registration
+from rocmprobe.checks.tools.context import CheckContext
 from rocmprobe.knowledge.settings import Versions, settings_for
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.context import CheckContext
 from rocmprobe.worker.torch_driver import holding
 
 BACKEND = BACKENDS["onednn"]

@@ -9,10 +9,10 @@ import pytest
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch
+from rocmprobe.checks.convolution import convolution
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.checks.convolution import convolution
-from rocmprobe.worker.context import CheckContext, CheckResult
 from rocmprobe.worker.simulation.accumulation import in_place
 
 torch = pytest.importorskip("torch")

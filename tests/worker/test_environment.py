@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from runs import SMALL, Run, run
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.cases import Case
 from rocmprobe.model.results import Setting, to_json
 from rocmprobe.run.child import Child
 from rocmprobe.run.child_environment import databases_folder, environment, kernels_folder, must_spawn

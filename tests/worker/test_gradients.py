@@ -8,11 +8,11 @@ import pytest
 from asking import context, planted
 
 from rocmprobe.bypass import dispatch
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.gradients import WAYS
+from rocmprobe.checks.tools.context import CheckResult
+from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.model.problems import KINDS, problems
-from rocmprobe.worker.checks import CHECK_FUNCTIONS
-from rocmprobe.worker.checks.gradients import WAYS
-from rocmprobe.worker.context import CheckResult
-from rocmprobe.worker.failures import NotApplicable
 
 FLOW = [problem.text for problem in problems("quick", "gradient-flow")]
 PLAIN = "conv2d-fp32-n2-c8-i9x10-k12-f3x3-p1-bias"
@@ -87,7 +87,7 @@ class EverySecondLost:
 
 def flow(problem: str, setting: str = "default", spoil: Any = None) -> CheckResult:
     layers = [Spoiled(spoil)] if spoil else []
-    return CHECK_FUNCTIONS["gradient-flow"](context(problem, setting, below=lambda: planted(*layers)))
+    return CHECKS["gradient-flow"].function(context(problem, setting, below=lambda: planted(*layers)))
 
 
 @pytest.mark.parametrize("setting", ["default", "vendor-off", "bypass"])
@@ -136,10 +136,10 @@ def test_a_gradient_that_never_arrives_counts_as_zero() -> None:
 
 @pytest.mark.parametrize("spoil", [scaled_bias, zero_row_of_weight, shifted_input])
 def test_finite_differences_notice_a_fault_in_each_operand(spoil: Any) -> None:
-    assert CHECK_FUNCTIONS["gradients"](context(FP64)).state == "pass"
+    assert CHECKS["gradients"].function(context(FP64)).state == "pass"
     if spoil is zero_row_of_weight:
         spoil = lambda call, input, weight, bias: (input, weight * 1.01, bias)  # noqa: E731
-    answer = CHECK_FUNCTIONS["gradients"](context(FP64, below=lambda: planted(Spoiled(spoil))))
+    answer = CHECKS["gradients"].function(context(FP64, below=lambda: planted(Spoiled(spoil))))
     assert answer.state == "wrong"
     assert answer.message.startswith("gradcheck: ")
 

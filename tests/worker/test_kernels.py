@@ -17,13 +17,13 @@ from asking import context  # noqa: E402
 from runs import run  # noqa: E402
 
 from rocmprobe.bypass import own_kernels  # noqa: E402
+from rocmprobe.checks import CHECKS  # noqa: E402
+from rocmprobe.checks.tools.compiler import Compiler  # noqa: E402
+from rocmprobe.checks.tools.context import CheckContext, CheckResult  # noqa: E402
+from rocmprobe.checks.tools.failures import NotApplicable  # noqa: E402
 from rocmprobe.kernels.rates import Rates  # noqa: E402
 from rocmprobe.kernels.self_test import Trial  # noqa: E402
 from rocmprobe.kernels.unavailable import KernelsUnavailable  # noqa: E402
-from rocmprobe.worker.checks import CHECK_FUNCTIONS  # noqa: E402
-from rocmprobe.worker.compiler import Compiler  # noqa: E402
-from rocmprobe.worker.context import CheckContext, CheckResult  # noqa: E402
-from rocmprobe.worker.failures import NotApplicable  # noqa: E402
 
 INDUCTOR = "cpu/torch/default/inductor/float32"
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
@@ -36,7 +36,7 @@ def asked(dtype: str) -> CheckContext:
 
 
 def ask(check: str, dtype: str = "float32") -> CheckResult:
-    return CHECK_FUNCTIONS[check](asked(dtype))
+    return CHECKS[check].function(asked(dtype))
 
 
 @with_attention
@@ -119,7 +119,7 @@ def test_kernels_of_our_own(wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(own_kernels, "tried", lambda device, dtype: trial)
     monkeypatch.setattr(own_kernels, "rates", lambda device: Rates(1e-5, 5e12, 3e11))
     asks = asked("float32")
-    answer = CHECK_FUNCTIONS["kernel"](replace(asks, backend=AsAGpu(asks.backend)))
+    answer = CHECKS["kernel"].function(replace(asks, backend=AsAGpu(asks.backend)))
     assert answer.timings["compile"] == 1.5
     assert answer.evidence == [trial.log]
     if wrong:
@@ -137,7 +137,7 @@ def test_kernels_that_cannot_be_used_are_not_applicable(monkeypatch: pytest.Monk
     monkeypatch.setattr(own_kernels, "tried", tried)
     asks = asked("float16")
     with pytest.raises(NotApplicable, match="the ISA of the silicon is not known"):
-        CHECK_FUNCTIONS["kernel"](replace(asks, backend=AsAGpu(asks.backend)))
+        CHECKS["kernel"].function(replace(asks, backend=AsAGpu(asks.backend)))
 
 
 class Made(Compiler):
@@ -157,7 +157,7 @@ class Made(Compiler):
 
 
 def answer_by(check: str, compiler: Compiler) -> CheckResult:
-    return CHECK_FUNCTIONS[check](context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", compiler=compiler))
+    return CHECKS[check].function(context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", compiler=compiler))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_every_size_is_new_and_asked_once_for_its_first_call() -> None:
 
 def test_slow_sizes_end_the_check_early() -> None:
     times = iter(range(0, 10_000, 9))
-    answer = CHECK_FUNCTIONS["changing-sizes"](
+    answer = CHECKS["changing-sizes"].function(
         context("conv2d-fp32-n1-c4-i8x8-k4-f3x3", clock=lambda: next(times))
     )
     assert (answer.timings["sizes"], answer.timings["new_size"]) == (3, 9)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch
-from rocmprobe.worker.checks import CHECK_FUNCTIONS
-from rocmprobe.worker.checks.memory import taken_kernel
-from rocmprobe.worker.checks.memory_sweep import search
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import DeviceFailure, out_of_memory
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.memory import taken_kernel
+from rocmprobe.checks.memory_sweep import search
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
 
 MIB = 1 << 20
 PROBLEM = "conv2d-fp32-n4-c32-i28x28-k32-f3x3-p1"
@@ -45,7 +45,7 @@ OWN = {
 
 
 def memory(problem: str, setting: str, *layers: dispatch.Interceptor) -> CheckResult:
-    return CHECK_FUNCTIONS["memory"](context(problem, setting, below=lambda: planted(*layers)))
+    return CHECKS["memory"].function(context(problem, setting, below=lambda: planted(*layers)))
 
 
 class TestMemory:
@@ -188,7 +188,7 @@ class TestSweep:
     def swept(self, asked: CheckContext) -> CheckResult:
         """In a thread of its own: where oneDNN had no memory for its code it makes none there any more."""
         with ThreadPoolExecutor(max_workers=1) as pool:
-            return pool.submit(CHECK_FUNCTIONS["memory-sweep"], asked).result()
+            return pool.submit(CHECKS["memory-sweep"].function, asked).result()
 
     @pytest.mark.parametrize("setting", ["default", "vendor-off", "bypass"])
     def test_out_of_memory_is_the_answer(self, setting: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 
-from rocmprobe.model.checks import CHECKS
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.gradients import GRADIENT_LIMITS
+from rocmprobe.checks.training import AUTOCAST_LIMITS
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.results import Outcome
-from rocmprobe.worker.checks.gradients import GRADIENT_LIMITS
-from rocmprobe.worker.checks.training import AUTOCAST_LIMITS
 
 pytest.importorskip("torch")
 

@@ -14,11 +14,10 @@ import torch
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch, registration
-from rocmprobe.model.checks import MODELS
-from rocmprobe.worker.checks import CHECK_FUNCTIONS, models
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.models import training
-from rocmprobe.worker.models.catalogue import NETWORKS, drawn
+from rocmprobe.checks import CHECKS, MODELS, models
+from rocmprobe.checks.networks import training
+from rocmprobe.checks.networks.catalogue import NETWORKS, drawn
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +36,7 @@ def asked(
         getattr(torch, dtype), "cpu", BACKENDS["onednn"], None, None, under, lambda phase: None, 0.0,
         exact=True, bypass=False, batch=batch,
     )  # fmt: skip
-    return CHECK_FUNCTIONS[check](context)
+    return CHECKS[check].function(context)
 
 
 class Doubled(dispatch.Interceptor):

@@ -10,13 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rocmprobe.backends import BACKENDS  # noqa: E402
+from rocmprobe.checks import timing  # noqa: E402
+from rocmprobe.checks.timing import throughput  # noqa: E402
+from rocmprobe.checks.tools import yardsticks  # noqa: E402
+from rocmprobe.checks.tools.context import CheckContext  # noqa: E402
+from rocmprobe.checks.tools.tensors import run, uniform  # noqa: E402
+from rocmprobe.checks.tools.yardsticks import run_naive  # noqa: E402
 from rocmprobe.model.problems import parse_problem  # noqa: E402
 from rocmprobe.model.results import DIRECTIONS  # noqa: E402
-from rocmprobe.worker.checks import timing, yardsticks  # noqa: E402
-from rocmprobe.worker.checks.timing import throughput  # noqa: E402
-from rocmprobe.worker.checks.yardsticks import run_naive  # noqa: E402
-from rocmprobe.worker.context import CheckContext  # noqa: E402
-from rocmprobe.worker.tensors import run, uniform  # noqa: E402
 
 TINY = "conv2d-fp32-n1-c2-i5x5-k2-f3x3-p1"
 

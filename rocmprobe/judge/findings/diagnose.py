@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Optional
 
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.judge.assessment import (
     AS_FOUND,
     MEASUREMENTS,
@@ -28,7 +29,6 @@ from rocmprobe.judge.findings.primitives import controls, joined, primitives, se
 from rocmprobe.judge.findings.sizes import slow_new_sizes
 from rocmprobe.judge.findings.start_up import slow_first_calls
 from rocmprobe.judge.findings.sweep import faulty_solvers
-from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 
 #: Causes that packages of the machine cure, and no setting: compilers, headers and sources of kernels.

@@ -4,69 +4,15 @@ by its backends, and kernels that are compiled on the way."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.check import Explanation
 from rocmprobe.judge.assessment import failed, question, quoted
 from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
 from rocmprobe.judge.findings.primitives import joined
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
 
-
-@dataclass(frozen=True)
-class _About:
-    """What a check is about, in words; the rung whose layer it is in (``blame.rung_layer``); and what to do
-    where no setting was found to cure it. ``general``: that of a cause which the evidence names is better.
-    ``needed``: programs may need it. ``wrong`` is the cause of wrong numbers where the evidence names none.
-    """
-
-    words: str
-    rung: str
-    advice: str
-    general: bool = True
-    needed: bool = True
-    wrong: str = ""
-
-
-_OTHER_BACKEND = (
-    "Keep programs off this backend: `torch.backends.cuda.enable_{}_sdp(False)`; those that passed take over."
-)
-_ABOUT = {
-    "kernel": _About(
-        "A kernel of rocmprobe's own", "elementwise",
-        "Nothing else needs it: the bypass leaves these kernels out. Please report it.", general=False,
-        needed=False,
-    ),
-    "matmul": _About(
-        "A linear layer", "gemm", "Stay with the dtypes in which it is right, or with another build of torch."
-    ),
-    "int-matmul": _About(
-        "The product of bytes (torch._int_mm)", "gemm",
-        "Do without int8 products: quantized models need another dtype, or a build whose library has them.",
-        general=False,
-    ),
-    "attention": _About(
-        "Scaled dot product attention", "controls",
-        "Pin a backend that passed: `with torch.nn.attention.sdpa_kernel(...)`.",
-    ),
-    "attention-math": _About(
-        "Attention by separate products", "controls",
-        "Look at the findings about matrix products and about softmax.",
-    ),
-    "attention-flash": _About("Flash attention", "controls", _OTHER_BACKEND.format("flash")),
-    "attention-efficient": _About(
-        "Memory-efficient attention", "controls", _OTHER_BACKEND.format("mem_efficient")
-    ),
-    "triton": _About(
-        "A kernel in Triton", "compiled",
-        "Keep programs off Triton: no torch.compile, and no packages with kernels in it.",
-    ),
-    "inductor": _About(
-        "A network under torch.compile", "compiled", "Run programs without torch.compile.",
-        wrong="compiled-code-wrong",
-    ),
-}  # fmt: skip
 #: The cause that names a backend which the build has not for this chip: no failure, since others take over.
 _MISSING = "attention-backend-missing"
 _NOT_BUILT = "was not compiled for current AMD GPU architecture"
@@ -76,9 +22,10 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 def kernels(results: Results) -> Iterator[Finding]:
     """One finding for each of these checks, and for each primitive that is no layer of the library, that
     fails as PyTorch comes, with what cures it."""
+    explained = (name for name, check in CHECKS.items() if check.explanation)
     primitives = (each.check for each in results.outcomes if each.rung == "primitives")
-    for check in dict.fromkeys((*_ABOUT, *primitives)):
-        about = _ABOUT.get(check) or _unlisted(check)
+    for check in dict.fromkeys((*explained, *primitives)):
+        about = CHECKS[check].explanation or _unlisted(check) if check in CHECKS else _unlisted(check)
         if about is None:
             continue
         outcomes = tuple(
@@ -89,16 +36,16 @@ def kernels(results: Results) -> Iterator[Finding]:
             yield _finding(results, about, outcomes, broken)
 
 
-def _unlisted(check: str) -> Optional[_About]:
+def _unlisted(check: str) -> Optional[Explanation]:
     """Words for a primitive that has none above; None where ``findings.primitives`` reports it."""
     if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
         return None
     words = check.replace("-", " ").capitalize()
-    return _About(words, "controls", "No setting for it was tried: keep what needs it on the CPU.")
+    return Explanation(words, "controls", "No setting for it was tried: keep what needs it on the CPU.")
 
 
 def _finding(
-    results: Results, about: _About, outcomes: tuple[Outcome, ...], broken: tuple[Outcome, ...]
+    results: Results, about: Explanation, outcomes: tuple[Outcome, ...], broken: tuple[Outcome, ...]
 ) -> Finding:
     what = "computes wrong numbers" if all(each.state == "wrong" for each in broken) else "fails"
     right = {each.dtype for each in outcomes} - {each.dtype for each in broken}
@@ -108,7 +55,7 @@ def _finding(
     named = signature(results, broken) is not None
     if about.wrong and not named and all(each.state == "wrong" for each in broken):
         cause = about.wrong
-    title, advice = f"{about.words} {what}{dtypes}", about.advice
+    title, advice = f"{about.subject} {what}{dtypes}", about.advice
     if about.general and named:
         advice = cure(results, cause, broken)
     if curing:
@@ -123,7 +70,8 @@ def _finding(
 
 def needed_besides(results: Results) -> tuple[str, ...]:
     """What these checks found that a program needs besides a setting for convolution, a line each."""
-    needed = [check for check, about in _ABOUT.items() if about.needed]
+    explained = {name: check.explanation for name, check in CHECKS.items() if check.explanation}
+    needed = [name for name, about in explained.items() if about.needed]
     return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in needed)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rocmprobe.checks import MODELS
 from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.blame import blamed, library, library_layer
-from rocmprobe.model.checks import MODELS
 from rocmprobe.model.results import Finding, Outcome, Results
 
 _WORDS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.judge.assessment import failed, question, quoted, refuting
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.problems import KINDS
 from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
 

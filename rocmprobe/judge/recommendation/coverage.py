@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.judge.assessment import Assessment, device_of, driver_of, representative
 from rocmprobe.judge.findings.primitives import joined
-from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Outcome, Results
 

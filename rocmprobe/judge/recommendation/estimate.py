@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from rocmprobe.checks import MODELS
 from rocmprobe.judge.noise import time_of
 from rocmprobe.judge.recommendation.step_time import shapes_of
-from rocmprobe.model.checks import MODELS
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import WORKING_STATES, Estimate, Outcome, Results, TrainingTime
 from rocmprobe.model.shapes import Recorded

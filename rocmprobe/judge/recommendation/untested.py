@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Optional
 
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.judge.assessment import device_of, driver_of, failed
 from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.settings import drivers_of
 from rocmprobe.knowledge.visible_devices import in_processor
-from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import (
     FAILING_STATES,
     NATIVE,

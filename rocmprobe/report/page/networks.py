@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.model.checks import MODELS
+from rocmprobe.checks import MODELS
 from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table

@@ -10,7 +10,7 @@ from typing import Optional
 
 from markupsafe import Markup
 
-from rocmprobe.model.checks import CONVOLUTIONS
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
@@ -19,7 +19,7 @@ from rocmprobe.report.states import LOOKS, Look
 
 #: Measures shown without a limit, with their headings.
 VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
-#: How the checks head an error map and draw its rows (``worker.compare``).
+#: How the checks head an error map and draw its rows (``checks.tools.compare``).
 _MAP = "error map:"
 _MAP_ROW = re.compile(r" *[0-9]+ [.+#]+")
 _SHOWN_MAPS = 6

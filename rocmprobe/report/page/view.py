@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
+from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.knowledge.causes import Cause, cause, layers
 from rocmprobe.knowledge.variables import VARIABLE_NAME
-from rocmprobe.model.checks import CONVOLUTIONS
 from rocmprobe.model.results import (
     RUNGS,
     Configuration,

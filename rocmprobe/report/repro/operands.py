@@ -7,7 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import Optional
 
-from rocmprobe.model.checks import CHECKS, CONVOLUTIONS
+from rocmprobe.checks import CHECKS, CONVOLUTIONS
+from rocmprobe.checks.tools.repro_script import UNIFORM, ReproScript
 from rocmprobe.model.numerics import (
     BEYOND,
     CANCELLING,
@@ -20,7 +21,6 @@ from rocmprobe.model.numerics import (
     limit,
 )
 from rocmprobe.model.problems import DTYPES, Problem, parse_problem
-from rocmprobe.model.repro_script import UNIFORM, ReproScript
 from rocmprobe.model.results import DIRECTIONS, BadInput, Outcome, Setting
 from rocmprobe.report.text import one_line
 
@@ -62,7 +62,7 @@ _WHOLE = (
 
 
 def _convolution(outcome: Outcome) -> ReproScript:
-    """As in ``worker.checks.convolution``: each direction by its own operator, not through a forward
+    """As in ``checks.convolution``: each direction by its own operator, not through a forward
     that may fail first."""
     problem, direction = problem_of(outcome), outcome.direction or "fwd"
     if direction not in DIRECTIONS:
@@ -109,7 +109,7 @@ def _bound(outcome: Outcome, problem: Problem, direction: str) -> tuple[float, f
 def _integers(
     problem: Problem, direction: str, shapes: Mapping[str, tuple[int, ...]], owed: str
 ) -> list[str]:
-    """As ``worker.tensors.integers`` draws them."""
+    """As ``checks.tools.tensors.integers`` draws them."""
     fill = exact_fill(problem.dtype, problem.terms(direction), owed)
     sparse = "dy" if direction == "bwd-data" else "x"
     return [
@@ -119,8 +119,8 @@ def _integers(
 
 
 def _cancelling(problem: Problem, direction: str, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """As ``worker.tensors.cancelling`` draws them: one operand is a base and little more, the other sums to
-    zero over what the direction sums."""
+    """As ``checks.tools.tensors.cancelling`` draws them: one operand is a base and little more, the other
+    sums to zero over what the direction sums."""
     fill = cancelling_fill(problem.dtype, problem.terms(direction))
     drawn = {
         name: f"{fill.base} + draw({shape}, 1, {fill.density})"
@@ -198,7 +198,7 @@ _FUSED = ("convolution-relu", "convolution-add-relu")
 
 
 def _fused(outcome: Outcome, setting: Setting, backend: str) -> ReproScript:
-    """As in ``worker.checks.primitives``: by the library's own operator, or with the library off by separate
+    """As in ``checks.primitives``: by the library's own operator, or with the library off by separate
     ones, which are the reference as well."""
     add = outcome.check == "convolution-add-relu"
     names = ("x", "w", "b", *(["z"] if add else []))

@@ -16,10 +16,10 @@ from dataclasses import replace
 from keyword import iskeyword
 from typing import Any
 
+from rocmprobe.checks.tools.repro_script import MAX_WIDTH, ReproScript, packed
 from rocmprobe.knowledge.layers import leaves
 from rocmprobe.knowledge.settings import FLAGS
 from rocmprobe.knowledge.variables import find
-from rocmprobe.model.repro_script import MAX_WIDTH, ReproScript, packed
 from rocmprobe.model.results import BadInput, Outcome, Results, Setting
 from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
 from rocmprobe.report.repro.operands import CHANNELS_LAST, dtype_of, problem_of, question

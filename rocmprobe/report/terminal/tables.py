@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.solvers import solvers
 from rocmprobe.knowledge.variables import KINDS, Variable, variables
-from rocmprobe.model.checks import CHECKS
 from rocmprobe.model.problem_matrix import entries
 from rocmprobe.model.problems import LEVELS, PURPOSES, problems
 from rocmprobe.report.terminal import settings_table

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.simulate.machines import COMPILED, SimulatedMachine
-from rocmprobe.worker.compiler import Compiler
 from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 _KERNEL, _INDUCTOR = COMPILED

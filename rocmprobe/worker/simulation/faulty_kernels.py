@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.checks.tools.compare import index_of
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.simulate.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
-from rocmprobe.worker.compare import index_of
 from rocmprobe.worker.simulation import accumulation
 from rocmprobe.worker.simulation.accumulation import accumulated, at
 

@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache, partial
 from typing import Any, Optional
 
-from rocmprobe.backends import BACKENDS, Meter, Miopen
+from rocmprobe.backends import BACKENDS, Miopen
 from rocmprobe.bypass import dispatch, other_layers, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.checks.tools.context import Meter
 from rocmprobe.simulate.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
 from rocmprobe.worker.simulation import accumulation
 from rocmprobe.worker.simulation.faulty_kernels import KernelBug, problem_of

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe.model.cases import Case
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.simulate.machines import Fault, SimulatedMachine
 
 _FLOOD_BYTES = 64 << 20

@@ -7,6 +7,19 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, Optional
 
+from rocmprobe.checks.check import Check, Requires
+from rocmprobe.checks.tools.compare import bad_elements, differing, errors
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.tensors import (
+    Tensors,
+    cancelling,
+    integers,
+    leave_poison,
+    magnitudes,
+    reference,
+    run,
+    uniform,
+)
 from rocmprobe.model.numerics import (
     CANCELLING,
     ON_INTEGERS,
@@ -19,18 +32,6 @@ from rocmprobe.model.numerics import (
     judge_float,
     limit,
     miopen_rule,
-)
-from rocmprobe.worker.compare import bad_elements, differing, errors
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.tensors import (
-    Tensors,
-    cancelling,
-    integers,
-    leave_poison,
-    magnitudes,
-    reference,
-    run,
-    uniform,
 )
 
 Results = Mapping[str, Any]
@@ -173,3 +174,26 @@ def _wrong(answer: CheckResult, message: str, name: str, result: Any, reference:
     answer.state, answer.message = "wrong", message
     numbers, answer.evidence = bad_elements(name, result, reference, bad)
     answer.numerics.update(numbers)
+
+
+_CONVOLUTION = Requires(("elementwise",), outside=("gemm",))
+_ANOTHER_CONVOLUTION = Requires(("elementwise",), outside=("gemm",), convolution="own")
+CHECKS = (
+    Check(
+        "convolution", "conv", "Does convolution give right numbers, each direction apart?",
+        convolution, _CONVOLUTION, capi_dtypes=(),
+    ),
+    Check(
+        "problem-matrix", "conv", "Is convolution right over networks, variants and geometry?",
+        convolution, _ANOTHER_CONVOLUTION,
+    ),
+    Check(
+        "solver", "conv", "Does this solver alone give right numbers?", convolution,
+        _CONVOLUTION, capi_dtypes=(), verified=False,
+    ),
+    Check(
+        "convolution-kinds", rung="primitives", verified=False,
+        question="Are 1-d, 3-d, transposed and depthwise convolution right?",
+        function=convolution, requires=_ANOTHER_CONVOLUTION,
+    ),
+)  # fmt: skip

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Optional
 
-from rocmprobe.worker.checks.layer import TINY, held
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.models.precision import autocast, plain
-from rocmprobe.worker.tensors import Tensors, run, uniform
+from rocmprobe.checks.check import EVERY_DIRECTION, Check
+from rocmprobe.checks.networks.precision import autocast, plain
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.layer import TINY, held
+from rocmprobe.checks.tools.tensors import Tensors, run, uniform
 
 #: Largest deviation of a gradient from fp64, as a share of the reference's largest value, by the dtype in
 #: which convolution computes. Basis: benchmarks/results/layer_limits.json; each is over five times what is
@@ -216,3 +217,16 @@ def gradients(context: CheckContext) -> CheckResult:
 
     mismatch, seconds = context.first_call(differentiate)
     return CheckResult("wrong" if mismatch else "pass", mismatch, timings={"first_call": seconds})
+
+
+CHECKS = (
+    Check(
+        "gradients", "conv", "Do first and second derivatives agree with finite differences?",
+        gradients, EVERY_DIRECTION,
+    ),
+    Check(
+        "gradient-flow", "conv",
+        "Are gradients right: accumulated, channels-last, checkpointed, autocast?",
+        gradient_flow, EVERY_DIRECTION, seconds=0.5,
+    ),
+)  # fmt: skip

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
-from rocmprobe.worker.compare import differing
-from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.checks.check import KERNELS, Check, Explanation, Requires
+from rocmprobe.checks.tools.compare import differing
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
 
 #: Several blocks of the kernel, the last not full.
 _COUNT = 5000
@@ -77,3 +78,26 @@ def _net() -> Any:
         nn.Conv2d(_CHANNELS, _CHANNELS, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
         nn.Flatten(), nn.Linear(_CHANNELS, _CLASSES),
     )  # fmt: skip
+
+
+CHECKS = (
+    Check(
+        "triton", rung="primitives", verified=False,
+        question="Does a kernel that Triton compiles write what it should?",
+        function=triton, requires=KERNELS, seconds=0.01,
+        explanation=Explanation(
+            "A kernel in Triton", "compiled",
+            "Keep programs off Triton: no torch.compile, and no packages with kernels in it.",
+        ),
+    ),
+    Check(
+        "inductor", rung="primitives", verified=False,
+        question="Does torch.compile compute what the same network does without it?",
+        function=inductor, requires=Requires(("training-step",)), exclusive=True,
+        own_process=True, seconds=17.0,
+        explanation=Explanation(
+            "A network under torch.compile", "compiled", "Run programs without torch.compile.",
+            wrong="compiled-code-wrong",
+        ),
+    ),
+)  # fmt: skip

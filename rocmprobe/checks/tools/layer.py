@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
 
+from rocmprobe.checks.tools.compare import errors
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import LAYER_LIMITS
-from rocmprobe.worker.compare import errors
-from rocmprobe.worker.context import CheckContext, CheckResult
 
 #: Layers whose gradients nearly cancel (batch norm, training) are measured on a scale of at least 1.
 UNIT = 1.0

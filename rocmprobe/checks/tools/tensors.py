@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from rocmprobe.checks.tools.context import CheckContext
 from rocmprobe.model.numerics import CancellingFill, ExactFill
 from rocmprobe.model.problems import Problem
-from rocmprobe.worker.context import CheckContext
 
 #: Multiplications and additions of a reference that more than one thread computes.
 _WORTH_THREADS = 500_000_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from rocmprobe.checks.check import Check, Requires
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.layer import UNIT, held, uniform
 from rocmprobe.model.numerics import LAYER_LIMITS
-from rocmprobe.worker.checks.layer import UNIT, held, uniform
-from rocmprobe.worker.context import CheckContext, CheckResult
 
 #: Sizes that no other check has, each once: a library that searches for each finds nothing to reuse.
 SIZES = tuple((17 + number, 21 + number * 7 % 24) for number in range(24))
@@ -74,3 +75,11 @@ def _deciles(first: list[float]) -> dict[str, float]:
     """The 10th and the 90th percentile of what the sizes cost."""
     low, *_, high = statistics.quantiles(first, n=10, method="inclusive")
     return {"new_size_p10": low, "new_size_p90": high}
+
+
+CHECKS = (
+    Check(
+        "changing-sizes", "conv", "What does each input size cost that is new to the process?",
+        changing_sizes, Requires(convolution="fwd"), exclusive=True, verified=False, seconds=0.7,
+    ),
+)  # fmt: skip

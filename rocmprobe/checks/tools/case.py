@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.model.checks import CHECKS
+from rocmprobe.checks import CHECKS
 
 
 @dataclass(frozen=True)

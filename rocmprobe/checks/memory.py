@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Optional
 
+from rocmprobe.checks.check import EVERY_DIRECTION, Check
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.tensors import operands_on_device, run
 from rocmprobe.model.problems import Problem
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.tensors import operands_on_device, run
 
 #: Allocators round sizes up; more than this multiple of what was predicted is a wrong prediction.
 TOLERANCE = 1.2
@@ -165,3 +166,11 @@ def _columns(problem: Problem) -> int:
         # The image itself serves as columns.
         return 0
     return channels // problem.groups * prod(problem.kernel) * windows
+
+
+CHECKS = (
+    Check(
+        "memory", "conv", "How much memory does convolution take and keep for backward?", memory,
+        EVERY_DIRECTION, exclusive=True, verified=False, seconds=1.5,
+    ),
+)  # fmt: skip

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
-from rocmprobe.worker.context import CheckContext, CheckResult
+from rocmprobe.checks.check import KERNELS, Check
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
+from rocmprobe.checks.tools.repro_script import control
 
 _IMAGE = (2, 6, 9, 10)
 #: Size, stride and padding of the pooling windows.
@@ -66,3 +69,32 @@ def _with_gradients(
         return found
 
     return compare(context, uniform(context, [_IMAGE]), call, UNIT)
+
+
+_control = partial(Check, rung="controls", requires=KERNELS, verified=False)
+CHECKS = (
+    _control(
+        "pooling", question="Are max and average pooling, PyTorch's own kernels, right?",
+        function=pooling,
+        script=control("F.max_pool2d(x, 3, 2, 1)", "F.avg_pool2d(x, 3, 2, 1)"),
+    ),
+    _control(
+        "activation", question="Are ReLU, GELU, sigmoid and their like right, with their gradients?",
+        function=activation,
+        script=control(
+            "torch.relu(x)", "F.leaky_relu(x)", "torch.sigmoid(x)", "torch.tanh(x)", "F.gelu(x)", "F.silu(x)"
+        ),
+    ),
+    _control(
+        "softmax", question="Are softmax and its logarithm right, with their gradients?",
+        function=softmax, script=control("F.softmax(x, 1)", "F.log_softmax(x, 1)"),
+    ),
+    _control(
+        "instance-norm", question="Is instance norm without weights, PyTorch's own kernel, right?",
+        function=instance_norm, script=control("F.instance_norm(x)"),
+    ),
+    _control(
+        "local-response-norm", question="Is local response norm, PyTorch's own kernels, right?",
+        function=local_response_norm, script=control("F.local_response_norm(x, 5, 1.0)"),
+    ),
+)  # fmt: skip

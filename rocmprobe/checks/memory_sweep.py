@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Optional, TypeVar
 
+from rocmprobe.checks.check import EVERY_DIRECTION, Check
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
+from rocmprobe.checks.tools.layer import TINY, held
+from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, run, uniform
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
-from rocmprobe.worker.checks.layer import TINY, held
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import DeviceFailure, out_of_memory
-from rocmprobe.worker.tensors import Tensors, operands_on_device, run, uniform
 
 #: No batch is tried beyond this one, however small the problem.
 MOST = 1 << 16
@@ -160,3 +161,11 @@ def _afterwards(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
         found, _ = context.first_call(partial(run, problem, direction, placed))
         for name, reference in expected.items():
             yield f"{direction}: {name}", found[name], reference
+
+
+CHECKS = (
+    Check(
+        "memory-sweep", "conv", "What is the largest batch that fits?", memory_sweep,
+        EVERY_DIRECTION, exclusive=True, own_process=True, verified=False, seconds=1.5,
+    ),
+)  # fmt: skip

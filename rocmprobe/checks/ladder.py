@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocmprobe.checks.check import KERNELS, Check, Requires
+from rocmprobe.checks.tools.compare import errors, unequal
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure
+from rocmprobe.checks.tools.repro_script import ReproScript
+from rocmprobe.checks.tools.tensors import whole_numbers
 from rocmprobe.model.numerics import exact_fill, judge_float
-from rocmprobe.worker.compare import errors, unequal
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import DeviceFailure
-from rocmprobe.worker.tensors import whole_numbers
 
 
 def _generator(context: CheckContext) -> Any:
@@ -99,3 +101,40 @@ def im2col(context: CheckContext) -> CheckResult:
 def _exactly(wrong: int, what: str, seconds: float) -> CheckResult:
     state, message = ("wrong", f"{wrong} {what}") if wrong else ("pass", "")
     return CheckResult(state, message, timings={"first_call": seconds})
+
+
+CHECKS = (
+    Check(
+        "copy", "copy", "Does the device open, and do bytes come back as they went?", copy,
+        # A device that does not open is not tested again for every dtype.
+        Requires(float32=("copy",)), capi_dtypes=("float32",),
+        script=ReproScript(
+            ("sent",), ("torch.randint(0, 256, (4 << 20,), dtype=torch.uint8)",), (),
+            ("[", "sent.clone()", "]"), 0.0,
+        ),
+    ),
+    Check(
+        "elementwise", "elementwise", "Do PyTorch's own kernels, or HIP's, run and give exact results?",
+        elementwise, Requires(("copy",)), capi_dtypes=("float32",),
+        script=ReproScript(
+            ("values",), ("torch.randint(-8, 9, (64, 1024)).double()",), (),
+            ("[", "result, result.float().sum(1)", "]"), 0.0,
+            before=("result = torch.relu(values * 2 + 1)",),
+        ),
+    ),
+    Check(
+        "gemm", "gemm", "Does matrix multiplication (rocBLAS on AMD) give right numbers?", gemm,
+        KERNELS, capi_dtypes=("float32", "float16", "bfloat16", "float64"),
+    ),
+    Check(
+        "im2col", "im2col", "Do unfold and fold move every element to its place?", im2col, KERNELS,
+        script=ReproScript(
+            ("image",), ("torch.randint(-8, 9, (2, 5, 17, 19)).double()",), (),
+            ("[", "columns, torch.nn.functional.fold(columns, (17, 19), **geometry)", "]"), 0.0,
+            before=(
+                "geometry = dict(kernel_size=(3, 2), dilation=(1, 2), padding=(1, 1), stride=(2, 1))",
+                "columns = torch.nn.functional.unfold(image, **geometry)",
+            ),
+        ),
+    ),
+)  # fmt: skip

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rocmprobe.checks.check import EVERY_DIRECTION, Check, Requires
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
+from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, run
+from rocmprobe.checks.tools.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick, has_naive, run_naive
 from rocmprobe.model.results import DIRECTIONS
-from rocmprobe.worker.checks.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick, has_naive, run_naive
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.worker.tensors import Tensors, operands_on_device, run
 
 #: Calls that follow the first one untimed, until allocators and caches are as they stay.
 _WARM_UP = 2
@@ -182,3 +183,16 @@ def _timed(context: CheckContext, call: Callable[[], Any]) -> float:
     call()
     context.backend.synchronize(context.device)
     return time.perf_counter() - started
+
+
+CHECKS = (
+    Check(
+        "throughput", "conv", "How fast is convolution, forward and with backward?", throughput,
+        # Its yardstick is a matrix product: one that hangs would be waited for beside every problem.
+        Requires(("gemm",), convolution="every"), exclusive=True, verified=False, seconds=0.6,
+    ),
+    Check(
+        "start-up", "conv", "What does the first call cost, caches empty and filled?", start_up,
+        EVERY_DIRECTION, exclusive=True, own_process=True, verified=False, seconds=2.5,
+    ),
+)  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rocmprobe.worker.failures import NotApplicable
+from rocmprobe.checks.tools.failures import NotApplicable
 
 #: What they say where there is nothing to compile with: parts of messages, and the reason in other words.
 _NOTHING_TO_COMPILE_WITH = {
@@ -37,7 +37,7 @@ class Compiler:
             raise NotApplicable("this Python has no Triton")
         import torch
 
-        from rocmprobe.worker.checks.triton_kernel import launch
+        from rocmprobe.checks.tools.triton_kernel import launch
 
         with _tools_missing(), torch.cuda.device(source.device):
             launch(source, target)

@@ -3,8 +3,9 @@ it waits for, and what the device reaches in them."""
 
 from __future__ import annotations
 
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import NotApplicable
+from rocmprobe.checks.check import KERNELS, Check, Explanation
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import NotApplicable
 
 #: Products ``(rows, inner, columns)``: a small and a large square, and those that im2col makes of the 3x3
 #: layers of ResNet-50 for one image of 224 pixels a side (He et al., 2015, table 1).
@@ -76,3 +77,17 @@ def _product_seconds(context: CheckContext, rows: int, inner: int, columns: int)
     device = torch.device(context.device)
     taken = [seconds(device, lambda: torch.mm(left, right, out=product)) for _ in range(_REPEATS)]
     return max(1e-9, min(taken))
+
+
+CHECKS = (
+    Check(
+        "kernel", "gemm", "Do kernels that are compiled on this machine load, and give exact results?",
+        kernel, KERNELS, exclusive=True, own_process=True, last=True, verified=False,
+        seconds=0.01,
+        explanation=Explanation(
+            "A kernel of rocmprobe's own", "elementwise",
+            "Nothing else needs it: the bypass leaves these kernels out. Please report it.", general=False,
+            needed=False,
+        ),
+    ),
+)  # fmt: skip

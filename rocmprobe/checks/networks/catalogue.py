@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rocmprobe.worker.models.networks import Depthwise, Detector, Lstm, ResNet, UNet
+from rocmprobe.checks.networks.networks import Depthwise, Detector, Lstm, ResNet, UNet
 
 #: Side of the images; steps of the sequences and what each step holds.
 SIDE, STEPS, FEATURES = 32, 24, 16

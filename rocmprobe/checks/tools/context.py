@@ -7,12 +7,48 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
-from rocmprobe.backends import Backend
+from rocmprobe.checks.tools.compiler import Compiler
+from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 from rocmprobe.model.problems import Problem
-from rocmprobe.worker.compiler import Compiler
-from rocmprobe.worker.failures import DeviceFailure, NotApplicable
+
+
+@dataclass
+class Meter:
+    """Bytes of tensor memory: the peak above what was live when metering began."""
+
+    peak_bytes: int = 0
+
+
+class TestedLibrary(Protocol):
+    """What a check needs to know of the vendor library and its device."""
+
+    @property
+    def name(self) -> str:
+        """ "onednn", "cudnn" or "miopen"."""
+
+    @property
+    def device_type(self) -> str:
+        """torch's device type: "cpu" or "cuda"."""
+
+    @property
+    def rounds_parts(self) -> bool:
+        """Whether sums in half precision may be rounded to it part by part, as PyTorch's own kernels do."""
+
+    def synchronize(self, device: str) -> None:
+        """Wait until everything queued on ``device`` is done; errors of queued work surface here."""
+
+    def meter(self, device: str) -> AbstractContextManager[Meter]:
+        """A context whose Meter holds the peak when it ends."""
+
+    def fillable_bytes(self, device: str, wanted: int) -> int:
+        """How much memory a test may fill without harm to whatever else uses it; ``wanted`` where time
+        is what limits it."""
+
+    def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
+        """A context factory: inside, what goes ``above`` bytes over what this process holds now is
+        refused, as where no memory is left. The limit is gone when the context ends, however it does."""
 
 
 @dataclass
@@ -48,7 +84,7 @@ class CheckContext:
 
     dtype: Any
     device: str
-    backend: Backend
+    backend: TestedLibrary
     problem: Optional[Problem]
     direction: Optional[str]
     under: Callable[[], AbstractContextManager[None]]

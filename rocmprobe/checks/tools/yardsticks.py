@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rocmprobe.checks.tools.context import CheckContext
+from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.checks.tools.tensors import Tensors
 from rocmprobe.model.problems import Problem
-from rocmprobe.worker.context import CheckContext
-from rocmprobe.worker.failures import NotApplicable
-from rocmprobe.worker.tensors import Tensors
 
 #: Seconds that one run of a yardstick may take; a slower one is left out, for it would take most of the time.
 LONGEST_RUN = 0.5

@@ -11,8 +11,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from rocmprobe.worker.models.catalogue import NETWORKS, drawn
-from rocmprobe.worker.models.precision import Precision, plain
+from rocmprobe.checks.networks.catalogue import NETWORKS, drawn
+from rocmprobe.checks.networks.precision import Precision, plain
 
 #: What is trained and compared.
 STEPS, BATCH, SEED = 20, 4, 0

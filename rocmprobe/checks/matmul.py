@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
-from rocmprobe.worker.compare import unequal
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import NotApplicable
+from rocmprobe.checks.check import KERNELS, Check, Explanation
+from rocmprobe.checks.tools.compare import unequal
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
 
 #: Rows, inputs and outputs of the layer.
 _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
@@ -52,3 +53,25 @@ def int_matmul(context: CheckContext) -> CheckResult:
     if wrong:
         answer.state, answer.message = "wrong", f"{wrong} of {product.numel()} elements differ"
     return answer
+
+
+CHECKS = (
+    Check(
+        "matmul", "gemm", "Is a linear layer right by the library that PyTorch prefers for it?",
+        matmul, KERNELS, verified=False,
+        explanation=Explanation(
+            "A linear layer", "gemm",
+            "Stay with the dtypes in which it is right, or with another build of torch.",
+        ),
+    ),
+    Check(
+        "int-matmul", "gemm", "Are products of bytes, which hipBLASLt alone computes on AMD, exact?",
+        int_matmul, KERNELS, verified=False, seconds=0.01,
+        explanation=Explanation(
+            "The product of bytes (torch._int_mm)", "gemm",
+            "Do without int8 products: quantized models need another dtype, or a build whose library has "
+            "them.",
+            general=False,
+        ),
+    ),
+)  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rocmprobe.checks.check import Check, Requires
+from rocmprobe.checks.networks.precision import Precision, autocast, plain
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.layer import held
 from rocmprobe.model.numerics import LAYER_LIMITS
-from rocmprobe.worker.checks.layer import held
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.models.precision import Precision, autocast, plain
 
 #: Largest deviation of losses and weights from fp64 after two steps under autocast, by its dtype, on a scale
 #: of at least 1. Basis: benchmarks/results/layer_limits.json; each is over five times what is measured there.
@@ -85,3 +86,21 @@ def _train(
         precision.scaler.update()
         losses.append(float(loss.detach()))
     return [parameter.detach() for parameter in model.parameters()], losses
+
+
+CHECKS = (
+    Check(
+        "training-step", "train", "Does a small CNN train as it does on the CPU in fp64?",
+        training_step, Requires(("gemm",), beside=("batch-norm",), convolution="every"),
+        seconds=2.0,
+    ),
+    Check(
+        "channels-last-step", "train", "Does it train so in channels-last?", channels_last_step,
+        Requires(float32=("training-step",)), verified=False, seconds=0.05,
+    ),
+    Check(
+        "autocast-step", "train", "Does it train so under autocast, with its loss scaled?",
+        autocast_step,
+        Requires(("gemm",), beside=("batch-norm",), float32=("training-step",), convolution="every"),
+    ),
+)  # fmt: skip

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from rocmprobe.checks.check import Check, Requires
+from rocmprobe.checks.networks.precision import autocast, plain
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.text.tables import table
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.worker.models.precision import autocast, plain
 
 if TYPE_CHECKING:
-    from rocmprobe.worker.models.training import Trained, Trainer
+    from rocmprobe.checks.networks.training import Trained, Trainer
 
 #: Steps before the timed ones, until allocators and caches are as they stay.
 _WARM_UP = 3
@@ -25,8 +26,8 @@ _DIGITS = 6
 
 def _trains(name: str, context: CheckContext) -> CheckResult:
     """In float32 as it is, in another dtype in fp32 under autocast to it, its loss scaled."""
-    from rocmprobe.worker.models import training
-    from rocmprobe.worker.models.catalogue import NETWORKS
+    from rocmprobe.checks.networks import training
+    from rocmprobe.checks.networks.catalogue import NETWORKS
 
     def trainer(batch: int) -> Trainer:
         fp32 = context.dtype_name == "float32"
@@ -78,7 +79,7 @@ def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
 
 def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
     """The answer that the deviation of ``result`` from ``expected`` makes, whatever was timed."""
-    from rocmprobe.worker.models.training import deviation
+    from rocmprobe.checks.networks.training import deviation
 
     found = deviation(result, expected)
     answer = CheckResult(
@@ -145,3 +146,27 @@ def train_lstm(context: CheckContext) -> CheckResult:
 
 def train_depthwise(context: CheckContext) -> CheckResult:
     return _trains("depthwise", context)
+
+
+_network = partial(
+    Check, rung="train", exclusive=True, seconds=1.5,
+    requires=Requires(float32=("training-step",), autocast=("autocast-step",)),
+)  # fmt: skip
+CHECKS = (
+    _network(
+        "train-resnet", question="Does a ResNet train right, and how fast?", function=train_resnet
+    ),
+    _network(
+        "train-detector", question="Does a detector train right, and how fast?",
+        function=train_detector,
+    ),
+    _network("train-unet", question="Does a U-Net train right, and how fast?", function=train_unet),
+    _network(
+        "train-lstm", question="Does an LSTM train right, and how fast?", function=train_lstm,
+        requires=Requires(("gemm",), beside=("lstm",), float32=("train-lstm",)), verified=False,
+    ),
+    _network(
+        "train-depthwise", question="Does a depthwise network train right, and how fast?",
+        function=train_depthwise,
+    ),
+)  # fmt: skip

@@ -6,11 +6,13 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
-from rocmprobe.worker.checks.layer import UNIT, compare, leaf, uniform, with_gradients
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import DeviceFailure, NotApplicable
+from rocmprobe.checks.check import Check, Explanation, Requires
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
+from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
 
 #: Samples, heads, steps and size of a head. Steps that fill no tile; a size that every fused kernel takes.
 _QUERIES = (2, 3, 40, 32)
@@ -116,3 +118,40 @@ def _alone(backend: str) -> Iterator[None]:
         return
     with sdpa_kernel(getattr(SDPBackend, backend)):
         yield
+
+
+_OTHER_BACKEND = (
+    "Keep programs off this backend: `torch.backends.cuda.enable_{}_sdp(False)`; those that passed take over."
+)
+_attention_check = partial(
+    Check, rung="primitives", requires=Requires(("elementwise", "gemm")), verified=False, seconds=0.05,
+)  # fmt: skip
+CHECKS = (
+    _attention_check(
+        "attention", question="Is scaled dot product attention right, by the backend that PyTorch chooses?",
+        function=attention,
+        explanation=Explanation(
+            "Scaled dot product attention", "controls",
+            "Pin a backend that passed: `with torch.nn.attention.sdpa_kernel(...)`.",
+        ),
+    ),
+    _attention_check(
+        "attention-math", question="Is it right by separate products and a softmax?",
+        function=attention_math,
+        explanation=Explanation(
+            "Attention by separate products", "controls",
+            "Look at the findings about matrix products and about softmax.",
+        ),
+    ),
+    _attention_check(
+        "attention-flash", question="Is it right by the flash kernel?", function=attention_flash,
+        explanation=Explanation("Flash attention", "controls", _OTHER_BACKEND.format("flash")),
+    ),
+    _attention_check(
+        "attention-efficient", question="Is it right by the memory-efficient kernel?",
+        function=attention_efficient,
+        explanation=Explanation(
+            "Memory-efficient attention", "controls", _OTHER_BACKEND.format("mem_efficient")
+        ),
+    ),
+)  # fmt: skip

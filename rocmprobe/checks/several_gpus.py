@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocmprobe.checks.check import KERNELS, Check, Requires
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.checks.tools.layer import held
 from rocmprobe.model.numerics import LAYER_LIMITS
-from rocmprobe.worker.checks.layer import held
-from rocmprobe.worker.context import CheckContext, CheckResult
-from rocmprobe.worker.failures import NotApplicable
 
 
 def _gpus(context: CheckContext) -> int:
@@ -75,3 +76,15 @@ def data_parallel(context: CheckContext) -> CheckResult:
     compared = ((name, together[name], alone[name].double().cpu()) for name in alone)
     answer = CheckResult(timings={"first_call": seconds}, numerics={"gpus": count})
     return held(compared, answer, LAYER_LIMITS[context.dtype_name])
+
+
+CHECKS = (
+    Check(
+        "all-reduce", "multi-gpu", "Do all GPUs come to the sum of what each of them holds?",
+        all_reduce, KERNELS, verified=False,
+    ),
+    Check(
+        "data-parallel", "multi-gpu", "Does DataParallel over all GPUs train as one of them does?",
+        data_parallel, Requires(("all-reduce",), float32=("training-step",)), verified=False,
+    ),
+)  # fmt: skip

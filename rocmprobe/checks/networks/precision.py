@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from rocmprobe.worker.failures import NotApplicable
+from rocmprobe.checks.tools.failures import NotApplicable
 
 #: The loss times this stays far inside float16, and small gradients rise above its smallest numbers.
 _LOSS_SCALE = 2.0**8

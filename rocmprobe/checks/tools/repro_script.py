@@ -52,7 +52,7 @@ def packed(head: str, parts: Sequence[str], tail: str, indent: int = 0) -> list[
 
 
 def control(*calls: str) -> ReproScript:
-    """As in ``worker.checks.controls``: outputs, and the gradient for the output of the other image."""
+    """As in ``checks.controls``: outputs, and the gradient for the output of the other image."""
     return ReproScript(
         ("x",), ("draw(2, 6, 9, 10)",), (UNIFORM,), ("[", "*(y.detach() for y in outputs), *gradients", "]"),
         least=1.0,
@@ -65,7 +65,7 @@ def control(*calls: str) -> ReproScript:
 
 
 def recurrent(kind: str, gates: int) -> ReproScript:
-    """As in ``worker.checks.primitives``; each gate has 10 units, with weights for 8 inputs, then for the 10
+    """As in ``checks.primitives``; each gate has 10 units, with weights for 8 inputs, then for the 10
     outputs below, for its own 10, and two biases."""
     weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
     return ReproScript(

@@ -1,0 +1,40 @@
+"""The checks: each module declares its own, with the functions that run them.
+
+``CHECKS`` collects them. Importing it imports no torch: functions import it where they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+
+from rocmprobe.checks.check import Check
+from rocmprobe.model.results import RUNGS
+
+
+def _declared() -> Iterator[Check]:
+    """Yield the checks of every module here; subpackages have none."""
+    for module in iter_modules(__path__, f"{__name__}."):
+        if not module.ispkg:
+            yield from getattr(import_module(module.name), "CHECKS", ())
+
+
+def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
+    """Return the checks in the order of the ladder: within a rung each after those that it depends on."""
+
+    def depth(check: Check) -> int:
+        needs = (declared[name] for name in check.requires.checks if name != check.name)
+        return max((depth(need) + 1 for need in needs if need.rung == check.rung), default=0)
+
+    places = {name: (RUNGS.index(check.rung), depth(check)) for name, check in declared.items()}
+    return {name: declared[name] for name in sorted(declared, key=places.__getitem__)}
+
+
+#: By name, in the order of the ladder.
+CHECKS: Mapping[str, Check] = _in_order({check.name: check for check in _declared()})
+#: The checks that train one of the small networks, and of these the ones that need convolution.
+MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
+CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
+#: Checks that ask convolution for right numbers, and whose answers count for a setting.
+CONVOLUTIONS = ("convolution", "problem-matrix")
