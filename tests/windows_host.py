@@ -13,8 +13,6 @@ import importlib.util
 import inspect
 import json
 import logging.handlers  # noqa: F401
-import multiprocessing.connection
-import multiprocessing.forkserver  # noqa: F401
 import os
 import pkgutil
 import platform

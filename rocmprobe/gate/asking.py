@@ -38,7 +38,7 @@ from rocmprobe.model.results import (
     read_results,
 )
 from rocmprobe.process.guardian import guardian
-from rocmprobe.run.interpreters import Launch, found_again, interpreters
+from rocmprobe.run.interpreters import OWN, Launch, found_again, interpreters
 from rocmprobe.run.interpreters import launch as launched
 from rocmprobe.run.journal import NullJournal
 from rocmprobe.run.lease import DeviceLease, holder, lease_name
@@ -189,13 +189,13 @@ def _results(order: Order, simulated: Optional[SimulatedMachine]) -> tuple[Optio
 
 def _machine(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
-) -> tuple[Optional[Launch], Machine]:
+) -> tuple[Launch, Machine]:
     """The machine as the Python of ``environment`` sees it, or this one, and how a worker starts there."""
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
             raise Over("unknown", "no-torch", "no torch in this Python; see `rocmprobe install`")
-        return None, simulated.machine if simulated else here
+        return OWN, simulated.machine if simulated else here
     try:
         python = found_again(environment.name, environment.python)
     except BadInput as error:

@@ -7,25 +7,17 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Optional
 
 from rocmprobe.model.results import BadInput
 from rocmprobe.process.processes import pid_namespace, started
 
 _NAME = re.compile(r"rocmprobe-(\d+)-(\d+)-(\d+)-\w+")
-#: Folder for files that the user's temporary folder may be too deep for.
-_SHORT = Path("/tmp")  # noqa: S108
 
 
-def own_folder(longest: Optional[int] = None) -> Path:
-    """A new temporary folder whose name says which process made it. Where its path would have more than
-    ``longest`` characters, it is in /tmp, whatever TMPDIR says."""
-    space, pid = pid_namespace(), os.getpid()
-    made = Path(tempfile.mkdtemp(prefix=f"rocmprobe-{space}-{pid}-{started(pid)}-"))
-    if longest is None or len(os.fsencode(made)) <= longest:
-        return made
-    made.rmdir()
-    return Path(tempfile.mkdtemp(prefix=made.name[:-8], dir=_SHORT))
+def own_folder() -> Path:
+    """Return a new temporary folder whose name identifies this process."""
+    pid = os.getpid()
+    return Path(tempfile.mkdtemp(prefix=f"rocmprobe-{pid_namespace()}-{pid}-{started(pid)}-"))
 
 
 def remove_leftovers() -> int:
@@ -38,7 +30,7 @@ def remove_leftovers() -> int:
     except FileNotFoundError as error:
         raise BadInput(f"{error.strerror}; make room there, or name another with TMPDIR") from error
     removed = 0
-    for path in {*base.glob("rocmprobe-*"), *_SHORT.glob("rocmprobe-*")}:
+    for path in base.glob("rocmprobe-*"):
         match = _NAME.fullmatch(path.name)
         if not match:
             continue

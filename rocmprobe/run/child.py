@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing.process
 import os
 import re
 import select
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.process.processes import descendants, kill_same
-from rocmprobe.run.fork_servers import ForkServer, fork_server
-from rocmprobe.run.interpreters import Launch
-from rocmprobe.run.server import forked
+from rocmprobe.run.fork_servers import fork_server
+from rocmprobe.run.interpreters import OWN, Launch
 from rocmprobe.text.reading import json_line
 
 #: An event is a line of some KiB; a child that sends more without a newline is broken.
@@ -63,8 +59,8 @@ class Capture:
 class Child:
     """A worker process. ``events`` come one at a time; what it prints goes to ``log``.
 
-    It is forked from the server unless ``spawn`` says otherwise or the server fails within ``seconds``.
-    ``launch`` is how one is started in another interpreter than this one, which has a server of its own.
+    A fork server forks it, unless ``spawn`` is set or the server is not ready within ``seconds``. ``launch``
+    names the interpreter.
     """
 
     def __init__(
@@ -73,7 +69,7 @@ class Child:
         workdir: Path,
         spawn: bool,
         seconds: float = 120.0,
-        launch: Optional[Launch] = None,
+        launch: Launch = OWN,
     ) -> None:
         command_reader, self._commands = os.pipe()
         self._events, event_writer = os.pipe()
@@ -81,13 +77,12 @@ class Child:
         self.log = Capture(_LOG_BYTES)
         self.since_mark = Capture(_LOG_BYTES)
         self._buffer = b""
-        self.start_method = "spawn"
         try:
             ends = command_reader, event_writer, output_writer
-            process = None if spawn else _forked(*ends, workdir, seconds, launch)
-            if process is not None:
-                self.start_method = "fork"
-            self._process: _Process = process or _spawned(*ends, environ, workdir, launch)
+            server = None if spawn else fork_server(launch, seconds)
+            forked = server.fork(*ends, workdir) if server else None
+            self.start_method = "fork" if forked else "spawn"
+            self._process = forked or _spawned(*ends, environ, workdir, launch)
         finally:
             for descriptor in (command_reader, event_writer, output_writer):
                 os.close(descriptor)
@@ -153,7 +148,7 @@ class Child:
             else:
                 self._drain()
                 raise EOFError
-        if b"\n" in self._buffer or self._process.alive():
+        if b"\n" in self._buffer or self._process.poll() is None:
             return
         if all(key.fd != self._events for key, _ in self._selector.select(0)):
             # A grandchild may hold the pipes open and print; the child itself is what counts.
@@ -187,12 +182,12 @@ class Child:
         """How the child ends by itself within ``seconds``, else "killed"; a driver may hold an ended one."""
         below = descendants(self.pid)
         ends = time.monotonic() + seconds
-        while self._process.alive() and time.monotonic() < ends:
+        while self._process.poll() is None and time.monotonic() < ends:
             try:
                 self.event(0.05)
             except EOFError:
                 time.sleep(0.005)
-        if self._process.alive():
+        if self._process.poll() is None:
             return self.kill()
         status = self._gone()
         kill_same(below)
@@ -206,18 +201,17 @@ class Child:
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _UNKILLABLE_AFTER)):
             self._signal_group(number)
             ends = time.monotonic() + patience
-            while self._process.alive() and time.monotonic() < ends:
+            while self._process.poll() is None and time.monotonic() < ends:
                 time.sleep(0.02)
-            if not self._process.alive():
+            if self._process.poll() is not None:
                 self._gone()
                 kill_same(below)
                 return "killed"
-        self._process.abandon()
         return "unkillable"
 
     def _gone(self) -> str:
         self._drain()
-        code = self._process.code()
+        code = self._process.poll()
         # What the child started and left behind ends with it. Its own number may be another's by now.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -242,99 +236,15 @@ class Child:
                 send(self.pid, number)
 
 
-class _Process:
-    """What Child needs of a process, however it was started."""
-
-    pid: int
-
-    def alive(self) -> bool:
-        raise AssertionError
-
-    def code(self) -> Optional[int]:
-        raise AssertionError
-
-    def abandon(self) -> None:
-        """Wait for it no more, not even when this process ends."""
-
-
-class _Forked(_Process):
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    def alive(self) -> bool:
-        return bool(self._process.is_alive())
-
-    def code(self) -> Optional[int]:
-        self._process.join(1)
-        code: Optional[int] = self._process.exitcode
-        return code
-
-    def abandon(self) -> None:
-        # At exit, multiprocessing joins all that it knows of.
-        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
-
-
-class _Spawned(_Process):
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def code(self) -> Optional[int]:
-        return self._process.wait(1)
-
-
-class _ForkedElsewhere(_Process):
-    def __init__(self, server: ForkServer, pid: int) -> None:
-        self._server = server
-        self.pid = pid
-
-    def alive(self) -> bool:
-        return self._server.exit_code(self.pid) is None
-
-    def code(self) -> Optional[int]:
-        return self._server.exit_code(self.pid)
-
-
-def _forked(
-    commands: int, events: int, output: int, workdir: Path, seconds: float, launch: Optional[Launch]
-) -> Optional[_Process]:
-    if launch:
-        server = fork_server(launch, seconds)
-        pid = server.fork(commands, events, output, workdir) if server else None
-        return _ForkedElsewhere(server, pid) if server and pid else None
-    from rocmprobe.worker.forked import forked as serve_forked
-
-    ends = [
-        Connection(os.dup(commands), writable=False),
-        Connection(os.dup(events), readable=False),
-        Connection(os.dup(output), readable=False),
-    ]
-    process = forked(serve_forked, (*ends, str(workdir)), workdir, seconds)
-    for end in ends:
-        end.close()
-    return None if process is None else _Forked(process)
-
-
 def _spawned(
-    commands: int,
-    events: int,
-    output: int,
-    environ: Mapping[str, str],
-    workdir: Path,
-    launch: Optional[Launch],
-) -> _Process:
-    module, arguments = "rocmprobe.worker", (str(commands), str(events), str(os.getpid()))
-    command = launch.command(module, *arguments) if launch else [sys.executable, "-m", module, *arguments]
-    # The child works in a folder of its own: `python -m` puts the working directory on sys.path.
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environ), cwd=workdir,
-        pass_fds=(commands, events), start_new_session=True,
+    commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path, launch: Launch
+) -> subprocess.Popen[bytes]:
+    arguments = str(commands), str(events), str(os.getpid())
+    # `python -c` imports from its working directory, so the child has its own.
+    return subprocess.Popen(
+        launch.command("rocmprobe.worker", *arguments), stdin=subprocess.DEVNULL, stdout=output,
+        stderr=output, env=dict(environ), cwd=workdir, pass_fds=(commands, events), start_new_session=True,
     )  # fmt: skip
-    return _Spawned(process)
 
 
 def _read(descriptor: int) -> Optional[bytes]:

@@ -10,8 +10,9 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
@@ -43,7 +44,7 @@ for name in ("tomllib", "tomli"):
 version = ".".join(map(str, sys.version_info[:3]))
 print(json.dumps(["python", version, [path for path in sys.path if path], reads_toml]))
 """
-#: Makes this package, and nothing else of its folder, importable in another interpreter; then runs a module.
+#: Makes this package, and nothing else of its folder, importable in any interpreter; then runs a module.
 _LAUNCH = """
 import importlib.util, runpy, sys
 package, module = sys.argv[1:3]
@@ -77,14 +78,18 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a worker is started in another interpreter; ``variables`` are added to its own."""
+    """The way to start a worker in an interpreter. ``variables`` are added to the worker's environment."""
 
     python: str
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, module: str, *arguments: str) -> list[str]:
         package = str(Path(rocmprobe.__file__).parent)
         return [self.python, "-c", _LAUNCH, package, module, *arguments]
+
+
+#: The interpreter that this process runs in.
+OWN = Launch(sys.executable)
 
 
 def launch(python: str, reads_toml: bool) -> Launch:

@@ -27,7 +27,7 @@ from rocmprobe.model.results import (
     from_json,
 )  # fmt: skip
 from rocmprobe.model.workload import parse_workload
-from rocmprobe.run.interpreters import Launch, found_again, launch
+from rocmprobe.run.interpreters import OWN, Launch, found_again, launch
 from rocmprobe.run.journal import CannotWrite, Journal, header
 from rocmprobe.run.lease import DeviceLease, leased
 from rocmprobe.run.options import BUDGETS, RunOptions
@@ -271,10 +271,10 @@ class Session:
         return next(target for target in self.targets if target.device == case.device)
 
 
-def _launch(interpreter: Optional[Mapping[str, Any]]) -> Optional[Launch]:
-    """Return how a child is started in the interpreter that the journal names, None for this one."""
+def _launch(interpreter: Optional[Mapping[str, Any]]) -> Launch:
+    """Return how a child is started in the interpreter that the journal names, or in this one."""
     if interpreter is None:
-        return None
+        return OWN
     python = found_again(interpreter["name"], interpreter["python"])
     return launch(python, interpreter["reads_toml"])
 

@@ -33,7 +33,7 @@ from rocmprobe.run.evidence import (
     killed_for_memory,
     oom_kills,
 )
-from rocmprobe.run.interpreters import Launch
+from rocmprobe.run.interpreters import OWN, Launch
 from rocmprobe.run.journal import Journal, NullJournal
 from rocmprobe.run.libraries import found_again, with_folder
 from rocmprobe.run.options import Budgets
@@ -115,7 +115,7 @@ class Trials:
         sharing: int = 1,
         lease: Callable[[Case], AbstractContextManager[None]] = lambda case: nullcontext(),
         conditions: Callable[[Case], Mapping[str, float]] = lambda case: {},
-        launch: Optional[Launch] = None,
+        launch: Launch = OWN,
         spawn: bool = False,
     ) -> None:
         """``targets`` and ``settings`` are by device. ``threads`` is how many a program had for its kernels
@@ -265,8 +265,7 @@ class Trials:
         if place:
             environ = with_folder(place, environ)
         spawn = self._spawn or place is not None or must_spawn(setting)
-        if self._launch:
-            environ.update(self._launch.variables)
+        environ.update(self._launch.variables)
         child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start, self._launch)
         self._guardian.watch(child.pid)
         trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"

@@ -1,39 +1,40 @@
-"""A fork server in another interpreter: ``python -m rocmprobe.worker.server SOCKET_FD PARENT_PID``.
+"""The fork server: ``python -m rocmprobe.worker.server SOCKET_FD PARENT_PID``.
 
-It imports torch once, and then forks a child for each request. multiprocessing has such a server for its own
-interpreter alone. Messages are JSON on a socket that keeps their borders. It says first whether it may be
-forked; a request brings the child's working directory and three descriptors (commands, events, output), the
-answer is its ``pid``, and how a child ended follows as ``exited`` and ``code``.
+The server imports torch once and forks a child for each request. Messages are JSON on a socket that keeps
+message boundaries. The first message, ``clean``, says if the server can be forked. A request names the
+child's working directory and brings three descriptors: commands, events, output. The reply is the child's
+``pid``. When the child ends, ``exited`` and ``code`` follow.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
 import signal
 import socket
 import sys
-import traceback
-from multiprocessing.connection import Connection
 from typing import Any
 
 from rocmprobe.lifetime import die_with_parent
-from rocmprobe.worker.forked import forked, holds_device
+from rocmprobe.worker.forked import holds_device, serve_forked
+from rocmprobe.worker.main import import_torch
 
 #: A request is a path.
 _LONGEST = 1 << 16
 
 
 def serve_forks(channel: socket.socket) -> None:
-    """Fork a child for each request on ``channel`` until it is closed."""
+    """Fork a child for each request on ``channel`` until the controller closes it."""
     wakes, wake = os.pipe()
     for end in (wakes, wake):
         os.set_blocking(end, False)
-    # A handler has to be there for the wake-up.
+    # Without a handler, the signal would not write to the wake-up descriptor.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    server = os.getpid()
     watched: list[Any] = [channel, wakes]
     while True:
         readable, _, _ = select.select(watched, [], [])
@@ -51,28 +52,10 @@ def serve_forks(channel: socket.socket) -> None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 for end in (wakes, wake, channel.detach()):
                     os.close(end)
-                _become_child(json.loads(message)["workdir"], descriptors)
+                serve_forked(json.loads(message)["workdir"], server, *descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
             _send(channel, pid=pid)
-
-
-def _become_child(workdir: str, descriptors: list[int]) -> None:
-    commands, events, output = descriptors
-    code = 1
-    try:
-        forked(
-            Connection(commands, writable=False),
-            Connection(events, readable=False),
-            Connection(output, readable=False),
-            workdir,
-        )
-    except SystemExit:
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
 
 
 def _report_ended(channel: socket.socket) -> None:
@@ -87,15 +70,26 @@ def _report_ended(channel: socket.socket) -> None:
 
 
 def _send(channel: socket.socket, **message: Any) -> None:
-    # Its controller may be gone; then this process ends, too.
+    # If the controller is gone, the next read ends this process.
     with contextlib.suppress(BrokenPipeError):
         channel.send(json.dumps(message).encode())
 
 
+def _import_for_children() -> None:
+    """Import what a child needs, so that a forked child starts in milliseconds."""
+    # A broken torch must not end the server. A child imports torch again and reports why it fails.
+    with contextlib.suppress(Exception):
+        import_torch()
+        for name in ("torch_driver", "simulation.machine"):
+            importlib.import_module(f"rocmprobe.worker.{name}")
+    importlib.import_module("rocmprobe.checks")
+
+
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[2]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as own:
-        import rocmprobe.worker.preload  # noqa: F401 - what it imports is the purpose
-
-        _send(own, clean=not holds_device("self"))
+        _import_for_children()
+        # Children of a process that opened a device would share its context.
+        _send(own, clean=not holds_device())
         serve_forks(own)

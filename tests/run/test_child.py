@@ -151,12 +151,14 @@ def test_a_fork_server_that_died_is_replaced(tmp_path: Path) -> None:
     # In a process of its own: the server is one for each process.
     program = tmp_path / "program.py"
     program.write_text(
-        "import os, signal, sys\nfrom multiprocessing import forkserver\nfrom pathlib import Path\n"
+        "import os, signal, sys\nfrom pathlib import Path\n"
         "from rocmprobe.run.child import Child\n"
+        "from rocmprobe.run.fork_servers import fork_server\n"
+        "from rocmprobe.run.interpreters import OWN\n"
         "os.environ['MIOPEN_JUNK'] = '1'\n"
         "for _ in range(2):\n"
         "    child = Child({}, Path(sys.argv[1]), spawn=False)\n"
-        "    server = forkserver._forkserver._forkserver_pid\n"
+        "    server = fork_server(OWN, 60).pid\n"
         "    environ = Path(f'/proc/{child.pid}/environ').read_bytes()\n"
         "    print(child.start_method, child.pid != server, b'MIOPEN_JUNK' in environ)\n"
         "    child.kill()\n"
@@ -200,7 +202,6 @@ def test_an_unkillable_child_does_not_keep_the_controller_from_ending(tmp_path: 
         "child._UNKILLABLE_AFTER = 0.2\n"
         "stuck = child.Child({}, Path(sys.argv[1]), spawn=False)\n"
         "stuck._signal_group = lambda number: None\n"
-        "stuck._process._process._popen.terminate = lambda: None\n"
         "print(stuck.start_method, stuck.kill(grace=0.1), stuck.pid, flush=True)\n"
     )
     done = subprocess.run(

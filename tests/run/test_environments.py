@@ -62,8 +62,8 @@ def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Pa
     answers = dict(json.loads(line)[:2] for line in ended.stdout.splitlines() if line)
     assert answers["version"]
     imports = f"import sys; assert not set({HIDDEN!r}) & set(sys.modules), sys.modules"
-    for name in ("main", "torch_driver", "forked", "preload", "simulation.machine"):
-        imports = f"import rocmprobe.worker.{name}; {imports}"
+    for name in ("worker.main", "worker.torch_driver", "checks", "worker.server", "worker.simulation.machine"):
+        imports = f"import rocmprobe.{name}; {imports}"
     # Below the folder of the launched module: -c of its own would not find the package.
     module = pythons / "imports_all.py"
     module.write_text(imports)
@@ -274,7 +274,7 @@ def test_environments_do_not_go_with_a_simulated_machine(tmp_path: Path) -> None
     assert "--simulate" in ended.stderr
 
 
-def test_a_server_says_how_its_child_ended_and_one_that_is_gone_is_not_needed(
+def test_a_server_reports_how_its_child_ended_and_is_replaced_after_its_end(
     pythons: Path, tmp_path: Path
 ) -> None:
     (alone,) = interpreters([str(pythons / "alone")])
@@ -290,5 +290,5 @@ def test_a_server_says_how_its_child_ended_and_one_that_is_gone_is_not_needed(
     server.end()
     assert child.exit(20) == "SIGKILL"
     again = Child({}, tmp_path, spawn=False, launch=command)
-    assert again.start_method == "spawn"
+    assert again.start_method == "fork"
     assert again.kill() == "killed"

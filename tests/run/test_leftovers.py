@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ MAKE = "from rocmprobe.process import leftovers; print(leftovers.own_folder())"
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(leftovers, "_SHORT", tmp_path)
     return tmp_path
 
 
@@ -64,20 +62,6 @@ def test_a_number_that_another_process_has_got_since_is_no_excuse(folders: Path)
     assert leftovers.remove_leftovers() == 1
     living.send_signal(signal.SIGKILL)
     living.wait()
-
-
-def test_a_folder_that_must_be_short_leaves_a_deep_temporary_folder(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert leftovers.own_folder(longest=4096).parent == folders
-    with tempfile.TemporaryDirectory(dir="/tmp") as shorter:
-        monkeypatch.setattr(leftovers, "_SHORT", Path(shorter))
-        made = leftovers.own_folder(longest=10)
-        assert made.parent == Path(shorter)
-        dead = made.rename(made.with_name(made.name.replace(f"-{os.getpid()}-", "-0-")))
-        assert leftovers.remove_leftovers() == 1
-        assert not dead.exists()
-    assert len(list(folders.iterdir())) == 1
 
 
 def test_the_fork_server_works_however_deep_the_temporary_folder_is(folders: Path) -> None:
