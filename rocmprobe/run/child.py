@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.process.processes import descendants, kill_same
-from rocmprobe.run.fork_servers import fork_server
 from rocmprobe.run.interpreters import OWN, Launch
+from rocmprobe.run.server import fork_server
 from rocmprobe.text.reading import json_line
 
 #: An event is a line of some KiB; a child that sends more without a newline is broken.

@@ -153,7 +153,7 @@ def test_a_fork_server_that_died_is_replaced(tmp_path: Path) -> None:
     program.write_text(
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from rocmprobe.run.child import Child\n"
-        "from rocmprobe.run.fork_servers import fork_server\n"
+        "from rocmprobe.run.server import fork_server\n"
         "from rocmprobe.run.interpreters import OWN\n"
         "os.environ['MIOPEN_JUNK'] = '1'\n"
         "for _ in range(2):\n"

@@ -18,8 +18,8 @@ from stand_in_pythons import HIDDEN, python_with_torch_alone
 
 from rocmprobe.model.results import JoinedRun, Results, read_joined, read_results
 from rocmprobe.run.child import Child
-from rocmprobe.run.fork_servers import fork_server
 from rocmprobe.run.interpreters import interpreters, launch
+from rocmprobe.run.server import fork_server
 
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
 CHEAP = (
