@@ -1,4 +1,4 @@
-"""The fork servers, as the controller sees them: one for each interpreter (``worker/server.py``)."""
+"""The controller's side of the fork servers (``worker/server.py``), one for each interpreter."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.process.processes import kill_same, started
+from rocmprobe.process.processes import started
 from rocmprobe.run.child_environment import kept
 from rocmprobe.run.interpreters import Launch
 from rocmprobe.text.reading import json_line
@@ -32,8 +33,11 @@ def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
     started again. A server that ended later is replaced.
     """
     server = _servers.get(launch.python)
-    if launch.python not in _servers or (server and server.has_ended()):
-        server = _servers[launch.python] = _started(launch, seconds)
+    if launch.python in _servers and not (server and server.has_ended()):
+        return server
+    if server:
+        server.end()
+    _servers[launch.python] = server = _started(launch, seconds)
     return server
 
 
@@ -58,14 +62,11 @@ class ForkServer:
     """A server that has imported torch, and the children that it forked."""
 
     def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+        self.pid = process.pid
         self._process = process
         self._channel = channel
-        self._ended: dict[int, int] = {}
+        self._children: dict[int, ForkedProcess] = {}
         self._gone = False
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def fork(self, commands: int, events: int, output: int, workdir: Path) -> Optional[ForkedProcess]:
         """Return a child that works in ``workdir`` with these descriptors, or None if the server is gone."""
@@ -79,16 +80,8 @@ class ForkServer:
         if not isinstance(pid, int):
             self.end()
             return None
-        return ForkedProcess(self, pid)
-
-    def exit_code(self, pid: int) -> Optional[int]:
-        """Return a child's exit code, or None while it lives. A child ends with its server."""
-        while pid not in self._ended and self._receive(0.0) is not None:
-            pass
-        return self._ended.get(pid, -9 if self._gone and started(pid) is None else None)
-
-    def has_ended(self) -> bool:
-        return self._gone or self._process.poll() is not None
+        child = self._children[pid] = ForkedProcess(self, pid)
+        return child
 
     def message(self, key: str, seconds: float) -> Any:
         """Return the server's next value of ``key``, or None if none arrives within ``seconds``."""
@@ -101,10 +94,16 @@ class ForkServer:
                 return message[key]
         return None
 
+    def has_ended(self) -> bool:
+        """Return True if the server is gone. Record the exit codes that it has reported."""
+        while self._receive(0.0) is not None:
+            pass
+        return self._gone or self._process.poll() is not None
+
     def end(self) -> None:
-        """Kill the server; its children end with it."""
+        """Kill the server. Its children end with it."""
         self._gone = True
-        kill_same({self._process.pid: started(self._process.pid)})
+        self._process.kill()
         self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
@@ -120,11 +119,8 @@ class ForkServer:
         if not isinstance(found, dict):
             self._gone = True
             return None
-        if "pid" in found:
-            # An earlier child may have had the same number.
-            self._ended.pop(found["pid"], None)
         if "exited" in found:
-            self._ended[found["exited"]] = found["code"]
+            self._children.pop(found["exited"]).returncode = found["code"]
         return found
 
 
@@ -132,9 +128,13 @@ class ForkedProcess:
     """A child of a fork server, with the part of Popen's interface that ``Child`` uses."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
-        self._server = server
         self.pid = pid
+        self.returncode: Optional[int] = None
+        self._server = server
 
     def poll(self) -> Optional[int]:
         """Return the exit code, a signal as a negative number, or None while the process lives."""
-        return self._server.exit_code(self.pid)
+        # The server sends no exit code after its own end, which kills the child.
+        if self._server.has_ended() and self.returncode is None and started(self.pid) is None:
+            self.returncode = -signal.SIGKILL
+        return self.returncode

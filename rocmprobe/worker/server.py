@@ -8,7 +8,9 @@ child's working directory and brings three descriptors: commands, events, output
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -16,25 +18,27 @@ import select
 import signal
 import socket
 import sys
-from typing import Any
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
 
 from rocmprobe.lifetime import die_with_parent
-from rocmprobe.worker.forked import holds_device, serve_forked
-from rocmprobe.worker.main import import_torch
+from rocmprobe.worker.main import import_torch, serve
 
+_DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia", "/dev/dxg")
 #: A request is a path.
 _LONGEST = 1 << 16
 
 
 def serve_forks(channel: socket.socket) -> None:
     """Fork a child for each request on ``channel`` until the controller closes it."""
+    server = os.getpid()
     wakes, wake = os.pipe()
     for end in (wakes, wake):
         os.set_blocking(end, False)
     # Without a handler, the signal would not write to the wake-up descriptor.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    server = os.getpid()
     watched: list[Any] = [channel, wakes]
     while True:
         readable, _, _ = select.select(watched, [], [])
@@ -52,10 +56,41 @@ def serve_forks(channel: socket.socket) -> None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 for end in (wakes, wake, channel.detach()):
                     os.close(end)
-                serve_forked(json.loads(message)["workdir"], server, *descriptors)
+                _become_child(server, json.loads(message)["workdir"], *descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
             _send(channel, pid=pid)
+
+
+def _become_child(server: int, workdir: str, commands: int, events: int, output: int) -> NoReturn:
+    """Serve cases in a child of ``server``, in its own session and with captured output. Then end it.
+
+    If a device is open, the child ends through libc's ``exit``, which runs the destructors of the libraries:
+    a crash there is a finding, and ``os._exit`` would hide it. Without a device they only free memory, which
+    takes longer than a child takes to start (benchmarks/trial_cost.py).
+    """
+    code = 1
+    try:
+        os.setsid()
+        die_with_parent(server)
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
+        os.close(output)
+        os.chdir(workdir)
+        sys.stdout = os.fdopen(1, "w", buffering=1)
+        sys.stderr = os.fdopen(2, "w", buffering=1)
+        serve(commands, events)
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if _holds_device():
+            ctypes.CDLL(None).exit(0)
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
 
 
 def _report_ended(channel: socket.socket) -> None:
@@ -85,11 +120,20 @@ def _import_for_children() -> None:
     importlib.import_module("rocmprobe.checks")
 
 
+def _holds_device() -> bool:
+    """Return True if this process has the device node of a GPU open."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(descriptor).startswith(_DEVICE_NODES):
+                return True
+    return False
+
+
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as own:
         _import_for_children()
         # Children of a process that opened a device would share its context.
-        _send(own, clean=not holds_device())
+        _send(own, clean=not _holds_device())
         serve_forks(own)
