@@ -78,18 +78,32 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Launch:
-    """The way to start a worker in an interpreter. ``variables`` are added to the worker's environment."""
+    """The way to start a worker in an interpreter.
+
+    ``variables`` are added to the worker's environment, ``flags`` to the interpreter's command line.
+    """
 
     python: str
     variables: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
     def command(self, module: str, *arguments: str) -> list[str]:
         package = str(Path(rocmprobe.__file__).parent)
-        return [self.python, "-c", _LAUNCH, package, module, *arguments]
+        return [self.python, *self.flags, "-c", _LAUNCH, package, module, *arguments]
+
+
+def _own_flags() -> tuple[str, ...]:
+    """Return the flags that make another process of this interpreter find the same modules."""
+    flags = {
+        "-s": sys.flags.no_user_site,
+        "-E": sys.flags.ignore_environment,
+        "-B": sys.flags.dont_write_bytecode,
+    }
+    return tuple(flag for flag, is_set in flags.items() if is_set)
 
 
 #: The interpreter that this process runs in.
-OWN = Launch(sys.executable)
+OWN = Launch(sys.executable, flags=_own_flags())
 
 
 def launch(python: str, reads_toml: bool) -> Launch:

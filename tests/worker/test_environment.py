@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from runs import SMALL, Run, run
 
+import rocmprobe
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Setting, to_json
@@ -129,6 +132,29 @@ def test_a_forked_child_gets_a_built_environment_too(tmp_path: Path) -> None:
     assert "HSA_NO_SCRATCH_RECLAIM None\n" in trial.log
     assert "HSA_OVERRIDE_GFX_VERSION 10.3.0\n" in trial.log
     assert "session True" in trial.log
+
+
+@pytest.mark.parametrize(("flag", "expected"), [("-s", "1 0"), ("-E", "0 1"), ("-I", "1 1")])
+def test_a_worker_in_the_own_interpreter_finds_the_modules_that_the_parent_finds(
+    tmp_path: Path, flag: str, expected: str
+) -> None:
+    (tmp_path / "flags.py").write_text(
+        "import sys; print(sys.flags.no_user_site, sys.flags.ignore_environment)"
+    )
+    package = str(Path(rocmprobe.__file__).parent.parent)
+    program = (
+        f"import sys; sys.path.append({package!r})\nimport subprocess\n"
+        "from rocmprobe.run.interpreters import OWN\n"
+        "subprocess.run(OWN.command('flags'), cwd=sys.argv[1], check=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, flag, "-c", program, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == expected
 
 
 @pytest.mark.parametrize(
