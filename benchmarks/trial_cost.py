@@ -30,7 +30,7 @@ DEFAULT = settings_for("onednn")[0]
 def one_trial(folder: Path, spawn: bool) -> float:
     """Seconds from the start of a child to its end, with no question asked."""
     started = time.perf_counter()
-    environ = environment(DEFAULT, folder, {}, os.environ)
+    environ = environment(DEFAULT, folder, folder, {}, os.environ)
     child = Child(environ, folder, spawn=spawn)
     spec = {"device": "cpu", "backend": "onednn", "setting": to_json(DEFAULT), "seconds": 0.1}
     child.send({**spec, "environ": environ})

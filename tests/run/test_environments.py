@@ -62,7 +62,13 @@ def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Pa
     answers = dict(json.loads(line)[:2] for line in ended.stdout.splitlines() if line)
     assert answers["version"]
     imports = f"import sys; assert not set({HIDDEN!r}) & set(sys.modules), sys.modules"
-    for name in ("worker.main", "worker.torch_driver", "checks", "worker.server", "worker.simulation.machine"):
+    for name in (
+        "worker.main",
+        "worker.torch_driver",
+        "checks",
+        "worker.server",
+        "worker.simulation.machine",
+    ):
         imports = f"import rocmprobe.{name}; {imports}"
     # Below the folder of the launched module: -c of its own would not find the package.
     module = pythons / "imports_all.py"
