@@ -1,5 +1,4 @@
-"""Each outcome as a test case, for pytest-html's table and for JUnit, and the JUnit file as GitHub's and
-GitLab's readers take it."""
+"""Outcomes as test cases, for JUnit and the page's table, and the JUnit file as GitHub and GitLab read it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ def write_report(folder: Path) -> Results:
     """
     results = judged_results(folder)
     write_results(results, folder / "results.json")
-    html.write(results, folder / "report.html", folder / "junit.xml")
+    for form in ("html", "junit"):
+        write_whole(_FORMS[form](results), folder / _NAMES[form])
     return results
 
 

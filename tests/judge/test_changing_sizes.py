@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,12 +114,8 @@ def test_the_report_has_a_row_for_each_setting() -> None:
     assert changing_sizes(run()) is None
 
 
-def test_the_page_has_a_section_only_where_it_was_measured(tmp_path: Path) -> None:
-    def page(results: Results) -> str:
-        html.write(results, tmp_path / "report.html", tmp_path / "junit.xml")
-        return (tmp_path / "report.html").read_text("utf-8")
-
-    with_sizes = page(run(measured("default", 36.0, 0.4)))
+def test_the_page_has_a_section_only_where_it_was_measured() -> None:
+    with_sizes = html.page(run(measured("default", 36.0, 0.4)))
     assert 'id="h-sizes"' in with_sizes
     assert "36 s" in with_sizes[with_sizes.index('id="h-sizes"') :]
-    assert 'id="h-sizes"' not in page(run())
+    assert 'id="h-sizes"' not in html.page(run())

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rocmprobe.model.results import Results, read_results, to_json
+from rocmprobe.report import junit
+from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html
 
 
@@ -30,7 +32,9 @@ def render(data: Any, folder: Path) -> Rendered:
     folder.mkdir(exist_ok=True)
     found = Rendered(folder / "results.json", folder / "report.html", folder / "junit.xml")
     found.results.write_text(json.dumps(to_json(data) if isinstance(data, Results) else data), "utf-8")
-    html.write(read_results(found.results), found.page, found.junit)
+    results = read_results(found.results)
+    found.page.write_text(html.page(results), "utf-8")
+    found.junit.write_text(junit.document(reported(results), results), "utf-8")
     return found
 
 
@@ -61,10 +65,23 @@ class Visit:
         dialog.dismiss()
 
 
-def pytest_html_data(page: str) -> dict:
-    blob = re.search("data-jsonblob='([^']*)'", page)
-    assert blob
-    return json.loads(stdlib_html.unescape(blob[1]))
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of all outcomes."""
+
+    result: str
+    state: str
+    name: str
+    reason: str
+
+
+def rows(page: str) -> list[Row]:
+    """Return the rows of the table of all outcomes."""
+    table = page[page.index('id="results-table"') :]
+    cells = re.findall(
+        r"<tr><td[^>]*>([^<]*)</td><td>([^<]*)</td><td><details><summary>([^<]*)</summary>([^<]*)<a", table
+    )
+    return [Row(*(stdlib_html.unescape(cell).strip() for cell in row)) for row in cells]
 
 
 def unpacked(page: str, name: str) -> Any:

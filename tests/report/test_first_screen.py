@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import sample
 from rendering import render
-from runs import SMALL, machine_file, run
+from runs import SMALL, Run, machine_file, rocmprobe, run
 
 from rocmprobe.model.results import Results
 from rocmprobe.report.identity import TRIED_ON
@@ -26,13 +27,23 @@ def shown(results: Results, folder: Path) -> dict[str, str]:
     return {form: " ".join(text.split()) for form, text in texts.items()}
 
 
-def test_a_note_stands_in_every_form_of_the_report(tmp_path: Path) -> None:
-    made = run(
-        tmp_path / "out", "--simulate", machine_file(tmp_path / "machine.toml"), "--note", NOTE, *SMALL
-    )
-    assert NOTE in made.ended.stdout.replace("\n", " ")
-    for form, text in shown(made.results, tmp_path / "page").items():
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("noted")
+    return run(folder / "out", "--simulate", machine_file(folder / "machine.toml"), "--note", NOTE, *SMALL)
+
+
+def test_a_note_stands_in_every_form_of_the_report(noted: Run, tmp_path: Path) -> None:
+    assert NOTE in noted.ended.stdout.replace("\n", " ")
+    for form, text in shown(noted.results, tmp_path / "page").items():
         assert NOTE in text, form
+
+
+@pytest.mark.parametrize("source", ["", "results.json"], ids=["folder", "results"])
+def test_a_run_and_report_write_the_same_page(noted: Run, source: str, tmp_path: Path) -> None:
+    done = rocmprobe("report", noted.folder / source, "-o", tmp_path / "again.html")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again.html").read_bytes() == (noted.folder / "report.html").read_bytes()
 
 
 def test_a_report_of_an_amd_gpu_says_what_rocmprobe_was_tried_on(tmp_path: Path) -> None:

@@ -57,11 +57,11 @@ def test_the_section_tells_what_was_trained_and_what_it_takes(healthy: Results) 
 
 
 def test_the_page_holds_it(healthy: Results) -> None:
-    page = html.assemble("<html><head></head><body></body></html>", with_models(healthy, time("resnet")))
+    page = html.page(with_models(healthy, time("resnet")))
     assert "Time of 10 epochs of 12000 images in batches of 4" in page
     assert "Loading the data." in page
     assert "2.3 → 1.25" in page
-    without = html.assemble("<html><head></head><body></body></html>", healthy)
+    without = html.page(healthy)
     assert 'id="h-models"' not in without
 
 
@@ -81,9 +81,7 @@ def test_it_names_the_batch_that_it_was_computed_with(healthy: Results) -> None:
     assert found is not None
     assert "in batches of 4 with your network" in found.answer
     assert found.question == "Time of 10 epochs of 12000 images in batches of 4"
-    page = html.assemble(
-        "<html><head></head><body></body></html>", dataclasses.replace(results, estimate=asked)
-    )
+    page = html.page(dataclasses.replace(results, estimate=asked))
     assert page.index("times of your network") < page.index("Validation.") < page.index("Loading the data.")
 
 

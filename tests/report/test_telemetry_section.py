@@ -20,15 +20,12 @@ from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.page.telemetry_section import telemetry
 from rocmprobe.simulate.machines import load_machine
 
-FRAME = "<html><head><title>x</title></head><body></body></html>"
 HOT = load_machine("hot-weak-fan").telemetry
 
 
 def section(results: Results) -> str:
-    """What the page has of it, without pytest-html's part."""
-    found = re.search(
-        r'<section aria-labelledby="h-telemetry">.*?</section>', html.assemble(FRAME, results), re.S
-    )
+    """Return the section of the page, or "" if the page has none."""
+    found = re.search(r'<section aria-labelledby="h-telemetry">.*?</section>', html.page(results), re.S)
     return found[0] if found else ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
@@ -18,7 +18,7 @@ from rocmprobe.model.results import (
     Trial,
 )
 from rocmprobe.report import text
-from rocmprobe.report.page.layout import Fit, Table, fit_lines
+from rocmprobe.report.page.layout import Fit, fit_lines
 from rocmprobe.report.repro.script import reproduction
 from rocmprobe.report.states import LOOKS, Look, reason
 
@@ -292,15 +292,6 @@ def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
         times = ", ".join(seconds for _, seconds in tries)
         name = f"attempt{'s' if len(tries) > 1 else ''} {numbers}"
         yield name, " · ".join(filter(None, (state, times, message)))
-
-
-def counted(results: Results) -> Table:
-    """How many outcomes of each check came to each state."""
-    counts = Counter((outcome.check, outcome.state) for outcome in results.outcomes)
-    states = [state for state in LOOKS if any(counts[check, state] for check, _ in counts)]
-    checks = dict.fromkeys(outcome.check for outcome in results.outcomes)
-    rows = tuple((check, *(str(counts[check, state] or "") for state in states)) for check in checks)
-    return Table(("check", *states), rows)
 
 
 def logs(results: Results, fit: Fit) -> tuple[Log, ...]:

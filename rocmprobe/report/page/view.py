@@ -38,6 +38,7 @@ from rocmprobe.report.page import (
     throughput,  # fmt: skip
     validation,  # fmt: skip
 )
+from rocmprobe.report.page.all_outcomes import all_outcomes
 from rocmprobe.report.page.banners import banners
 from rocmprobe.report.page.layout import FITS, Fit
 from rocmprobe.report.states import (
@@ -128,8 +129,8 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "devices": [device(results, name, fit) for name in names],
         "looks": [look for look in LOOKS.values() if any(o.state == look.state for o in results.outcomes)],
         "evidence": evidence.groups(results, fit),
-        "counted": evidence.counted(results),
         "logs": evidence.logs(results, fit),
+        "all_outcomes": all_outcomes(results, fit),
         "per": per_rows(recommendation.per) if recommendation else (),
         "by_device": device_rows(recommendation.devices) if recommendation else (),
         "alternatives": layout.table(recommendation.alternatives, ("setting", "verdict"))
@@ -167,7 +168,7 @@ def _measured(results: Results) -> dict[str, Any]:
 def title(results: Results) -> str:
     words = verdict_word(results) if results.recommendation else "no recommendation"
     marker = "SIMULATED · " if results.simulated else ""
-    return f"{marker}{words} · {card(results.machine)} · rocmprobe"
+    return text.one_line(f"{marker}{words} · {card(results.machine)} · rocmprobe")
 
 
 def sentence(results: Results) -> str:

@@ -77,11 +77,20 @@
   const bar = byId('filter')
   const field = byId('filter-text')
   let shown = new Set()
+  const rows = all('#results-table tbody tr').map((node, place) => ({
+    node,
+    result: node.cells[0].textContent,
+    evidence: node.querySelector('a').hash,
+    // What each column sorts by; the rows come ordered by result.
+    keys: [place, node.cells[1].textContent, node.querySelector('summary').textContent, Number(node.cells[3].dataset.seconds)],
+  }))
+  const boxes = all('#outcome-tools input')
   const filterRows = () => {
-    for (const rows of all('#results-table tbody')) {
-      const evidence = rows.querySelector('a[href^="#o"]')
-      rows.hidden = field.value.trim() !== '' && evidence !== null && !shown.has(evidence.hash)
+    const results = boxes.filter((box) => box.checked).map((box) => box.value)
+    for (const row of rows) {
+      row.node.hidden = !results.includes(row.result) || (field.value.trim() !== '' && !shown.has(row.evidence))
     }
+    byId('no-rows').textContent = rows.every((row) => row.node.hidden) ? 'No results found. Check the filters.' : ''
   }
   const filter = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean)
@@ -154,28 +163,29 @@
       remember()
     })
   }
-  // The column that pytest-html sorts by has the class "asc" or "desc".
-  const markSorted = () => {
-    for (const button of all('#results-table .sortable')) {
-      const order = { asc: 'ascending', desc: 'descending' }
-      const sorted = Object.keys(order).find((name) => button.classList.contains(name))
-      button.closest('th').setAttribute('aria-sort', sorted ? order[sorted] : 'none')
-    }
-  }
-  addEventListener('DOMContentLoaded', () => {
-    const drawn = () => {
-      markSorted()
-      if (outcomes.length) filterRows()
-    }
-    drawn()
-    // pytest-html draws its table anew whenever it sorts, filters or folds.
-    const theirs = document.querySelector('.pytest-html')
-    new MutationObserver(drawn).observe(theirs, { childList: true })
-    // The header moves to the new table, and with that it loses the focus.
-    theirs.addEventListener('click', (event) => {
-      if (event.target.matches('.sortable')) event.target.focus()
+
+  // The table of all outcomes.
+  const headers = all('#results-table th')
+  headers.forEach((header, column) => {
+    const button = document.createElement('button')
+    button.type = 'button'
+    button.append(...header.childNodes)
+    header.append(button)
+    button.addEventListener('click', () => {
+      const sign = header.getAttribute('aria-sort') === 'ascending' ? -1 : 1
+      headers.forEach((each) => each.removeAttribute('aria-sort'))
+      header.setAttribute('aria-sort', sign > 0 ? 'ascending' : 'descending')
+      const order = (one, other) => (one.keys[column] > other.keys[column]) - (one.keys[column] < other.keys[column])
+      rows.sort((one, other) => sign * order(one, other))
+      for (const row of rows) row.node.parentNode.append(row.node)
     })
   })
+  for (const [id, open] of [['show-details', true], ['hide-details', false]]) {
+    byId(id).addEventListener('click', () => all('#results-table details').forEach((fold) => { fold.open = open }))
+  }
+  boxes.forEach((box) => box.addEventListener('change', filterRows))
+  byId('outcome-tools').hidden = !rows.length
+
   addEventListener('hashchange', arrive)
   document.addEventListener('click', (event) => {
     const link = event.target.closest && event.target.closest('a[href^="#"]')

@@ -1,0 +1,63 @@
+"""The table of all outcomes at the end of the page, with the results as pytest counts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from rocmprobe.model.results import Results
+from rocmprobe.report import text
+from rocmprobe.report.identity import run_seconds
+from rocmprobe.report.junit import Reported, reported
+from rocmprobe.report.page.layout import Fit
+
+#: Each result of pytest in the order of the rows: its tone, its word in a row, and the words for its count.
+_RESULTS = {
+    "error": ("bad", "Error", "Errors"),
+    "failed": ("bad", "Failed", "Failed"),
+    "xfailed": ("slow", "XFailed", "Expected failures"),
+    "xpassed": ("bad", "XPassed", "Unexpected passes"),
+    "skipped": ("slow", "Skipped", "Skipped"),
+    "passed": ("good", "Passed", "Passed"),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of pytest, and how many outcomes have it."""
+
+    tone: str
+    word: str
+    count: str
+    any: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    result: Result
+    case: Reported
+    took: str
+
+
+@dataclass(frozen=True)
+class AllOutcomes:
+    summary: str
+    results: tuple[Result, ...]
+    rows: tuple[Row, ...]
+
+
+def all_outcomes(results: Results, fit: Fit) -> AllOutcomes:
+    """Return a row for each outcome that fits, ordered by result."""
+    cases = reported(results)
+    counts = Counter(case.outcome for case in cases)
+    found = {
+        name: Result(tone, word, f"{counts[name]} {words}", counts[name] > 0)
+        for name, (tone, word, words) in _RESULTS.items()
+    }
+    order = {name: place for place, name in enumerate(_RESULTS)}
+    shown = sorted(cases[: fit.rows], key=lambda case: order[case.outcome])
+    return AllOutcomes(
+        f"{text.count(len(cases), 'outcome')}, run took {text.seconds(run_seconds(results))}.",
+        tuple(found.values()),
+        tuple(Row(found[case.outcome], case, text.seconds(case.seconds)) for case in shown),
+    )
