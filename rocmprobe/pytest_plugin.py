@@ -35,6 +35,7 @@ from rocmprobe.model.results import (
 )  # fmt: skip
 from rocmprobe.process.leftovers import remove_leftovers
 from rocmprobe.process.signals import held, take_signals
+from rocmprobe.report.pytest_html import HtmlRows
 from rocmprobe.run import run
 from rocmprobe.run.journal import CannotWrite, header
 from rocmprobe.run.options import RunOptions
@@ -138,6 +139,7 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(str(error), USAGE if isinstance(error, BadInput) else NOTHING)
     config.stash[_RUN] = option.rocmprobe_run
     config.pluginmanager.register(_XdistWorkers(option.rocmprobe_run))
+    config.pluginmanager.register(HtmlRows(option.rocmprobe_run))
     sampler = run.sampler(option.rocmprobe_run)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, environment, kinds, machine_file, wait_until
@@ -49,6 +50,26 @@ def test_one_item_is_one_outcome(tmp_path: Path, distribution: tuple[str, ...]) 
     samples = (done.folder / "samples.jsonl").read_text().splitlines()
     assert sum('"limits"' in line for line in samples) == len(done.results.telemetry) > 0
     assert sum(device.samples for device in done.results.telemetry) == sum('"at"' in line for line in samples)
+
+
+def test_pytest_html_shows_the_columns_of_an_outcome(tmp_path: Path, chromium: Any) -> None:
+    machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "raise"})
+    done = suites(
+        tmp_path, "-n", "1", "--rocmprobe-device", "auto", "--rocmprobe-simulate", machine,
+        "--rocmprobe-settings", "default,bypass", "--html", tmp_path / "own.html", "--self-contained-html",
+    )  # fmt: skip
+    page = chromium.new_page()
+    page.goto((tmp_path / "own.html").as_uri())
+    assert page.locator("h1").inner_text() == "rocmprobe suites"
+    header = page.locator("#results-table th").all_inner_texts()
+    assert [name.strip() for name in header] == [
+        "Result", "State", "Setting", "Cause", "Test", "Duration", "Links",
+    ]  # fmt: skip
+    cells = [row.inner_text().split("\t") for row in page.locator("#results-table .collapsible").all()]
+    found = {test.partition("[")[2][:-1]: shown for _, *shown, test, _, _ in cells}
+    assert found == {each.id: [each.state, each.setting, each.cause or ""] for each in done.results.outcomes}
+    page.get_by_role("link", name="report.html").click()
+    page.wait_for_url((done.folder / "report.html").as_uri())
 
 
 @pytest.mark.parametrize(("device", "code"), [("gpu", 2), ("cuda:7", 3)])
