@@ -13,7 +13,7 @@ from rocmprobe.judge.findings.sizes import NewSizes, new_sizes
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report.page import html
-from rocmprobe.report.page.sizes import changing_sizes
+from rocmprobe.report.page.first_calls import changing_sizes
 from rocmprobe.report.terminal.markdown import markdown
 
 

@@ -26,6 +26,7 @@ from rocmprobe.report import text  # fmt: skip
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
     evidence,  # fmt: skip
+    first_calls,  # fmt: skip
     layout,  # fmt: skip
     matrix,  # fmt: skip
     memory,  # fmt: skip
@@ -33,7 +34,6 @@ from rocmprobe.report.page import (
     own_kernels,  # fmt: skip
     plots,  # fmt: skip
     shapes_table,  # fmt: skip
-    sizes,  # fmt: skip
     telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
     validation,  # fmt: skip
@@ -155,7 +155,7 @@ def _measured(results: Results) -> dict[str, Any]:
         "throughput": throughput.throughput(results),
         "rooflines": plots.rooflines(results),
         "start_up": throughput.start_up(results),
-        "changing_sizes": sizes.changing_sizes(results),
+        "changing_sizes": first_calls.changing_sizes(results),
         "own_kernels": own_kernels.own_kernels(results),
         "validation": validation.validation(results),
         "validation_views": validation.VIEWS.values(),

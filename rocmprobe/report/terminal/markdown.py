@@ -11,7 +11,7 @@ from rocmprobe.model.results import Configuration, Finding, Results
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, tried_on
-from rocmprobe.report.page import layout, matrix, networks, shapes_table, sizes, view
+from rocmprobe.report.page import first_calls, layout, matrix, networks, shapes_table, view
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, Look, verdict_word
 
@@ -144,7 +144,7 @@ def _device(device: view.Device) -> Iterator[str]:
 
 
 def _sizes(results: Results) -> Iterator[str]:
-    found = sizes.changing_sizes(results)
+    found = first_calls.changing_sizes(results)
     if found:
         yield "## Changing sizes"
         yield words(found.caption, 1000)
