@@ -66,6 +66,11 @@ def seconds(value: Optional[float]) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
+def spread(median: Optional[float], low: Optional[float], high: Optional[float]) -> str:
+    """Return a time with its range, such as "20 ms (10 ms to 40 ms)"."""
+    return f"{seconds(median)} ({seconds(low)} to {seconds(high)})"
+
+
 def bytes_(value: Optional[float]) -> str:
     if value is None:
         return "unknown"

@@ -11,7 +11,7 @@ from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report.page import html
-from rocmprobe.report.page.own_kernels import own_kernels
+from rocmprobe.report.page.throughput import own_kernels
 
 
 def asked(dtype: str = "float32", device: str = "cuda:0", **fields: Any) -> Outcome:

@@ -87,8 +87,13 @@ class Log:
 
 
 def anchor(position: int) -> str:
-    """The page's own name for an outcome: ids come from files and may hold anything."""
+    """Return the page's own name for an outcome: ids come from files and may hold anything."""
     return f"o{position}"
+
+
+def anchors(results: Results) -> dict[int, str]:
+    """Return the anchor of each outcome, keyed by ``id(outcome)``."""
+    return {id(outcome): anchor(position) for position, outcome in enumerate(results.outcomes)}
 
 
 def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
@@ -189,14 +194,16 @@ def took(outcome: Outcome) -> float:
     return sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
 
 
+def share_of_limit(outcome: Outcome, name: str) -> Optional[float]:
+    """Return the error ``name`` as a share of its limit, or None if either is unknown."""
+    value = text.numeric(outcome.numerics.get(name))
+    limit = text.numeric(outcome.numerics.get(f"{name}_limit"))
+    return value / limit if value is not None and limit else None
+
+
 def _share(outcome: Outcome) -> str:
-    """The largest error as a share of its limit."""
-    shares = [
-        value / limit
-        for name in outcome.numerics
-        if (limit := text.numeric(outcome.numerics.get(f"{name}_limit")))
-        and (value := text.numeric(outcome.numerics[name])) is not None
-    ]
+    """Return the largest error as a share of its limit."""
+    shares = [share for name in outcome.numerics if (share := share_of_limit(outcome, name)) is not None]
     return f"{max(shares):.0%} of its limit" if shares else ""
 
 

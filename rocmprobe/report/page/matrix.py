@@ -11,6 +11,7 @@ from rocmprobe.judge.findings.sweep import of_sweep, solver_class, summary
 from rocmprobe.knowledge.solvers import solver_of
 from rocmprobe.model.results import DIRECTIONS, RUNGS, UNLEARNED_STATES, Outcome, Results
 from rocmprobe.report import text
+from rocmprobe.report.page.evidence import anchors
 from rocmprobe.report.states import LOOKS, Look, reason, worst
 
 _WORDY_COLUMNS = 7
@@ -50,15 +51,6 @@ class Matrix:
         return len(self.columns) > _WORDY_COLUMNS
 
 
-def anchor(results: Results, outcome: Outcome) -> str:
-    """The page's own name for an outcome: ids come from files and may hold anything."""
-    return f"o{_positions(results)[id(outcome)]}"
-
-
-def _positions(results: Results) -> dict[int, int]:
-    return {id(outcome): position for position, outcome in enumerate(results.outcomes)}
-
-
 def build(results: Results, device: str, check: str) -> Optional[Matrix]:
     """Settings against the problems and directions of ``check``."""
     mine = [o for o in results.outcomes if o.device == device and o.check == check]
@@ -95,7 +87,7 @@ def _matrix(
         group, row = place(outcome)
         groups.setdefault(group, {})[row] = None
         cells[group, row, outcome.driver, outcome.setting].append(outcome)
-    positions = _positions(results)
+    own = anchors(results)
 
     def cell(group: str, row: str, column: tuple[str, str]) -> Optional[Cell]:
         found = cells.get((group, row, *column))
@@ -106,7 +98,7 @@ def _matrix(
         # What went well says so already.
         good = look.tone == "good"
         hint = "" if good else text.one_line(f"{culprit.state}: {reason(culprit) or look.meaning}", 160)
-        return Cell(look, hint, f"o{positions[id(culprit)]}")
+        return Cell(look, hint, own[id(culprit)])
 
     tabled = tuple(
         Group(
@@ -194,6 +186,7 @@ def _solver_cells(
     results: Results, outcomes: Sequence[Outcome], name: str, questions: Sequence[tuple[str, str]]
 ) -> tuple[Optional[tuple[str, Cell]], ...]:
     mine = {(each.problem, each.direction): each for each in outcomes if solver_of(each) == name}
+    own = anchors(results)
     cells: list[Optional[tuple[str, Cell]]] = []
     for question in questions:
         outcome = mine.get(question)
@@ -202,5 +195,5 @@ def _solver_cells(
             continue
         word = solver_class(outcome)
         hint = text.one_line(f"{word}: {reason(outcome)}" if reason(outcome) else word, 160)
-        cells.append((word, Cell(LOOKS[outcome.state], hint, anchor(results, outcome))))
+        cells.append((word, Cell(LOOKS[outcome.state], hint, own[id(outcome)])))
     return tuple(cells)

@@ -79,7 +79,7 @@ def _against(numerics: Any, name: str) -> str:
 
 def _spread(timings: Any, name: str) -> str:
     median, low, high = (text.numeric(timings.get(f"{name}{end}")) for end in ("", "_p10", "_p90"))
-    return "" if median is None else f"{text.seconds(median)} ({text.seconds(low)} to {text.seconds(high)})"
+    return "" if median is None else text.spread(median, low, high)
 
 
 def _training(asked: Estimate) -> str:
@@ -95,17 +95,13 @@ def _times(times: Sequence[TrainingTime]) -> Table:
     rows = tuple(
         (
             f"{each.name} (yours)" if each.own else each.name, each.setting, each.dtype, each.input,
-            str(each.batch), _range(each.step, each.step_low, each.step_high),
-            _range(each.epoch, each.epoch_low, each.epoch_high),
-            _range(each.training, each.training_low, each.training_high),
+            str(each.batch), text.spread(each.step, each.step_low, each.step_high),
+            text.spread(each.epoch, each.epoch_low, each.epoch_high),
+            text.spread(each.training, each.training_low, each.training_high),
         )
         for each in sorted(times, key=lambda each: not each.own)
     )  # fmt: skip
     return Table(header, rows)
-
-
-def _range(median: float, low: float, high: float) -> str:
-    return f"{text.seconds(median)} ({text.seconds(low)} to {text.seconds(high)})"
 
 
 def line(results: Results) -> str:
@@ -122,7 +118,7 @@ def line(results: Results) -> str:
     counting = [each for each in counting if each.setting == setting]
     dtype = "float32" if any(each.dtype == "float32" for each in counting) else counting[0].dtype
     times = ", ".join(
-        f"{each.name} {_range(each.training, each.training_low, each.training_high)}"
+        f"{each.name} {text.spread(each.training, each.training_low, each.training_high)}"
         for each in counting
         if each.dtype == dtype
     )

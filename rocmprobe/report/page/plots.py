@@ -1,11 +1,10 @@
-"""Bars, points, lines over time and rooflines as inline SVG: no script, no font, no colour of their own; the
+"""Bars, points and lines over time as inline SVG: no script, no font, no colour of their own; the
 page's style sheet paints them. Lines differ by dashes and by the names at their ends."""
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log10
@@ -16,9 +15,6 @@ from markupsafe import Markup
 from pygal.graph.graph import Graph
 from pygal.style import Style
 
-from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import BadInput, Outcome, Results
-from rocmprobe.model.roofline import Roof, roof, work
 from rocmprobe.report import text
 
 _SVG = "http://www.w3.org/2000/svg"
@@ -33,8 +29,6 @@ _NAMES, _LEADING = 70, 13
 #: Seconds between two marks of the time axis.
 _MARKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 _DIGITS = re.compile(r"(\.\d)\d+")
-#: Settings that are drawn: more would hide each other.
-_MOST_SETTINGS = 3
 
 Place = tuple[float, float]
 #: Options of every chart: no script, no size and no legend of its own.
@@ -110,7 +104,7 @@ def _bar_groups(root: ET.Element) -> list[ET.Element]:
     return [node for node in root.iter(f"{{{_SVG}}}g") if node.get("class") == "bar"]
 
 
-def _scatter(
+def scatter(
     line: Sequence[Place],
     series: Mapping[str, Sequence[Place]],
     name: str,
@@ -233,69 +227,3 @@ def _moment(seconds: float) -> str:
         if seconds >= length and seconds % (length / 2) == 0:
             return f"{seconds / length:g} {unit}"
     return f"{seconds:.0f} s" if seconds else "0"
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """One dtype on one device: ``roof`` are the best rates that were measured; points by setting."""
-
-    label: str
-    settings: tuple[str, ...]
-    plot: Markup
-
-
-def rooflines(results: Results) -> tuple[Roofline, ...]:
-    """A drawing for each device and dtype of which both yardsticks and at least one problem were timed."""
-    points: dict[tuple[str, str], dict[str, list[Place]]] = defaultdict(lambda: defaultdict(list))
-    roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
-    for outcome in results.outcomes:
-        ceiling, point = roof(outcome.timings), _roofline_point(outcome)
-        if outcome.check == "throughput" and ceiling and point:
-            points[outcome.device, outcome.dtype][outcome.setting].append(point)
-            roofs[outcome.device, outcome.dtype].append(ceiling)
-    found = []
-    for number, (place, by_setting) in enumerate(points.items()):
-        names = _shown_settings(results, list(by_setting))
-        best = Roof(max(each.flops for each in roofs[place]), max(each.bytes for each in roofs[place]))
-        label = f"Roofline, {place[1]} on {place[0]}"
-        series = {name: by_setting[name] for name in names}
-        found.append(Roofline(label, tuple(names), _roofline(best, series, f"roofline-{number}", label)))
-    return tuple(found)
-
-
-def _shown_settings(results: Results, names: list[str]) -> list[str]:
-    """The default, the recommended setting, the bypass, then others as they come."""
-    chosen = results.recommendation.configuration.setting if results.recommendation else None
-    wanted = dict.fromkeys(filter(None, ("default", chosen, "bypass", *names)))
-    return [name for name in wanted if name in names][:_MOST_SETTINGS]
-
-
-def _roofline_point(outcome: Outcome) -> Optional[Place]:
-    """Operations for each byte that has to move, and operations a second, of one problem."""
-    took = text.numeric(outcome.timings.get("fwd"))
-    if not took or took < 0 or not outcome.problem:
-        return None
-    try:
-        todo = work(parse_problem(outcome.problem), "fwd")
-    except BadInput:
-        return None
-    rate = todo.flops / took
-    return (todo.intensity, rate) if 0 < rate < 1e18 else None
-
-
-def _roofline(best: Roof, series: Mapping[str, Sequence[Place]], name: str, label: str) -> Markup:
-    """Both axes are logarithmic; the roof bends where bandwidth stops being the limit."""
-    placed = [place for places in series.values() for place in places]
-    bend = best.flops / best.bytes
-    low = min([bend, *(x for x, _ in placed)]) / 2
-    high = max([bend, *(x for x, _ in placed)]) * 2
-    line = [(x, min(best.flops, best.bytes * x)) for x in (low, bend, high)]
-    rates = f"{text.number(best.flops / 1e9)} GFLOP/s and {text.number(best.bytes / 1e9)} GB/s"
-    return _scatter(
-        [(log10(x), log10(y)) for x, y in line],
-        {each: [(log10(x), log10(y)) for x, y in places] for each, places in series.items()},
-        name,
-        f"{label}: at most {rates}; {text.count(len(placed), 'point')}",
-        ("FLOP per byte", "GFLOP/s"),
-        (lambda x: f"{10**x:g}", lambda y: f"{10 ** (y - 9):g}"),
-    )

@@ -80,8 +80,7 @@ def _recorded(steps: Steps) -> str:
     where = (
         f"As recorded on {steps.device or 'no device'}, with {text.count(steps.threads, 'thread')} of the CPU"
     )
-    spread = f"{text.seconds(steps.seconds_p10)} to {text.seconds(steps.seconds_p90)}"
-    note = f"{where}, a step takes {text.seconds(steps.seconds)} ({spread})"
+    note = f"{where}, a step takes {text.spread(steps.seconds, steps.seconds_p10, steps.seconds_p90)}"
     alike = f"{steps.alike} of {text.count(steps.made, 'step')} were alike"
     if steps.rest_seconds is None:
         return f"{note}; {alike}."
@@ -112,8 +111,7 @@ def _settings(results: Results, shapes: Shapes) -> Table:
 def _spread(each: StepTime) -> str:
     if each.seconds_p10 is None or each.seconds_p90 is None:
         return text.seconds(each.seconds)
-    ends = f"{text.seconds(each.seconds_p10)} to {text.seconds(each.seconds_p90)}"
-    return f"{text.seconds(each.seconds)} ({ends})"
+    return text.spread(each.seconds, each.seconds_p10, each.seconds_p90)
 
 
 def _problems(results: Results, shapes: Shapes, setting: str) -> Table:

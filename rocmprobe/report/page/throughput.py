@@ -1,17 +1,17 @@
-"""What convolution took: plots of the times, rates beside the roofline, settings against each other, and what
-the first calls took, with search and compilation, cold and warm."""
+"""Times and rates of convolution beside the roofline, settings against each other, and rates of our own
+kernels."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log10
 from typing import Any, Optional
 
 from markupsafe import Markup
 
 from rocmprobe.judge.assessment import assess, broken, by_given_problem
-from rocmprobe.judge.findings.start_up import FirstCalls, StartUp, start_ups
 from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
@@ -25,6 +25,8 @@ _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "
 #: Of which there are bars; the others are in the tables.
 _DRAWN = ("fwd", "fwd_bwd")
 _MAX_PLOTS = 12
+#: Settings that a roofline draws: more would hide each other.
+_MOST_SETTINGS = 3
 _NAIVE = "naive im2col"
 _ITSELF = "itself"
 
@@ -39,11 +41,21 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class Roofline:
+    """One dtype on one device: ``roof`` are the best rates that were measured; points by setting."""
+
+    label: str
+    settings: tuple[str, ...]
+    plot: Markup
+
+
+@dataclass(frozen=True)
 class Throughput:
     caption: str
     plots: tuple[tuple[str, str], ...]
     left_out: int
     figures: tuple[Figures, ...]
+    rooflines: tuple[Roofline, ...]
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,7 @@ def throughput(results: Results) -> Optional[Throughput]:
         ),
         left_out=max(0, len(drawn) - _MAX_PLOTS),
         figures=tuple(figures),
+        rooflines=_rooflines(results),
     )
 
 
@@ -256,62 +269,106 @@ def _conditions(outcomes: Iterable[Outcome]) -> str:
     return f" Before and after: {', '.join(parts)}." if parts else ""
 
 
-_MOST_START_UP_PLOTS, _MOST_START_UP_BARS = 4, 12
+def _rooflines(results: Results) -> tuple[Roofline, ...]:
+    """A drawing for each device and dtype of which both yardsticks and at least one problem were timed."""
+    points: dict[tuple[str, str], dict[str, list[plots.Place]]] = defaultdict(lambda: defaultdict(list))
+    roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
+    for outcome in results.outcomes:
+        ceiling, point = roof(outcome.timings), _roofline_point(outcome)
+        if outcome.check == "throughput" and ceiling and point:
+            points[outcome.device, outcome.dtype][outcome.setting].append(point)
+            roofs[outcome.device, outcome.dtype].append(ceiling)
+    found = []
+    for number, (place, by_setting) in enumerate(points.items()):
+        names = _shown_settings(results, list(by_setting))
+        best = Roof(max(each.flops for each in roofs[place]), max(each.bytes for each in roofs[place]))
+        label = f"Roofline, {place[1]} on {place[0]}"
+        series = {name: by_setting[name] for name in names}
+        found.append(Roofline(label, tuple(names), _roofline(best, series, f"roofline-{number}", label)))
+    return tuple(found)
+
+
+def _shown_settings(results: Results, names: list[str]) -> list[str]:
+    """The default, the recommended setting, the bypass, then others as they come."""
+    chosen = results.recommendation.configuration.setting if results.recommendation else None
+    wanted = dict.fromkeys(filter(None, ("default", chosen, "bypass", *names)))
+    return [name for name in wanted if name in names][:_MOST_SETTINGS]
+
+
+def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
+    """Operations for each byte that has to move, and operations a second, of one problem."""
+    took = text.numeric(outcome.timings.get("fwd"))
+    if not took or took < 0 or not outcome.problem:
+        return None
+    try:
+        todo = work(parse_problem(outcome.problem), "fwd")
+    except BadInput:
+        return None
+    rate = todo.flops / took
+    return (todo.intensity, rate) if 0 < rate < 1e18 else None
+
+
+def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str, label: str) -> Markup:
+    """Both axes are logarithmic; the roof bends where bandwidth stops being the limit."""
+    placed = [place for places in series.values() for place in places]
+    bend = best.flops / best.bytes
+    low = min([bend, *(x for x, _ in placed)]) / 2
+    high = max([bend, *(x for x, _ in placed)]) * 2
+    line = [(x, min(best.flops, best.bytes * x)) for x in (low, bend, high)]
+    rates = f"{text.number(best.flops / 1e9)} GFLOP/s and {text.number(best.bytes / 1e9)} GB/s"
+    return plots.scatter(
+        [(log10(x), log10(y)) for x, y in line],
+        {each: [(log10(x), log10(y)) for x, y in places] for each, places in series.items()},
+        name,
+        f"{label}: at most {rates}; {text.count(len(placed), 'point')}",
+        ("FLOP per byte", "GFLOP/s"),
+        (lambda x: f"{10**x:g}", lambda y: f"{10 ** (y - 9):g}"),
+    )
+
+
+_OWN_KERNELS = (
+    "Its own kernels, compiled on this machine: what it takes to compile those of a dtype (nothing where "
+    "the code was kept) and to launch one, and what they reach in multiply-adds and copies; beside them "
+    "torch.mm, by rows, inner size and columns."
+)
 
 
 @dataclass(frozen=True)
-class StartUps:
-    """First calls as a table, and of the first problems as ``plots`` (label and SVG)."""
-
+class OwnKernels:
     caption: str
     table: Table
-    plots: tuple[tuple[str, Markup], ...]
 
 
-def start_up(results: Results) -> Optional[StartUps]:
-    """First calls under each setting, cold and warm, beside the calls that follow."""
-    found = start_ups(results)
-    if not found:
+def own_kernels(results: Results) -> Optional[OwnKernels]:
+    """A row for each quantity, a column for each device and dtype that was asked and answered."""
+    asked = [each for each in results.outcomes if each.check == "kernel" and "compile" in each.timings]
+    if not asked:
         return None
-    devices = {each.device for each in found}
-    survives = {True: "yes", False: "no", None: "too few starts to tell"}
-    rows = tuple(
-        (
-            each.problem if len(devices) == 1 else f"{each.problem} ({each.device})",
-            each.setting,
-            _first_calls(each.cold),
-            _first_calls(each.warm),
-            text.seconds(each.steady),
-            survives[each.cache_survives],
-        )
-        for each in found
-    )
-    caption = (
-        "Median of the first call in new processes, minimum to maximum in brackets: cold with empty "
-        "databases and caches, warm with those that an earlier process left; steady is the median of the "
-        "calls that follow. Warm is faster if every warm first call was faster than every cold one."
-    )
-    if results.simulated:
-        caption += " Times are those of the simulating CPU, whose library keeps no cache."
-    header = ("problem", "setting", "cold first call", "warm first call", "steady", "warm is faster")
-    return StartUps(caption, Table(header, rows), _start_up_plots(found))
+    several = len({each.device for each in asked}) > 1
+    header = ("", *(f"{each.dtype} ({each.device})" if several else str(each.dtype) for each in asked))
+    products = list(dict.fromkeys(name for each in asked for name in _products(each)))
+    rows = [
+        ("compile", *(_seconds(each.timings.get("compile")) for each in asked)),
+        ("launch", *(_seconds(each.timings.get("launch")) for each in asked)),
+        ("multiply-adds, TFLOPS", *(_rate(each.numerics.get("multiply_add_flops"), 1e12) for each in asked)),
+        ("copy, GB/s", *(_rate(each.numerics.get("copied_bytes"), 1e9) for each in asked)),
+    ]
+    for name in products:
+        rates = (_rate(_products(each).get(name), 1e12) for each in asked)
+        rows.append((f"torch.mm {name.replace('x', ' x ')}, TFLOPS", *rates))
+    return OwnKernels(_OWN_KERNELS, Table(header, tuple(row for row in rows if any(row[1:]))))
 
 
-def _start_up_plots(found: Sequence[StartUp]) -> tuple[tuple[str, Markup], ...]:
-    """Cold beside warm under each setting; bars of nothing are none."""
-    by_problem: dict[tuple[str, str], list[plots.Bar]] = defaultdict(list)
-    for each in found:
-        for kind, series, calls in (("cold", "fwd", each.cold), ("warm", "fwd_bwd", each.warm)):
-            median = text.numeric(calls.median)
-            if median and median > 0:
-                bar = plots.Bar(f"{each.setting} {kind}", series, median, text.seconds(median))
-                by_problem[each.problem, each.device].append(bar)
-    drawn = list(by_problem.items())[:_MOST_START_UP_PLOTS]
-    return tuple(
-        (problem, plots.bars(bars[:_MOST_START_UP_BARS], f"start-up-{number}"))
-        for number, ((problem, _), bars) in enumerate(drawn)
-    )
+def _products(outcome: Outcome) -> dict[str, object]:
+    found = outcome.numerics.get("product_flops")
+    return found if isinstance(found, dict) else {}
 
 
-def _first_calls(calls: FirstCalls) -> str:
-    return f"{text.seconds(calls.median)} ({text.seconds(calls.least)} to {text.seconds(calls.largest)})"
+def _seconds(amount: object) -> str:
+    value = text.numeric(amount)
+    return "" if value is None else text.seconds(value)
+
+
+def _rate(amount: object, unit: float) -> str:
+    value = text.numeric(amount)
+    return "" if value is None else text.number(value / unit)

@@ -14,7 +14,7 @@ from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
-from rocmprobe.report.page.evidence import anchor
+from rocmprobe.report.page.evidence import anchor, share_of_limit
 from rocmprobe.report.states import LOOKS, Look
 
 #: Measures shown without a limit, with their headings.
@@ -57,7 +57,7 @@ def validation(results: Results) -> Optional[Validation]:
     rows, highest = [], (0.0, "")
     worst: dict[tuple[str, str], float] = {}
     for outcome in mine:
-        shares = [share for name in measures if (share := _share(outcome, name)) is not None]
+        shares = [share for name in measures if (share := share_of_limit(outcome, name)) is not None]
         subject = f"{outcome.problem or outcome.id}, {outcome.direction or 'fwd'}"
         highest = max([highest, *((share, subject) for share in shares)])
         place = outcome.dtype, outcome.direction or "fwd"
@@ -117,15 +117,9 @@ def _view(outcome: Outcome, name: str) -> str:
     return f"{share:.0%}" if share is not None else text.show(value) if value is not None else ""
 
 
-def _share(outcome: Outcome, name: str) -> Optional[float]:
-    value = text.numeric(outcome.numerics.get(name))
-    limit = text.numeric(outcome.numerics.get(f"{name}_limit"))
-    return value / limit if value is not None and limit else None
-
-
 def _against(outcome: Outcome, name: str) -> str:
     if name not in outcome.numerics:
         return ""
-    share = _share(outcome, name)
+    share = share_of_limit(outcome, name)
     used = f", {share:.0%}" if share is not None else ""
     return f"{text.show(outcome.numerics[name])} of {text.show(outcome.numerics.get(f'{name}_limit'))}{used}"

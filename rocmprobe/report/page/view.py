@@ -31,8 +31,6 @@ from rocmprobe.report.page import (
     matrix,  # fmt: skip
     memory,  # fmt: skip
     networks,  # fmt: skip
-    own_kernels,  # fmt: skip
-    plots,  # fmt: skip
     shapes_table,  # fmt: skip
     telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
@@ -153,10 +151,9 @@ def _measured(results: Results) -> dict[str, Any]:
     return {
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
-        "rooflines": plots.rooflines(results),
-        "start_up": throughput.start_up(results),
+        "start_up": first_calls.start_up(results),
         "changing_sizes": first_calls.changing_sizes(results),
-        "own_kernels": own_kernels.own_kernels(results),
+        "own_kernels": throughput.own_kernels(results),
         "validation": validation.validation(results),
         "validation_views": validation.VIEWS.values(),
         "memory": memory.memory(results),
@@ -259,7 +256,7 @@ def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
     culprit = worst(mine)
     same = sum(outcome.state == culprit.state for outcome in mine)
     detail = f"{same} of {len(mine)}" if len(mine) > 1 else ""
-    return Rung(RUNG_WORDS[name], LOOKS[culprit.state], detail, matrix.anchor(results, culprit))
+    return Rung(RUNG_WORDS[name], LOOKS[culprit.state], detail, evidence.anchors(results)[id(culprit)])
 
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:
