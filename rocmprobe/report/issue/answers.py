@@ -1,4 +1,4 @@
-"""What maintainers ask again and again in threads about such failures, answered from what a run learned."""
+"""Answers from the run to questions that maintainers ask in threads about such failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLEAN, _AS_FOUND = "clean-db", "as-found"
 
 
 def answers(results: Results, failure: Failure) -> str:
-    """The seven questions, each with what the run knows, or that it does not know."""
+    """Return the seven questions, each with its answer or a statement that the run does not know it."""
     others = same_question(results, failure.outcome)
     if backend(results, failure.outcome, failure.setting) != "miopen":
         return f"**Does it work with the vendor library off?** {_library_off(results, others)}"
@@ -99,7 +99,7 @@ def _supported(results: Results, others: Mapping[str, Outcome]) -> str:
 
 
 def support(isa: str) -> str:
-    """Whether AMD and PyTorch have ever listed a target, in one or two sentences."""
+    """Return one or two sentences on whether AMD and PyTorch have ever listed a target."""
     row = target(isa)
     if row is None:
         return f"{words(isa, 40)}: rocmprobe does not know this target, nor who supports it."

@@ -1,7 +1,5 @@
-"""What a run knows of the machine, in the forms that trackers ask for.
-
-None of it is output of the programs that the forms name: it has their look, and says so.
-"""
+"""Facts of the machine in the forms that trackers ask for. The forms imitate the output of other programs,
+and say so."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ _AGENTS = 16
 
 
 def collect_env(results: Results) -> str:
-    """The lines of ``python -m torch.utils.collect_env`` that rocmprobe has facts for."""
+    """Return the lines of ``python -m torch.utils.collect_env`` that rocmprobe has facts for."""
     machine = results.machine
     kind = machine.value("torch.kind")
     rocm = machine.value("torch.hip") or ("N/A" if kind in ("cpu", "cuda") else None)
@@ -45,7 +43,7 @@ def collect_env(results: Results) -> str:
 
 
 def rocminfo(results: Results) -> str:
-    """What ``rocminfo`` and the kernel driver reported of the GPUs."""
+    """Return what ``rocminfo`` and the kernel driver reported about the GPUs."""
     machine = results.machine
     state = machine.value("rocminfo.state")
     rows: list[tuple[str, Any]] = [("rocminfo", state or machine.facts.get("rocminfo.exit", Fact()).source)]
@@ -68,7 +66,7 @@ def rocminfo(results: Results) -> str:
 
 
 def yolo_checks(results: Results) -> str:
-    """The table that ``yolo checks`` prints, as far as rocmprobe has facts for it."""
+    """Return the table of ``yolo checks`` as far as rocmprobe has facts for it."""
     machine = results.machine
     gpu = ", ".join(map(_described, machine.gpus)) or None
     kernel = machine.value("kernel.release") or _UNKNOWN
@@ -92,7 +90,7 @@ def yolo_checks(results: Results) -> str:
 
 
 def gpu_line(machine: Machine) -> str:
-    """Every GPU by name and ISA, in one line."""
+    """Return every GPU by name and ISA in one line."""
     return ", ".join(map(_described, machine.gpus)) or "none"
 
 
@@ -103,7 +101,7 @@ def _described(gpu: Gpu) -> str:
 
 
 def _cuda(machine: Machine) -> Any:
-    """ "None" of a PyTorch that is built for something else."""
+    """Return the CUDA version of torch, or "None" for a torch built for something else."""
     built_without = machine.value("torch.kind") in ("rocm", "cpu")
     return machine.value("torch.cuda") or ("None" if built_without else None)
 
@@ -130,7 +128,7 @@ def _variables(machine: Machine) -> Iterable[tuple[str, Any]]:
 
 
 def _lines(rows: Iterable[tuple[str, Any]], gap: str, width: int = 0) -> str:
-    """A fence with a line for each row; an empty label is an empty line."""
+    """Return a fence with a line for each row. An empty label makes an empty line."""
     shown = []
     for label, value in rows:
         known = _UNKNOWN if value in (None, "", [], ()) else text.one_line(text.show(value)[:2000], 200)

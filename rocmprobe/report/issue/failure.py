@@ -1,4 +1,4 @@
-"""Which failure a bug report is about, and what else the run knows of the same question."""
+"""The failure that a bug report is about, and other outcomes of the same question."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _TRIED = 50
 
 @dataclass(frozen=True)
 class Failure:
-    """One failed outcome and its setting, with a stand-alone script (or why there is none), the line for
-    MIOpenDriver, and the variables that its process was given; ``others`` failed besides."""
+    """A failed outcome and its setting, with a stand-alone script (or the reason why there is none), the
+    MIOpenDriver line, and the variables of its process. ``others`` are the other failures of the run."""
 
     outcome: Outcome
     setting: Setting
@@ -39,22 +39,23 @@ class Failure:
 
     @property
     def state(self) -> str:
-        """What it came to."""
+        """The state before expectations were applied."""
         return came_to(self.outcome)
 
     @property
     def message(self) -> str:
-        """The line that explains it."""
+        """The line that explains the failure."""
         attempts = (attempt.message for attempt in self.outcome.attempts)
         return next(filter(None, (*self.outcome.evidence, *attempts)), self.outcome.cause or self.state)
 
 
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
-    """The failure that matters most to ``tracker``: under the first of the run's settings (PyTorch as it
-    comes), the worst state; of those that share it one that a script can reproduce, low on the ladder, in
-    float32, and for Ultralytics one of YOLO's own layers. None where nothing failed that is the tracker's
-    matter: settings of rocmprobe's own bypass and what the CPU does for a GPU are nobody's, and MIOpen's are
-    those that enter it.
+    """Return the failure that matters most to ``tracker``, or None if no failure concerns it.
+
+    The first setting of the run (PyTorch's default) and the worst state come first. Among equals, a failure
+    that a script can reproduce is preferred, then one low on the ladder, in float32, and for Ultralytics in
+    one of YOLO's layers. Failures of the bypass, and of the CPU as a replacement for a GPU, concern no
+    tracker; MIOpen's are those of settings that use it.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
@@ -82,7 +83,7 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
 
 
 def concerning(results: Results, tracker: str) -> list[Outcome]:
-    """The failures that are a matter of ``tracker``."""
+    """Return the failures that concern ``tracker``."""
     settings = {setting.name: setting for setting in results.settings}
     return [
         outcome
@@ -92,7 +93,7 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
-    """What ran and failed, under any setting; predictions of memory do not count."""
+    """Return the outcomes that ran and failed under any setting, without predictions of memory."""
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 
@@ -122,8 +123,8 @@ def _failure(results: Results, outcome: Outcome, setting: Setting, ranked: list[
 
 
 def same_question(results: Results, outcome: Outcome) -> dict[str, Outcome]:
-    """The same question by the same driver under the other settings, by setting. Of the whole ladder's
-    settings some change dtype or memory format: theirs is another question."""
+    """Return the outcomes of the same question and driver under the other settings, keyed by setting.
+    Settings that change dtype or memory format ask another question."""
     own = {setting.name for setting in results.settings if setting.changes_problems}
     return {
         each.setting: each
@@ -139,7 +140,7 @@ def _question(outcome: Outcome) -> tuple[object, ...]:
 
 
 def trials_of(results: Results, outcome: Outcome) -> Iterator[Trial]:
-    """The processes in which ``outcome`` was tried, the last try first."""
+    """Yield the trials of ``outcome``, the last attempt first."""
     tried = dict.fromkeys([outcome.trial, *(attempt.trial for attempt in reversed(outcome.attempts))])
     by_id = {trial.id: trial for trial in results.trials}
     yield from (by_id[name] for name in tried if name in by_id)

@@ -39,10 +39,10 @@ _DIRECTIONS = {"fwd": "forward", "bwd-data": "backward data", "bwd-weights": "ba
 
 
 def issue_block(results: Results, tracker: str) -> str:
-    """The gravest failure that concerns ``tracker`` (one of ``TRACKERS``), in at most ``LIMIT`` characters of
-    Markdown; one line that says so where there is none.
+    """Return the gravest failure that concerns ``tracker`` (one of ``TRACKERS``) as Markdown of at most
+    ``LIMIT`` characters, or one line if there is none.
 
-    What no longer fits is cut out of the middle of the log, and marked.
+    If the text is too long, the middle of the log is cut, which is marked.
     """
     failure = gravest(results, tracker)
     if failure is None:
@@ -180,7 +180,7 @@ def _subject(outcome: Outcome) -> str:
 
 
 def _shapes(problem: str) -> str:
-    """The problem in PyTorch's words."""
+    """Return the problem in PyTorch's words."""
     try:
         fields = parse_problem(problem).as_json()
     except BadInput:
@@ -195,7 +195,8 @@ def _numbered(value: Any) -> str:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """The errors beside their limits, which grow with the length of the sums (docs/what-is-measured.md)."""
+    """Return the errors and their limits, which grow with the length of the sums
+    (docs/what-is-measured.md)."""
     numerics = outcome.numerics
     pairs = [
         f"{words(name, 40)} is {text.number(error)}, the limit {text.number(limit)}"

@@ -1,4 +1,4 @@
-"""What a reader has to know before any result: warnings above the verdict."""
+"""Warnings above the verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Banner:
 
 
 def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
-    """Warnings, gravest first."""
+    """Return the warnings, gravest first."""
     return [
         *_simulated(results), *_partial(results), *_noted(results), *_overridden(results.machine),
         *_dirty(results.machine), *_busy(results.machine.gpus), *_probe_errors(results), *_shortened(fit),
@@ -66,7 +66,8 @@ def _overridden(machine: Machine) -> Iterator[Banner]:
 
 
 def _dirty(machine: Machine) -> Iterator[Banner]:
-    """Variables that steer the stack, apart from those that name a default and the override."""
+    """Yield a warning for variables that steer the stack. The override and variables set to their default do
+    not count."""
     reach: list[str] = []
     dropped: list[str] = []
     for name in machine.variables:

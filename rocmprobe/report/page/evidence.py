@@ -1,4 +1,4 @@
-"""What each outcome can show for itself: all of it where something failed, one row where nothing did."""
+"""Evidence for each outcome: full detail for failures, one row for the others."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _SHORT = ("Not learned", "Worked")
 
 @dataclass(frozen=True)
 class Entry:
-    """One outcome, whole. ``same`` is the anchor of an earlier entry that has the same lines; ``log`` that of
-    what its trial printed."""
+    """An outcome in full. ``same`` is the anchor of an earlier entry with the same lines, ``log`` the anchor
+    of its trial's output."""
 
     anchor: str
     label: str
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """One outcome in short: under which setting, of what, how long it took, and its error or its reason."""
+    """An outcome in one row."""
 
     anchor: str
     look: Look
@@ -59,8 +59,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Outcomes that failed for one reason, with a ``script`` that repeats one of them; or outcomes of one
-    check, in short."""
+    """Outcomes that failed for one reason, with a ``script`` that reproduces one of them, or outcomes of one
+    check in short."""
 
     heading: str
     count: int
@@ -78,7 +78,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Log:
-    """What trials printed and which libraries they mapped, once for all that are alike in that."""
+    """Output and mapped libraries that several trials share."""
 
     anchor: str
     trials: tuple[str, ...]
@@ -97,7 +97,7 @@ def anchors(results: Results) -> dict[int, str]:
 
 
 def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
-    """Every outcome that fits, what failed first."""
+    """Return every outcome that fits, failures first."""
     by_heading: dict[str, list[tuple[int, Outcome]]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
     for position, outcome in enumerate(results.outcomes):
         by_heading[_heading(outcome)].append((position, outcome))
@@ -146,7 +146,8 @@ def _failures(results: Results, members: _Members, entries: _Entries) -> tuple[B
 
 
 def _why(outcome: Outcome) -> str:
-    """State, cause and the first words of the reason: numbers in it differ from problem to problem."""
+    """Return state, cause and the first words of the reason. Numbers in the reason differ from problem to
+    problem."""
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
         first = "the numbers are wrong"
@@ -154,7 +155,7 @@ def _why(outcome: Outcome) -> str:
 
 
 def _script(results: Results, members: _Members) -> str:
-    """A stand-alone script for the first of them that has one."""
+    """Return a stand-alone script for the first member that has one."""
     for _, outcome in members[:3]:
         try:
             return reproduction(results, outcome.id)
@@ -190,7 +191,7 @@ def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
 
 
 def took(outcome: Outcome) -> float:
-    """Seconds of all its attempts."""
+    """Return the seconds of all attempts together."""
     return sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
 
 
@@ -208,12 +209,12 @@ def _share(outcome: Outcome) -> str:
 
 
 def arch(outcome: Outcome) -> str:
-    """Native and effective ISA, as words to filter by."""
+    """Return native and effective ISA, as words to filter by."""
     return " ".join(dict.fromkeys(filter(None, (outcome.native_isa, outcome.effective_isa))))
 
 
 class _Entries:
-    """Makes entries, and remembers lines that were shown already and the logs that they belong to."""
+    """Factory of entries that refers to lines and logs which the page already shows."""
 
     def __init__(self, results: Results, fit: Fit) -> None:
         self._fit = fit
@@ -276,7 +277,7 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 
 def _under(setting: Setting) -> str:
-    """What the setting sets: variables, flags, and what replaces the vendor library."""
+    """Return the variables and flags of a setting, and what replaces the vendor library."""
     parts = [f"{name}={value}" for name, value in setting.env.items()]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:
@@ -290,7 +291,7 @@ def _under(setting: Setting) -> str:
 
 
 def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
-    """Tries with the same result are shown once, with the time of each."""
+    """Yield attempts grouped by result, with the time of each."""
     alike: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for number, attempt in enumerate(outcome.attempts, 1):
         alike[attempt.state, attempt.message].append((number, text.seconds(attempt.seconds)))
@@ -302,7 +303,7 @@ def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
 
 
 def logs(results: Results, fit: Fit) -> tuple[Log, ...]:
-    """What the trials printed, each text once."""
+    """Return the output of the trials, each text once."""
     found = []
     for number, ((log, mapped), same) in enumerate(_alike(results.trials).items()):
         tail = log.splitlines()
@@ -316,7 +317,7 @@ _Said = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def _alike(trials: Sequence[Trial]) -> dict[_Said, list[Trial]]:
-    """The trials with each different log and set of libraries."""
+    """Return the trials keyed by their log and libraries."""
     alike: dict[_Said, list[Trial]] = defaultdict(list)
     for trial in trials:
         mapped = tuple((name, ", ".join(paths)) for name, paths in trial.mapped.items())

@@ -21,7 +21,7 @@ _MOST_START_UP_PLOTS, _MOST_START_UP_BARS = 4, 12
 
 @dataclass(frozen=True)
 class StartUps:
-    """First calls as a table, and of the first problems as ``plots`` (label and SVG)."""
+    """First calls as a table, with ``plots`` (label and SVG) for the first problems."""
 
     caption: str
     table: Table
@@ -29,7 +29,7 @@ class StartUps:
 
 
 def start_up(results: Results) -> Optional[StartUps]:
-    """First calls under each setting, cold and warm, beside the calls that follow."""
+    """Return the first calls under each setting, cold and warm, and the calls that follow."""
     found = start_ups(results)
     if not found:
         return None
@@ -58,7 +58,7 @@ def start_up(results: Results) -> Optional[StartUps]:
 
 
 def _start_up_plots(found: Sequence[StartUp]) -> tuple[tuple[str, Markup], ...]:
-    """Cold beside warm under each setting; bars of nothing are none."""
+    """Return bars of the cold and the warm first calls under each setting."""
     by_problem: dict[tuple[str, str], list[plots.Bar]] = defaultdict(list)
     for each in found:
         for kind, series, calls in (("cold", "fwd", each.cold), ("warm", "fwd_bwd", each.warm)):
@@ -84,7 +84,7 @@ class Sizes:
 
 
 def changing_sizes(results: Results) -> Optional[Sizes]:
-    """A row for each setting that was measured, in the order of the outcomes."""
+    """Return a row for each measured setting, in the order of the outcomes."""
     found = new_sizes(results)
     if not found:
         return None

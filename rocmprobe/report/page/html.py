@@ -57,7 +57,7 @@ def _templates(fit: Fit) -> jinja2.Environment:
 
 
 def _shown(value: Any, fit: Fit) -> Any:
-    """Any value as the page may show it: escaped, and no longer than fits; Markup of our own stays whole."""
+    """Return a value as the page shows it: plain text that fits. Our own Markup stays whole."""
     if value is None:
         return ""
     plain = text.plain(value)

@@ -1,4 +1,4 @@
-"""What the sections of the page have in common: tables of values, and how much of a run fits on the page."""
+"""Shared parts of the sections: tables of values, and the limits of how much of a run fits on the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Table:
 
 
 def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
-    """Rows of any shape as a table: the columns of ``first``, then others as they appear."""
+    """Return rows of any shape as a table. The columns of ``first`` come first, then the others as they
+    appear."""
     names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     names = [name for name in names if any(_cell(name, row.get(name)) for row in rows)]
     body = tuple(tuple(_cell(name, row.get(name)) for name in names) for row in rows)
@@ -43,9 +44,8 @@ CAP = 20_000_000
 
 @dataclass(frozen=True)
 class Fit:
-    """What is shown: characters of a value and of a line, lines of an outcome that failed, outcomes with
-    their evidence, outcomes in one row each, bytes of embedded data, and whether there are
-    matrices and tables of what was measured."""
+    """Limits of the page: characters of a value and of a line, lines of a failed outcome, outcomes with
+    evidence, outcomes in one row, bytes of embedded data, and whether tables of measurements are shown."""
 
     value: int
     width: int
@@ -78,7 +78,7 @@ FITS = (
 
 
 def fit_lines(lines: list[str], fit: Fit) -> list[str]:
-    """Lines that fit: long ones clipped, of many the first and the last."""
+    """Return lines that fit: long lines clipped, and the first and the last of too many."""
     if len(lines) > fit.lines:
         head = fit.lines // 2
         tail = fit.lines - head
@@ -88,7 +88,7 @@ def fit_lines(lines: list[str], fit: Fit) -> list[str]:
 
 
 def clipped(text: str, limit: int) -> str:
-    """``text`` of at most about ``limit`` characters, with the cut marked."""
+    """Return ``text`` with at most about ``limit`` characters and the cut marked."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]} … [{len(text) - limit} characters left out]"

@@ -32,8 +32,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """One problem with a row for each direction, or one check with a row for each dtype or problem; a cell
-    (or None) for each column."""
+    """A problem with a row for each direction, or a check with a row for each dtype or problem. Each row has
+    a cell or None for each column."""
 
     name: str
     rows: tuple[tuple[str, tuple[Optional[Cell], ...]], ...]
@@ -47,12 +47,12 @@ class Matrix:
 
     @property
     def compact(self) -> bool:
-        """Too many columns for words: symbols only, and the legend open beside them."""
+        """True if there are too many columns for words, so that cells show symbols only."""
         return len(self.columns) > _WORDY_COLUMNS
 
 
 def build(results: Results, device: str, check: str) -> Optional[Matrix]:
-    """Settings against the problems and directions of ``check``."""
+    """Return settings against the problems and directions of ``check``."""
     mine = [o for o in results.outcomes if o.device == device and o.check == check]
     return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
 
@@ -62,7 +62,7 @@ _LAYER_RUNGS = tuple(rung for rung in RUNGS if rung not in ("conv", "train"))
 
 
 def layers(results: Results, device: str) -> Optional[Matrix]:
-    """Settings against the other checks of the ladder and their dtypes."""
+    """Return settings against the other checks of the ladder and their dtypes."""
     mine = [o for o in results.outcomes if o.device == device and o.rung in _LAYER_RUNGS]
     return _matrix(results, mine, "check", lambda o: (o.check, _row(o)))
 
@@ -74,7 +74,7 @@ def _row(outcome: Outcome) -> str:
 def _matrix(
     results: Results, mine: list[Outcome], what: str, place: Callable[[Outcome], tuple[str, str]]
 ) -> Optional[Matrix]:
-    """``place`` gives the group and the row of an outcome."""
+    """Build a matrix. ``place`` returns the group and the row of an outcome."""
     if not mine:
         return None
     order = {setting.name: position for position, setting in enumerate(results.settings)}
@@ -128,7 +128,7 @@ def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
 
 
 def unlearned(results: Results) -> list[tuple[Look, str, int]]:
-    """State, reason and count of what this run could not learn, most frequent first."""
+    """Return state, reason and count of outcomes that show nothing, most frequent first."""
     counts = Counter(
         (outcome.state, text.one_line(reason(outcome)) or LOOKS[outcome.state].meaning)
         for outcome in results.outcomes
@@ -143,7 +143,7 @@ _SILENT = ("does not apply", "skipped", "blocked")
 
 @dataclass(frozen=True)
 class SolverRow:
-    """One solver: for each question the word for its result and the cell, or None where it did not run."""
+    """A solver with the word and the cell of each question, or None if it did not run."""
 
     solver: str
     cells: tuple[Optional[tuple[str, Cell]], ...]
@@ -151,7 +151,8 @@ class SolverRow:
 
 @dataclass(frozen=True)
 class Sweep:
-    """``questions`` are problem and direction; ``silent`` the solvers without a row, with the reason."""
+    """Solvers run one at a time. ``questions`` are problem and direction, ``silent`` the solvers without a
+    row and the reason."""
 
     summary: str
     questions: tuple[tuple[str, str], ...]
@@ -160,7 +161,7 @@ class Sweep:
 
 
 def solver_matrix(results: Results) -> Optional[Sweep]:
-    """The table, or None where no solver was selected."""
+    """Return the solvers against the problems, or None if no solver was selected."""
     outcomes = of_sweep(results)
     if not outcomes:
         return None

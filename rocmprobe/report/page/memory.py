@@ -1,4 +1,4 @@
-"""What was measured of memory: a table for each problem, a row for each setting."""
+"""Measured memory: a table for each problem, a row for each setting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER = ("setting", "peak", "kept for backward", "largest batch")
 
 @dataclass(frozen=True)
 class Memory:
-    """``tables`` are a problem each, with the label above it; ``plots`` (label and SVG) the first of them."""
+    """Labelled ``tables``, one for each problem, and ``plots`` (label and SVG) of the first problems."""
 
     caption: str
     tables: tuple[tuple[str, Table], ...]
@@ -28,7 +28,7 @@ class Memory:
 
 
 def memory(results: Results) -> Optional[Memory]:
-    """Measured beside predicted, and native's largest batch beside that of the other settings."""
+    """Return measured and predicted memory, and the largest batch relative to the default setting."""
     mine = [each for each in results.outcomes if each.check in ("memory", "memory-sweep") and each.memory]
     if not mine:
         return None
@@ -61,7 +61,7 @@ def memory(results: Results) -> Optional[Memory]:
 
 
 def _bars(outcomes: list[Outcome]) -> list[plots.Bar]:
-    """The measured peak of each setting beside the predicted one, or beside the least that it can be."""
+    """Return bars of the measured peak of each setting and of its prediction, or else of its lower bound."""
     bars = []
     for outcome in outcomes:
         predicted = _number(outcome, "predicted_bytes") or _number(outcome, "least_bytes")
@@ -86,7 +86,7 @@ def _rows(outcomes: list[Outcome]) -> tuple[tuple[str, ...], ...]:
 
 
 def _bytes(outcome: Optional[Outcome]) -> tuple[str, str]:
-    """Peak, and what is kept for backward, each with what was predicted."""
+    """Return the peak and the bytes kept for backward, each with its prediction."""
     if outcome is None:
         return "", ""
     peak = _beside(outcome, "peak_bytes", {"predicted": "predicted_bytes", "at least": "least_bytes"})

@@ -1,4 +1,4 @@
-"""The small networks that were trained, and the time of the user's own training: tables and one line."""
+"""Small networks that were trained, and the time of the user's own training: tables and one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"
 
 @dataclass(frozen=True)
 class Models:
-    """``caption`` and ``trained`` are of the networks, the rest of the estimate, if one was requested."""
+    """Tables of the networks. All but ``caption`` and ``trained`` belong to the estimate, if one was
+    requested."""
 
     caption: str
     trained: Table
@@ -31,7 +32,7 @@ class Models:
 
 
 def models(results: Results) -> Optional[Models]:
-    """What became of every network under every setting; None where no network ran."""
+    """Return each network's outcome under each setting, or None if no network ran."""
     mine = [outcome for outcome in results.outcomes if outcome.check in MODELS]
     if not mine and not results.estimate:
         return None
@@ -65,7 +66,7 @@ def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
 
 
 def _fell(numerics: Any) -> str:
-    """The first and the last loss; "" where there are none, as in results from elsewhere."""
+    """Return the first and the last loss, or "" if there are none, as in results from elsewhere."""
     losses = numerics.get("losses")
     known = [text.numeric(loss) for loss in losses] if isinstance(losses, (list, tuple)) else []
     return " → ".join(text.show(known[place]) for place in (0, -1)) if known else ""
@@ -83,7 +84,7 @@ def _spread(timings: Any, name: str) -> str:
 
 
 def _training(asked: Estimate) -> str:
-    """The training in words. A network of the user's has the batch that it was recorded with."""
+    """Return the training in words. The user's own network has the batch that it was recorded with."""
     own = [each.batch for each in asked.times if each.own]
     batch = own[0] if own else asked.batch
     batches = f" in batches of {batch}" if batch else ""
@@ -105,8 +106,8 @@ def _times(times: Sequence[TrainingTime]) -> Table:
 
 
 def line(results: Results) -> str:
-    """The estimate in one line: of the user's own network where it was timed, else of each of ours, under
-    the recommended setting where that was timed. Empty where no estimate was requested."""
+    """Return the estimate in one line: of the user's own network if it was timed, else of each small network,
+    under the recommended setting if it was timed. Return "" if no estimate was requested."""
     asked = results.estimate
     if asked is None:
         return ""

@@ -1,5 +1,5 @@
-"""Bars, points and lines over time as inline SVG: no script, no font, no colour of their own; the
-page's style sheet paints them. Lines differ by dashes and by the names at their ends."""
+"""Bars, points and lines over time as inline SVG without script, font or colour. The page's style sheet
+paints them. Lines differ by dashes and by the names at their ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _INLINE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: who, which series (a class for the style sheet), how long, and what is printed at its end."""
+    """A bar: its name, its series (a class of the style sheet), its length, and the text at its end."""
 
     name: str
     series: str
@@ -48,7 +48,7 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], name: str) -> Markup:
-    """A horizontal bar for each row, first on top, each with its name and value printed."""
+    """Draw a horizontal bar for each row, the first on top, with name and value printed."""
     chart = pygal.HorizontalBar(
         **_INLINE,
         print_values=True,
@@ -77,14 +77,14 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
 
 
 def _drawn(chart: Graph) -> ET.Element:
-    """What pygal draws, without what the page replaces or must not carry."""
+    """Return pygal's drawing without the parts that the page replaces or must not carry."""
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
     _strip(root)
     return root
 
 
 def _inline(root: ET.Element, label: str) -> Markup:
-    """A drawing for the page; ``label`` says it to those who do not see it."""
+    """Return a drawing for the page. ``label`` describes it to screen readers."""
     root.set("role", "img")
     root.set("aria-label", label)
     ET.register_namespace("", _SVG)
@@ -112,8 +112,8 @@ def scatter(
     axes: tuple[str, str],
     formatters: tuple[Callable[[float], str], Callable[[float], str]],
 ) -> Markup:
-    """Points of each series, distinguished by their fill, and a line above them. ``label`` says all of it in
-    words, ``axes`` names x and y, and ``formatters`` write their values."""
+    """Draw the points of each series and a line above them. ``label`` describes the drawing, ``axes`` names x
+    and y, and ``formatters`` write their values."""
     chart = pygal.XY(
         **_INLINE,
         width=_WIDTH,
@@ -139,14 +139,14 @@ def scatter(
 
 
 def _decades(logarithms: Sequence[float]) -> list[float]:
-    """Powers of ten around the values, as their logarithms."""
+    """Return the powers of ten around the values, as logarithms."""
     return [float(power) for power in range(floor(min(logarithms)), ceil(max(logarithms)) + 1)]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One quantity: ``points`` are seconds and a value, None for a gap; two values in a row must be there.
-    ``series`` is a class for the style sheet: first, second, third or limit."""
+    """A quantity over time: ``points`` are seconds and a value, or None for a gap, with at least two values
+    in a row. ``series`` is a class of the style sheet: first, second, third or limit."""
 
     name: str
     series: str
@@ -158,8 +158,8 @@ class Line:
 
 
 def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequence[float] = ()) -> Markup:
-    """``rows`` over time. ``label`` says for those who do not see it what the plot is of, ``unit`` in what;
-    the axis holds ``within`` in any case."""
+    """Draw ``rows`` over time. ``label`` describes the plot to screen readers, ``unit`` is its unit, and the
+    axis includes ``within``."""
     known = [*within, *(value for row in rows for value in row.known)]
     marks = _marks(min(known), max(known))
     ends = max(1.0, *(second for row in rows for second, _ in row.points))
@@ -187,7 +187,7 @@ def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequen
 
 
 def _paint(groups: Sequence[ET.Element], rows: Sequence[Line]) -> None:
-    """Classes for the style sheet, fewer digits, and the names, none over another."""
+    """Set classes for the style sheet, shorten digits, and write the names without overlap."""
     ends = []
     for group, row in zip(groups, rows):
         for path in group.iter(f"{{{_SVG}}}path"):
@@ -209,7 +209,7 @@ def _spoken(row: Line, unit: str) -> str:
 
 
 def _marks(least: float, most: float) -> list[float]:
-    """Three to five round numbers that hold both."""
+    """Return three to five round numbers that enclose both values."""
     span = max(most - least, abs(most) / 10, 1e-9)
     power = 10 ** floor(log10(span / 3))
     step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= span / 3.5)

@@ -1,4 +1,4 @@
-"""The program whose shapes a run was given: what a step of it takes under each setting, and its problems."""
+"""The recorded program of a run with ``--shapes``: time of a step under each setting, and its problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rocmprobe.report.states import worst
 
 @dataclass(frozen=True)
 class Program:
-    """What the page shows of it; ``setting`` is the one that the problems' times are of."""
+    """Tables of a program. ``setting`` is the setting of the times in ``problems``."""
 
     caption: str
     settings: Table
@@ -27,7 +27,7 @@ class Program:
 
 
 def program(results: Results) -> Optional[Program]:
-    """None where the run was given no shapes."""
+    """Return the tables of the recorded program, or None if the run has none."""
     shapes = shapes_of(results)
     if shapes is None:
         return None
@@ -39,13 +39,13 @@ def program(results: Results) -> Optional[Program]:
 
 
 def recommended(results: Results) -> Optional[StepTime]:
-    """What the program takes under the recommended setting, on the first device."""
+    """Return the step time under the recommended setting, on the first device."""
     name = results.recommendation.configuration.setting if results.recommendation else None
     return next((each for each in results.step_times if each.setting == name), None)
 
 
 def sentence(results: Results) -> str:
-    """One line on what the program takes under the recommended setting, "" where there is nothing to say."""
+    """Return the step time under the recommended setting in one line, or "" if it is unknown."""
     found, shapes = recommended(results), shapes_of(results)
     if found is None or shapes is None or found.convolution_seconds is None:
         return ""
@@ -115,7 +115,7 @@ def _spread(each: StepTime) -> str:
 
 
 def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
-    """Each problem under ``setting``, by the time that it takes, the longest first."""
+    """Return each problem under ``setting``, longest time first."""
     timed = {
         problem: outcome
         for (device, name, problem), outcome in reversed(timed_problems(results).items())
@@ -151,5 +151,5 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
 
 
 def _written(counts: Mapping[str, int]) -> str:
-    """Forward, backward to the input, backward to the weight."""
+    """Return the counts of forward, backward to the input, and backward to the weight."""
     return " / ".join(str(counts.get(direction, 0)) for direction in DIRECTIONS)

@@ -1,4 +1,4 @@
-"""What the sensors said over a run: plots, a table of extremes, and the findings that rest on them."""
+"""Sensor readings over a run: plots, a table of extremes, and the findings that they support."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SERIES = ("first", "second", "third")
 
 @dataclass(frozen=True)
 class Watched:
-    """One device. ``alarms`` are symbol, severity and words of what lasted."""
+    """A device. ``alarms`` are symbol, severity and words of findings."""
 
     title: str
     caption: str
@@ -33,14 +33,14 @@ class Watched:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """``devices`` that were watched; ``note`` says why there is none."""
+    """Sampled ``devices``, and a ``note`` about simulation."""
 
     devices: tuple[Watched, ...]
     note: str = ""
 
 
 def telemetry(results: Results) -> Optional[Telemetry]:
-    """None where nothing was sampled; for a simulated machine that is said."""
+    """Return the samples, or None if nothing was sampled on a real machine."""
     seen = [device for device in results.telemetry if device.samples]
     if not seen:
         note = "A simulated machine has no sensors: nothing was sampled."

@@ -33,7 +33,7 @@ _ITSELF = "itself"
 
 @dataclass(frozen=True)
 class Figures:
-    """One problem: what each setting took and how near that is to the roofline, and each against others."""
+    """A problem: time and rates under each setting, and each setting against the others."""
 
     label: str
     rates: Table
@@ -42,7 +42,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Roofline:
-    """One dtype on one device: ``roof`` are the best rates that were measured; points by setting."""
+    """A plot of one dtype on one device, with the names of its settings."""
 
     label: str
     settings: tuple[str, ...]
@@ -60,7 +60,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class _Timed:
-    """One time of one problem: under which setting, or by what else; beside what the device did just then."""
+    """A time of one problem under a setting, or of a reference such as naive im2col."""
 
     name: str
     key: str
@@ -70,7 +70,7 @@ class _Timed:
 
 
 def throughput(results: Results) -> Optional[Throughput]:
-    """Times of each problem under each setting, with their rates and ratios; None where nothing was timed."""
+    """Return times, rates and ratios of each problem under each setting, or None if nothing was timed."""
     groups = _by_problem(results)
     if not groups:
         return None
@@ -104,8 +104,8 @@ def throughput(results: Results) -> Optional[Throughput]:
 
 
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
-    """The outcomes with times, by device and problem; a setting that changes the memory format is beside
-    those that it is compared with."""
+    """Return the timed outcomes by device and problem. A setting that changes the memory format stands with
+    the problem that was given."""
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for problem, outcome in by_given_problem(results, results.outcomes):
         if outcome.check == "throughput" and _timed(outcome, "", ""):
@@ -125,15 +125,16 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """What the times of one problem are held against, by column and key of the time. ``baseline`` is the
-    default, or the shortest where that was not timed; ``of_cpu`` are the settings that leave the device."""
+    """Times that a problem is compared with, by column and key of the time. ``baseline`` is the default, or
+    the shortest time if the default was not timed. ``of_cpu`` are the settings that leave the device."""
 
     columns: Mapping[str, Mapping[str, _Timed]]
     baseline: Mapping[str, _Timed]
     of_cpu: frozenset[str]
 
     def ratio(self, each: _Timed, rival: Optional[_Timed]) -> str:
-        """How many times the rival's time, "same" or "too noisy"; empty where that was not measured."""
+        """Return how many times the rival's time, "same" or "too noisy". Return "" if one was not
+        measured."""
         if rival is None or each.spread is None or rival.spread is None:
             return ""
         if rival is each:
@@ -148,7 +149,7 @@ class _Rivals:
 def _rivals(
     timed: Sequence[_Timed], outcomes: Sequence[Outcome], of_cpu: frozenset[str], working: frozenset[str]
 ) -> _Rivals:
-    """``working`` are the settings that go through the vendor library and hold."""
+    """Build the rivals. ``working`` are the settings that use the vendor library and give correct results."""
     naive = [each for outcome in outcomes for each in _timed(outcome, "naive_", _NAIVE)]
     on_device = [each for each in timed if each.name not in of_cpu] or timed
     columns = {
@@ -162,7 +163,7 @@ def _rivals(
 
 
 def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
-    """The settings that go through the vendor library, and under which no convolution of ``dtype`` failed on
+    """Return the settings that use the vendor library and under which no convolution of ``dtype`` failed on
     ``device``."""
     here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
     purpose = "inference" if results.options.get("purpose") == "inference" else "training"
@@ -174,7 +175,7 @@ def _working_natively(results: Results, device: str, dtype: str) -> frozenset[st
 
 
 def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:
-    """The shortest time for each key."""
+    """Return the shortest time for each key."""
     found: dict[str, _Timed] = {}
     for each in sorted(timed, key=lambda each: each.median):
         found.setdefault(each.key, each)
@@ -196,7 +197,7 @@ def _note(each: _Timed, rivals: _Rivals) -> str:
 
 
 def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
-    """Each time over that of the rivals that there are."""
+    """Return each time relative to the rivals that were measured."""
     names = [name for name, column in rivals.columns.items() if column]
     rows = []
     for each in timed:
@@ -206,8 +207,7 @@ def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
 
 
 def _rates(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
-    """Times with what they come to in a second, and how much of the roofline that is; last naive im2col and
-    the yardsticks themselves."""
+    """Return times, rates and shares of the roofline, then naive im2col and the yardsticks."""
     naive = rivals.columns[_NAIVE]
     rows = [_rated(each) for each in [*timed, *(naive[key] for key in _PASSES if key in naive)]]
     with_roof = next((each.outcome for each in timed if roof(each.outcome.timings)), None)
@@ -254,7 +254,7 @@ def _spread(spread: Optional[Seconds]) -> str:
 
 
 def _conditions(outcomes: Iterable[Outcome]) -> str:
-    """The range of clocks and temperatures over all measurements, as a sentence; empty without any."""
+    """Return the range of clocks and temperatures over all measurements as a sentence, or ""."""
     read: dict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         for values in outcome.conditions.values():
@@ -270,7 +270,7 @@ def _conditions(outcomes: Iterable[Outcome]) -> str:
 
 
 def _rooflines(results: Results) -> tuple[Roofline, ...]:
-    """A drawing for each device and dtype of which both yardsticks and at least one problem were timed."""
+    """Return a plot for each device and dtype with both yardsticks and at least one problem timed."""
     points: dict[tuple[str, str], dict[str, list[plots.Place]]] = defaultdict(lambda: defaultdict(list))
     roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
     for outcome in results.outcomes:
@@ -289,14 +289,14 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
 
 
 def _shown_settings(results: Results, names: list[str]) -> list[str]:
-    """The default, the recommended setting, the bypass, then others as they come."""
+    """Return the default, the recommended setting and the bypass, then others in order."""
     chosen = results.recommendation.configuration.setting if results.recommendation else None
     wanted = dict.fromkeys(filter(None, ("default", chosen, "bypass", *names)))
     return [name for name in wanted if name in names][:_MOST_SETTINGS]
 
 
 def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
-    """Operations for each byte that has to move, and operations a second, of one problem."""
+    """Return operations per byte that must move, and operations per second, of one problem."""
     took = text.numeric(outcome.timings.get("fwd"))
     if not took or took < 0 or not outcome.problem:
         return None
@@ -309,7 +309,7 @@ def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
 
 
 def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str, label: str) -> Markup:
-    """Both axes are logarithmic; the roof bends where bandwidth stops being the limit."""
+    """Draw a roofline with two logarithmic axes. The roof bends where bandwidth stops being the limit."""
     placed = [place for places in series.values() for place in places]
     bend = best.flops / best.bytes
     low = min([bend, *(x for x, _ in placed)]) / 2
@@ -340,7 +340,7 @@ class OwnKernels:
 
 
 def own_kernels(results: Results) -> Optional[OwnKernels]:
-    """A row for each quantity, a column for each device and dtype that was asked and answered."""
+    """Return a row for each quantity and a column for each measured device and dtype."""
     asked = [each for each in results.outcomes if each.check == "kernel" and "compile" in each.timings]
     if not asked:
         return None

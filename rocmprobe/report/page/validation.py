@@ -1,4 +1,4 @@
-"""The bypass's errors beside their limits."""
+"""Errors of the bypass relative to their limits."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ValidationRow:
 
 @dataclass(frozen=True)
 class Validation:
-    """The bypass's errors, each as a share of its limit; ``summary`` says the worst, ``plots`` (label and
-    SVG) the worst of each dtype and direction. ``maps`` (label, text and anchor) show where the first of
-    ``wrong`` results of any setting are off."""
+    """Errors of the bypass as shares of their limits. ``summary`` names the largest, ``plots`` (label and
+    SVG) the largest of each dtype and direction. ``maps`` (label, text and anchor) show the first of
+    ``wrong`` results of any setting."""
 
     measures: tuple[str, ...]
     rows: tuple[ValidationRow, ...]
@@ -81,8 +81,8 @@ def validation(results: Results) -> Optional[Validation]:
 
 
 def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], ...]:
-    """For each dtype the largest error of each direction beside the limit, which is the longest bar unless
-    one exceeds it."""
+    """Return for each dtype the largest error of each direction and the limit, which is the longest bar
+    unless an error exceeds it."""
     found = []
     for number, dtype in enumerate(dict.fromkeys(dtype for dtype, _ in worst)):
         bars = [
@@ -96,7 +96,7 @@ def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], 
 
 
 def _maps(results: Results) -> tuple[tuple[tuple[str, str, str], ...], int]:
-    """The first error maps, as the evidence of wrong results draws them, and how many such results are."""
+    """Return the first error maps in the evidence of wrong results, and the number of such results."""
     wrong = [
         (position, outcome)
         for position, outcome in enumerate(results.outcomes)

@@ -1,4 +1,4 @@
-"""What the page says, as plain data: a pure function of the results, with no HTML in it."""
+"""The content of the page as plain data: a pure function of the results, without HTML."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
 
 @dataclass(frozen=True)
 class Block:
-    """Text to copy, with the words that introduce it and its language, "sh" or "python"."""
+    """Text to copy, with its label and its language, "sh" or "python"."""
 
     label: str
     body: str
@@ -84,7 +84,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs as one driver found them; ``driver`` is empty where there was no other."""
+    """The rungs under one driver. ``driver`` is "" if there is no other."""
 
     driver: str
     rungs: tuple[Rung, ...]
@@ -104,7 +104,7 @@ class Device:
 
 
 def build(results: Results, fit: Fit) -> dict[str, Any]:
-    """The names that the page template uses, with as much as fits."""
+    """Return the values that the page template uses, as much as fits."""
     recommendation = results.recommendation
     names = device_names(results)
     verdict = recommendation.verdict if recommendation else "none"
@@ -147,7 +147,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
 
 
 def _measured(results: Results) -> dict[str, Any]:
-    """The sections of what was measured; all of them are empty where there are no outcomes."""
+    """Return the sections of measurements. All are empty if there are no outcomes."""
     return {
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
@@ -260,7 +260,7 @@ def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
 
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:
-    """Which rung breaks first: the layer to look at."""
+    """Return which rung fails first, which is the layer to look at."""
     applicable = [step for step in rungs if step.look is None or step.look.state != "n/a"]
     for position, step in enumerate(applicable):
         if step.look and step.look.tone == "bad":
@@ -297,7 +297,7 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
 
 
 def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
-    """What is recommended for each of several devices, and the variable that leaves a program it alone."""
+    """Return the recommendation for each of several devices, and the variable that hides the others."""
     rows = [
         {
             "device": name,
@@ -317,13 +317,13 @@ def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
 
 
 def unlabelled(machine: Machine) -> dict[str, Fact]:
-    """The facts without those that belong to a variable."""
+    """Return the facts that belong to no variable."""
     own = {f"variables.{name}" for name in machine.variables}
     return {name: fact for name, fact in machine.facts.items() if name not in own}
 
 
 def labelled(machine: Machine) -> dict[str, Fact]:
-    """The variables that are set, each with what is known of it as its source."""
+    """Return the variables that are set, each with its known meaning as the source."""
     found = {}
     for name, fact in machine.variables.items():
         label = machine.facts.get(f"variables.{name}")
@@ -337,7 +337,7 @@ def fact_rows(facts: Mapping[str, Fact]) -> list[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class Caused:
-    """Findings of one cause; ``about`` is None for a cause that the vocabulary lacks."""
+    """Findings of one cause. ``about`` is None for a cause that the vocabulary lacks."""
 
     name: str
     about: Optional[Cause]
@@ -345,7 +345,7 @@ class Caused:
 
 
 def by_cause(findings: Iterable[Finding]) -> list[Caused]:
-    """In the order of the findings, which is that of their weight."""
+    """Return findings by cause, in the order of the findings."""
     groups: dict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
         groups[finding.cause].append(finding)
