@@ -29,7 +29,7 @@ class Result:
     tone: str
     word: str
     count: str
-    any: bool
+    occurs: bool
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def all_outcomes(results: Results, fit: Fit) -> AllOutcomes:
         name: Result(tone, word, f"{counts[name]} {words}", counts[name] > 0)
         for name, (tone, word, words) in _RESULTS.items()
     }
-    order = {name: place for place, name in enumerate(_RESULTS)}
-    shown = sorted(cases[: fit.rows], key=lambda case: order[case.outcome])
+    order = tuple(_RESULTS)
+    shown = sorted(cases[: fit.rows], key=lambda case: order.index(case.outcome))
     return AllOutcomes(
         f"{text.count(len(cases), 'outcome')}, run took {text.seconds(run_seconds(results))}.",
         tuple(found.values()),
