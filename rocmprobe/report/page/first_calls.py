@@ -14,7 +14,7 @@ from rocmprobe.judge.findings.start_up import FirstCalls, StartUp, start_ups
 from rocmprobe.model.results import Results
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
-from rocmprobe.report.page.layout import Table
+from rocmprobe.report.page.layout import Table, with_device
 
 _MOST_START_UP_PLOTS, _MOST_START_UP_BARS = 4, 12
 
@@ -37,7 +37,7 @@ def start_up(results: Results) -> Optional[StartUps]:
     survives = {True: "yes", False: "no", None: "too few starts to tell"}
     rows = tuple(
         (
-            each.problem if len(devices) == 1 else f"{each.problem} ({each.device})",
+            with_device(each.problem, each.device, devices),
             each.setting,
             _first_calls(each.cold),
             _first_calls(each.warm),
@@ -91,7 +91,7 @@ def changing_sizes(results: Results) -> Optional[Sizes]:
     devices = {each.device for each in found}
     rows = tuple(
         (
-            each.setting if len(devices) == 1 else f"{each.setting} ({each.device})",
+            with_device(each.setting, each.device, devices),
             text.seconds(each.new),
             text.seconds(each.largest),
             text.seconds(each.known),

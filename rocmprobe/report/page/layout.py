@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,11 @@ def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
     names = [name for name in names if any(_cell(name, row.get(name)) for row in rows)]
     body = tuple(tuple(_cell(name, row.get(name)) for name in names) for row in rows)
     return Table(tuple(name.replace("_", " ") for name in names), body)
+
+
+def with_device(name: str, device: str, devices: Collection[str]) -> str:
+    """Return ``name``, with its device if the section has several."""
+    return f"{name} ({device})" if len(devices) > 1 else name
 
 
 def _cell(name: str, value: Any) -> str:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
-from rocmprobe.report.page.layout import Table
+from rocmprobe.report.page.layout import Table, with_device
 from rocmprobe.report.states import LOOKS
 
 _MOST_PLOTS, _MOST_BARS = 4, 16
@@ -32,12 +32,12 @@ def memory(results: Results) -> Optional[Memory]:
     mine = [each for each in results.outcomes if each.check in ("memory", "memory-sweep") and each.memory]
     if not mine:
         return None
-    several = len({outcome.device for outcome in mine}) > 1
+    devices = {outcome.device for outcome in mine}
     problems = dict.fromkeys((each.device, each.problem or each.id) for each in mine)
     tables, drawn = [], []
     for device, problem in problems:
         found = [each for each in mine if (each.device, each.problem or each.id) == (device, problem)]
-        label = f"{problem} ({device})" if several else problem
+        label = with_device(problem, device, devices)
         tables.append((label, Table(_HEADER, _rows(found))))
         drawn.append((label, _bars(found)))
     bounds = {text.bytes_(bound) for each in mine if (bound := _number(each, "bound_bytes")) is not None}

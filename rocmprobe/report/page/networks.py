@@ -9,7 +9,7 @@ from typing import Any, Optional
 from rocmprobe.checks import MODELS
 from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
-from rocmprobe.report.page.layout import Table
+from rocmprobe.report.page.layout import Table, with_device
 from rocmprobe.report.states import LOOKS
 
 #: What is held against a limit, by the key of ``numerics``.
@@ -56,7 +56,7 @@ def models(results: Results) -> Optional[Models]:
 def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
     numerics = outcome.numerics
     devices = {each.device for each in all_of_them}
-    setting = outcome.setting if len(devices) == 1 else f"{outcome.setting} ({outcome.device})"
+    setting = with_device(outcome.setting, outcome.device, devices)
     rate = next((f"{text.show(numerics[key])} {unit}" for key, unit in _RATES.items() if key in numerics), "")
     return (
         outcome.check[len("train-") :], setting, outcome.dtype,

@@ -19,7 +19,7 @@ from rocmprobe.model.roofline import Roof, Work, roof, work
 from rocmprobe.model.telemetry import CONDITIONS
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
-from rocmprobe.report.page.layout import Table
+from rocmprobe.report.page.layout import Table, with_device
 
 _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
 #: Of which there are bars; the others are in the tables.
@@ -76,13 +76,13 @@ def throughput(results: Results) -> Optional[Throughput]:
         return None
     by_default = all(any(outcome.setting == "default" for outcome in group) for group in groups.values())
     against = "setting “default”" if by_default else "the fastest setting, where “default” did not run"
-    several = len({device for device, _ in groups}) > 1
+    devices = {device for device, _ in groups}
     of_cpu = frozenset(setting.name for setting in results.settings if setting.verdict == "cpu")
     asked = {(device, outcome.dtype) for (device, _), outcomes in groups.items() for outcome in outcomes}
     native = {pair: _working_natively(results, *pair) for pair in asked}
     drawn, figures = [], []
     for (device, name), outcomes in groups.items():
-        label = f"{name} ({device})" if several else name
+        label = with_device(name, device, devices)
         timed = [each for outcome in outcomes for each in _timed(outcome, "", outcome.setting)]
         of_dtypes = [native[device, outcome.dtype] for outcome in outcomes]
         rivals = _rivals(timed, outcomes, of_cpu, frozenset.intersection(*of_dtypes))
@@ -344,8 +344,8 @@ def own_kernels(results: Results) -> Optional[OwnKernels]:
     asked = [each for each in results.outcomes if each.check == "kernel" and "compile" in each.timings]
     if not asked:
         return None
-    several = len({each.device for each in asked}) > 1
-    header = ("", *(f"{each.dtype} ({each.device})" if several else str(each.dtype) for each in asked))
+    devices = {each.device for each in asked}
+    header = ("", *(with_device(str(each.dtype), each.device, devices) for each in asked))
     products = list(dict.fromkeys(name for each in asked for name in _products(each)))
     rows = [
         ("compile", *(_seconds(each.timings.get("compile")) for each in asked)),
