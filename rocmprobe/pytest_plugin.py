@@ -25,8 +25,6 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.exit_codes import NOTHING, USAGE
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import (
-    FAILING_STATES,
-    WORKING_STATES,
     BadInput,
     NothingToTest,
     Outcome,
@@ -354,9 +352,9 @@ def assert_outcome(outcome: Outcome) -> None:
     text = "\n".join((f"{outcome.state}: {CHECKS[outcome.check].question}", *known, *outcome.evidence))
     if outcome.state == "xfail":
         pytest.xfail(text)
-    if outcome.state in FAILING_STATES:
+    if outcome.fails:
         pytest.fail(text, pytrace=False)
-    if outcome.state not in WORKING_STATES:
+    if not outcome.works:
         pytest.skip(text)
 
 

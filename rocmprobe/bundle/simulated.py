@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
-from rocmprobe.model.results import WORKING_STATES
+from rocmprobe.model.states import works
 
 #: What the facts of a simulated machine say of their source, and what its failures print of where they
 #: happen.
@@ -54,7 +54,7 @@ def _answers_without_runtime(records: Sequence[Mapping[str, Any]]) -> Iterator[s
         if outcome["device"] not in amd or outcome["setting"] in on_processor:
             continue
         trial = trials.get(outcome.get("trial", ""))
-        if trial and outcome["state"] in WORKING_STATES and not (trial.get("mapped") or {}).get(_RUNTIME):
+        if trial and works(outcome["state"]) and not (trial.get("mapped") or {}).get(_RUNTIME):
             yield f"{outcome['id']} was answered on an AMD GPU by a process without {_RUNTIME}"
 
 

@@ -22,16 +22,14 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case, trial_key
 from rocmprobe.cli.base import describe_holder
 from rocmprobe.model.results import Setting, from_json
+from rocmprobe.model.states import STATES
 from rocmprobe.run.journal import NAME, Appended, header
 from rocmprobe.run.lease import leased
 from rocmprobe.run.options import BUDGETS
 from rocmprobe.run.targets import Target
 from rocmprobe.text.console import Console
 
-_STYLES = {
-    "pass": "green", "slow": "yellow", "xpass": "yellow", "flaky": "yellow", "xfail": "red", "running": "dim",
-}  # fmt: skip
-_QUIET = ("blocked", "n/a", "skipped")
+_STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
 _WIDEST_CHECK = max(map(len, CHECKS))
 #: Seconds that a run takes before more is said of how long it will be, and by what factor it must be longer.
 _WORTH_SAYING, _MUCH_LONGER = 60.0, 2.0
@@ -216,7 +214,7 @@ class Progress:
             return []
 
     def _say(self, state: str, question: Mapping[str, Any], said: str) -> None:
-        style = _STYLES.get(state, "dim" if state in _QUIET else "bold red")
+        style = _STYLES[STATES[state].tone] if state in STATES else "dim"
         columns = [
             question["setting"].ljust(self._widest_setting), question["check"].ljust(_WIDEST_CHECK),
             (question["problem"] or question["dtype"]).ljust(36), (question["direction"] or "").ljust(11),

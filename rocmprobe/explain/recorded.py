@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from rocmprobe.explain.log_facts import Facts, facts_of
 from rocmprobe.knowledge.compatibility import first_device
-from rocmprobe.model.results import FAILING_STATES, RUNGS, Machine, Outcome, Results
+from rocmprobe.model.results import RUNGS, Machine, Outcome, Results
 from rocmprobe.text.log import Log, of_text
 
 _EXITS = {
@@ -56,7 +56,7 @@ def facts_of_machine(machine: Machine, exit: Optional[str] = None) -> Facts:
 
 
 def _failing(results: Results) -> list[Outcome]:
-    failing = [outcome for outcome in results.outcomes if outcome.state in FAILING_STATES]
+    failing = [outcome for outcome in results.outcomes if outcome.fails]
     return sorted(
         failing, key=lambda outcome: RUNGS.index(outcome.rung) if outcome.rung in RUNGS else len(RUNGS)
     )

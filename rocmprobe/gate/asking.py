@@ -26,7 +26,6 @@ from rocmprobe.judge.blame import library
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.results import (
-    FAILING_STATES,
     RECOMMENDED,
     BadInput,
     Environment,
@@ -157,7 +156,7 @@ def _put(asked: tuple[Question, ...], trials: Trials, pipe: Pipe) -> None:
         started = time.monotonic()
         outcome = trials.once(case)
         pipe.tell("answer", usual=question.usual, **_answer_of(case, outcome, time.monotonic() - started))
-        if outcome.state in FAILING_STATES | {"probe-error"}:
+        if outcome.blocks:
             return
 
 

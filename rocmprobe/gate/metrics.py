@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocmprobe.gate.verdict import REASONS, STATES, Verdict
-from rocmprobe.model.results import STATES as OUTCOMES
+from rocmprobe.model.states import STATES as OUTCOMES
 from rocmprobe.process.processes import started
 
 Labels = Mapping[str, str]

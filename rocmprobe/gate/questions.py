@@ -12,8 +12,6 @@ from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import Problem, parse_problem, problems
 from rocmprobe.model.results import (
     DIRECTIONS,
-    FAILING_STATES,
-    WORKING_STATES,
     BadInput,
     Outcome,
     Results,
@@ -72,7 +70,7 @@ def questions(
         before = _before(case, known)
         if follows and _failed(before) and not (case.check == "convolution" and case.dtype == "float32"):
             continue
-        usual = before.timings.get("first_call") if before and before.state in WORKING_STATES else None
+        usual = before.timings.get("first_call") if before and before.works else None
         found.append(Question(case, usual))
     return tuple(found)
 
@@ -84,7 +82,7 @@ def _before(case: Case, known: dict[str, Outcome]) -> Optional[Outcome]:
 
 
 def _failed(outcome: Optional[Outcome]) -> bool:
-    return outcome is not None and outcome.state in FAILING_STATES | {"blocked"}
+    return outcome is not None and (outcome.fails or outcome.state == "blocked")
 
 
 def _cases(
@@ -117,7 +115,7 @@ def _problems(setting: Setting, results: Optional[Results], own: tuple[str, ...]
     right = {
         str(each.problem)
         for each in (results.outcomes if results else ())
-        if each.check == "convolution" and each.setting == setting.name and each.state in WORKING_STATES
+        if each.check == "convolution" and each.setting == setting.name and each.works
     }
     asked = [parse_problem(text) for text in sorted(right)]
     # What was right under the setting has its memory format and dtype.

@@ -10,7 +10,7 @@ from rocmprobe import __version__
 from rocmprobe.gate.messages import Order, Seen
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, NOTHING, OK, UNKNOWN, WEDGED
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import WORKING_STATES
+from rocmprobe.model.states import state_of, works
 from rocmprobe.text.plain_text import one_line
 
 STATES = ("ok", "problem", "unknown", "busy", "nothing")
@@ -96,7 +96,7 @@ def exit_code(verdict: Verdict, convention: str) -> int:
 def _state(seen: Seen, order: Order) -> tuple[str, Optional[str], str, tuple[str, ...]]:
     """State, reason, the rest of the line, and the ids of what failed."""
     last = seen.answers[-1] if seen.answers else None
-    if last and last["state"] not in (*WORKING_STATES, "n/a"):
+    if last and state_of(last["state"], last["cause"]).blocks:
         return _failed(seen, last)
     if seen.unkillable:
         text = f"hang: a process cannot be killed in {_what(seen, seen.asking)}; restart the machine"
@@ -109,13 +109,13 @@ def _state(seen: Seen, order: Order) -> tuple[str, Optional[str], str, tuple[str
     if seen.ended == "died":
         return "unknown", "internal", f"the probe itself died in {_what(seen, seen.asking)}", ()
     why = "ended by a signal" if seen.ended == "signal" else f"out of time (budget {order.budget:g} s)"
-    right = sum(each["state"] in WORKING_STATES for each in seen.answers)
+    right = sum(works(each["state"]) for each in seen.answers)
     so_far = f", {right} of {len(seen.planned)} right so far" if seen.planned else ""
     return "unknown", "time", f"time: {why} in {_what(seen, seen.asking)}{so_far}", ()
 
 
 def _all_asked(seen: Seen) -> tuple[str, Optional[str], str, tuple[str, ...]]:
-    right = [each for each in seen.answers if each["state"] in WORKING_STATES]
+    right = [each for each in seen.answers if works(each["state"])]
     needless = [each for each in seen.answers if each["state"] == "n/a"]
     if not any(each["check"] == "convolution" for each in right):
         why = next((each["evidence"][0] for each in needless if each["evidence"]), "nothing was asked")

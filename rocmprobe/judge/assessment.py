@@ -12,10 +12,8 @@ from rocmprobe.judge.noise import time_of
 from rocmprobe.knowledge.settings import drivers_of
 from rocmprobe.model.results import (
     DIRECTIONS,
-    FAILING_STATES,
     NATIVE,
     SEVERITIES,
-    WORKING_STATES,
     Finding,
     Outcome,
     Results,
@@ -111,7 +109,7 @@ def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Asse
     )
     if not asked_of_dtype or (purpose == "training" and _left_out(results, counted)):
         counted = ()
-    against = tuple(outcome for outcome in counted if outcome.state not in WORKING_STATES)
+    against = tuple(outcome for outcome in counted if not outcome.works)
     return Assessment(setting, counted, against, _unproven(results, setting, dtype, purpose))
 
 
@@ -121,8 +119,7 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
         outcome
         for outcome in results.outcomes
         if (outcome.device, outcome.setting) == (device, setting)
-        and outcome.state not in ("n/a", "skipped")
-        and outcome.cause != "run-died"
+        and outcome.meaning.counted
         and _counts(outcome, dtype, purpose)
     )
 
@@ -135,7 +132,7 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
     answering = _counted(results, representative(setting), dtype, purpose)
     shared = failed(each for each in answering if each.check in _UNDER_FEW_SETTINGS and each.check not in own)
     beside = batch_norm_setting(setting)
-    trains = any(each.check in TRAINING and each.state in WORKING_STATES for each in tested)
+    trains = any(each.check in TRAINING and each.works for each in tested)
     if beside != setting.name and not trains:
         others = _counted(results, beside, dtype, purpose)
         shared += failed(each for each in others if each.check == "batch-norm")
@@ -213,7 +210,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
         return False
     if outcome.check in MEASUREMENTS:
         # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
-        return outcome.dtype == dtype and outcome.state in FAILING_STATES
+        return outcome.dtype == dtype and outcome.fails
     return (
         outcome.check in ("training-step", "gradients")
         or (outcome.check in CONVOLUTIONAL_MODELS and outcome.dtype in ("float32", dtype))
@@ -260,7 +257,7 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
 def sound(each: Assessment) -> bool:
     """Every convolution tested came out right; one that was blocked proves nothing."""
     asked = convolutions(each.counted)
-    return bool(asked) and all(outcome.state in WORKING_STATES for outcome in asked)
+    return bool(asked) and all(outcome.works for outcome in asked)
 
 
 def broken(each: Assessment) -> tuple[Outcome, ...]:
@@ -333,7 +330,7 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
     timed = (
         outcome
         for outcome in results.outcomes
-        if outcome.check == "throughput" and outcome.problem and outcome.state in WORKING_STATES
+        if outcome.check == "throughput" and outcome.problem and outcome.works
     )
     return {
         (outcome.device, outcome.setting, problem): outcome
@@ -392,9 +389,7 @@ def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Those that ran and failed; blocked ones only repeat another's failure, and one that was in
     flight when somebody ended the run says nothing."""
-    return tuple(
-        outcome for outcome in outcomes if outcome.state in FAILING_STATES and outcome.cause != "run-died"
-    )
+    return tuple(outcome for outcome in outcomes if outcome.fails)
 
 
 def quoted(outcomes: Iterable[Outcome], most: int = 3) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from typing import Optional
 
 from rocmprobe.judge.blame import contradicts
 from rocmprobe.knowledge.expectations import Expectation, expectations, observed
-from rocmprobe.model.baseline import Baseline, fails, works
+from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.changes import BASELINE, TABLE, Expected
 from rocmprobe.model.results import Machine, Outcome
+from rocmprobe.model.states import fails, works
 
 
 @dataclass(frozen=True)
@@ -35,23 +36,23 @@ class Expectations:
         expected = self._expected(plain)
         if expected is None:
             return plain
-        return replace(plain, state="xfail" if fails(plain.state) else "xpass", expected=expected)
+        return replace(plain, state="xfail" if plain.fails else "xpass", expected=expected)
 
     def _expected(self, outcome: Outcome) -> Optional[Expected]:
         before = self.baseline.states.get(outcome.id) if self.baseline else None
         if self.baseline is None or not (fails(before) or works(before)):
             return self._by_table(outcome)
-        if works(before) or outcome.cause == "run-died":
+        if works(before):
             return None
-        if fails(outcome.state):
+        if outcome.fails:
             # Where both have it, the table's row says more.
             return self._by_table(outcome) or self.baseline.expected(outcome)
         # A flaky case may pass, which proves nothing.
-        return self.baseline.expected(outcome) if works(outcome.state) and before != "flaky" else None
+        return self.baseline.expected(outcome) if outcome.works and before != "flaky" else None
 
     def _by_table(self, outcome: Outcome) -> Optional[Expected]:
-        failing = fails(outcome.state)
-        if not failing and not works(outcome.state):
+        failing = outcome.fails
+        if not outcome.learned:
             return None
         rows = expectations() if self.rows is None else self.rows
         for row in rows:

@@ -10,7 +10,7 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import Layer
 from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import Cure, are_switches, is_switch
-from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, BadInput, Outcome, Setting
+from rocmprobe.model.results import BadInput, Outcome, Setting
 
 #: The layers, and the checks that ask about each.
 LAYERS: Mapping[Layer, tuple[str, ...]] = {
@@ -54,11 +54,7 @@ def leaves(setting: Setting, outcome: Outcome) -> bool:
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
     """The keywords of the layers that fail in the library, by the outcomes of ``default``. float64
     proves nothing: PyTorch keeps it from MIOpen."""
-    broken = {
-        outcome.check
-        for outcome in outcomes
-        if outcome.state in FAILING_STATES and outcome.cause != "run-died" and outcome.dtype != "float64"
-    }
+    broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}
     if purpose == "inference":
         broken -= set(_OF_TRAINING)
     return tuple(dict.fromkeys(layer.option for layer, checks in LAYERS.items() if broken & set(checks)))
@@ -66,9 +62,9 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
 
 def holds(convolutions: Iterable[Outcome]) -> bool:
     """Whether a setting's convolutions are right, in float32 where that was tested."""
-    asked = [each for each in convolutions if each.state not in ("n/a", "skipped")]
+    asked = [each for each in convolutions if each.meaning.counted]
     asked = [each for each in asked if each.dtype == "float32"] or asked
-    return bool(asked) and all(each.state in WORKING_STATES for each in asked)
+    return bool(asked) and all(each.works for each in asked)
 
 
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge.settings import within
-from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, Outcome, Setting, from_json
+from rocmprobe.model.results import Outcome, Setting, from_json
 from rocmprobe.text.tables import table
 
 #: What names the one solver that Find may consider.
@@ -173,11 +173,10 @@ def swept(outcomes: Iterable[Outcome]) -> Swept:
     faulty: set[str] = set()
     for outcome in outcomes:
         name = solver_of(outcome)
-        asked = outcome.state in WORKING_STATES or outcome.state in FAILING_STATES
-        if name is None or not asked or outcome.cause == "run-died":
+        if name is None or not outcome.learned:
             continue
         right = sound.setdefault((outcome.problem or "", outcome.direction or ""), set())
-        if outcome.state in WORKING_STATES:
+        if outcome.works:
             right.add(name)
         else:
             faulty.add(name)

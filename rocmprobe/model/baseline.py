@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.model.changes import BASELINE, Expected
-from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, BadInput, Machine, Outcome, Results
+from rocmprobe.model.results import BadInput, Machine, Outcome, Results
+from rocmprobe.model.states import RUN_DIED
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,9 @@ class Baseline:
         return Expected(outcome.state, BASELINE, reason)
 
 
-def fails(state: Optional[str]) -> bool:
-    return state in FAILING_STATES
-
-
-def works(state: Optional[str]) -> bool:
-    return state in WORKING_STATES
-
-
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """The state that each question came to, by its id, which stays the same from run to run."""
-    return {outcome.id: came_to(outcome) for outcome in outcomes if outcome.cause != "run-died"}
+    return {outcome.id: came_to(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
 
 
 def came_to(outcome: Outcome) -> str:

@@ -17,10 +17,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, Optional, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Optional,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from rocmprobe.model import facts as fact_types
 from rocmprobe.model.changes import Changes, Expected
+from rocmprobe.model.states import RUN_DIED, STATES, State, state_of
 from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import message, one_line, quoted
@@ -28,16 +40,11 @@ from rocmprobe.text.plain_text import message, one_line, quoted
 _T = TypeVar("_T")
 
 SCHEMA_VERSION = 1
+if TYPE_CHECKING:
+    StateName = str
+else:
+    StateName = Literal[tuple(STATES)]
 BadInput = reading.BadInput
-
-#: Every state an outcome can be in; the groups below partition what they mean for a user.
-STATES = (
-    "pass", "wrong", "error", "crash", "hang", "slow", "flaky", "xfail", "xpass",
-    "skipped", "n/a", "blocked", "aborted", "probe-error",
-)  # fmt: skip
-WORKING_STATES = frozenset({"pass", "slow", "xpass"})
-FAILING_STATES = frozenset({"wrong", "error", "crash", "hang", "flaky", "aborted", "xfail"})
-UNLEARNED_STATES = frozenset({"skipped", "n/a", "blocked"})
 
 #: How a process ended that gave no answer.
 CRASH_CAUSES = (
@@ -47,7 +54,7 @@ CRASH_CAUSES = (
 #: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it depends on.
 CAUSES = (
     *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
-    "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", "run-died", "machine-died",
+    "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", RUN_DIED, "machine-died",
 )  # fmt: skip
 
 #: Names of Python environments.
@@ -270,7 +277,7 @@ class Outcome:
     setting: str
     check: str
     rung: str
-    state: str
+    state: StateName
     trial: str = ""
     native_isa: Optional[str] = None
     effective_isa: Optional[str] = None
@@ -293,6 +300,27 @@ class Outcome:
     calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
+
+    @property
+    def meaning(self) -> State:
+        """The row of its state in the table of states."""
+        return state_of(self.state, self.cause)
+
+    @property
+    def works(self) -> bool:
+        return self.meaning.works
+
+    @property
+    def fails(self) -> bool:
+        return self.meaning.fails
+
+    @property
+    def learned(self) -> bool:
+        return self.meaning.learned
+
+    @property
+    def blocks(self) -> bool:
+        return self.meaning.blocks
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from rocmprobe.judge.members import choose
 from rocmprobe.model.results import (
-    FAILING_STATES,
     JoinedRun,
     Member,
     Results,
@@ -91,7 +90,7 @@ def _why_none(results: Results) -> str:
         return ""
     if found and found.verdict != "none":
         return found.sentence
-    return next((reason(each) for each in results.outcomes if each.state in FAILING_STATES), "")
+    return next((reason(each) for each in results.outcomes if each.meaning.fails), "")
 
 
 def side_by_side(joined: JoinedRun) -> Table:

@@ -14,7 +14,7 @@ from rocmprobe.report.escape import cut
 from rocmprobe.report.identity import identity, run_seconds
 from rocmprobe.report.page import evidence
 from rocmprobe.report.page.layout import clipped
-from rocmprobe.report.states import LOOKS, reason
+from rocmprobe.report.states import reason
 
 #: Characters of evidence in JUnit, whose readers load all of it.
 _TEXT = 20_000
@@ -49,7 +49,7 @@ def reported(results: Results) -> tuple[Reported, ...]:
         if seen[name] > 1:
             # Readers of JUnit key by name and would merge the two.
             name = f"{name} #{seen[name]}"
-        look = LOOKS[outcome.state]
+        look = outcome.meaning
         found.append(
             Reported(
                 name=name,
@@ -73,7 +73,7 @@ def reported(results: Results) -> tuple[Reported, ...]:
 
 
 def _text(outcome: Outcome) -> str:
-    look = LOOKS[outcome.state]
+    look = outcome.meaning
     why = reason(outcome)
     if look.pytest == "passed":
         return ""

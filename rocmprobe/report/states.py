@@ -1,47 +1,12 @@
-"""How each state looks and reads, and what pytest makes of it."""
+"""Words for verdicts and severities, and the outcome that a cell shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rocmprobe.knowledge.layers import OPTIONS
 from rocmprobe.model.results import Outcome, Results
-
-
-@dataclass(frozen=True)
-class Look:
-    """A state for the eye: a symbol that needs no colour, a tone that needs no symbol."""
-
-    state: str
-    symbol: str
-    tone: str
-    meaning: str
-    pytest: str
-
-
-#: Worst first: where one cell shows several outcomes, the first of them in this order wins.
-LOOKS = {
-    look.state: look
-    for look in (
-        Look("crash", "↯", "bad", "the process died of a signal", "failed"),
-        Look("hang", "∞", "bad", "exceeded its time limit and was ended", "failed"),
-        Look("wrong", "≠", "bad", "it ran, and the numbers are wrong", "failed"),
-        Look("error", "✕", "bad", "it raised an exception", "failed"),
-        Look("aborted", "†", "bad", "in flight when the run or the machine died", "failed"),
-        Look("flaky", "~", "bad", "different results when repeated", "failed"),
-        Look("xfail", "⊗", "bad", "fails, as expected", "xfailed"),
-        Look("probe-error", "?", "fault", "rocmprobe itself failed here", "error"),
-        Look("slow", "◔", "slow", "right, but by a fallback or over its time limit", "passed"),
-        Look("xpass", "⊕", "slow", "expected to fail, and works", "xpassed"),
-        Look("blocked", "⊘", "unlearned", "an earlier failure forbids it", "skipped"),
-        Look("pass", "✓", "good", "right, within its limits", "passed"),
-        Look("skipped", "◌", "unlearned", "left out on request, or not needed here", "skipped"),
-        Look("n/a", "∅", "unlearned", "does not apply to this device", "skipped"),
-    )
-}
-#: The place of each state in that order.
-RANK = {state: rank for rank, state in enumerate(LOOKS)}
+from rocmprobe.model.states import rank
 
 SEVERITY_SYMBOLS = {"error": "✕", "warning": "▲", "info": "i"}
 
@@ -94,7 +59,7 @@ def verdict_tone(results: Results) -> str:
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    return min(outcomes, key=lambda outcome: RANK[outcome.state])
+    return min(outcomes, key=lambda outcome: rank(outcome.state, outcome.cause))
 
 
 def reason(outcome: Outcome) -> str:

@@ -39,6 +39,7 @@ from rocmprobe.model.results import (
     read_results,
     to_json,
 )  # fmt: skip
+from rocmprobe.model.states import RUN_DIED
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.process.signals import held
 from rocmprobe.run import libraries
@@ -199,7 +200,7 @@ def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
         if record["record"] == "intent"
     }
     boots = [record.get("boot") for record in records(folder) if record["record"] in ("run", "resumed")]
-    cause, what = ("run-died", "run") if boots[-1] == _boot() else ("machine-died", "machine")
+    cause, what = (RUN_DIED, "run") if boots[-1] == _boot() else ("machine-died", "machine")
     for case in begun.values():
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):

@@ -18,10 +18,7 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
 from rocmprobe.knowledge.solvers import Cure, cure
 from rocmprobe.model.results import (
-    FAILING_STATES,
     NATIVE,
-    UNLEARNED_STATES,
-    WORKING_STATES,
     Outcome,
     Setting,
     from_json,
@@ -35,8 +32,6 @@ from rocmprobe.run.targets import Target
 from rocmprobe.run.trial import Trials
 from rocmprobe.simulate.machines import SimulatedMachine
 
-#: States of a gate that let pass what depends on it: it holds, or nothing was learned of it.
-_OPEN = WORKING_STATES | (UNLEARNED_STATES - {"blocked"})
 #: As many times the hangs of one setting may the solvers hang that are run alone.
 _SWEEP_PATIENCE = 3
 
@@ -118,7 +113,7 @@ class Session:
             return self._unasked(case, "n/a", None, meaningless)
         for need in case.needs:
             gate = self._gate(need)
-            if gate is None or gate.state in _OPEN or gate.cause == "run-died":
+            if gate is None or not gate.blocks:
                 continue
             why = gate.evidence[0] if gate.evidence else gate.state
             reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
@@ -147,12 +142,12 @@ class Session:
         if not reasons or None in reasons:
             return None
         gates = [gate for gate in reasons if gate is not None]
-        if any(gate.state in FAILING_STATES and gate.cause != "run-died" for gate in gates):
+        if any(gate.fails for gate in gates):
             return None
         for gate in gates:
             if gate.state == "blocked":
                 return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
-            if gate.state not in WORKING_STATES:
+            if not gate.works:
                 return self._unasked(case, "skipped", None, f"{gate.id} is {gate.state}")
         return self._unasked(case, "skipped", None, "default is right here: nothing needs to be found out")
 

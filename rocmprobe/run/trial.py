@@ -19,7 +19,8 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
 from rocmprobe.knowledge.miopen_log import Reading, forced_in_vain, left_no_solver
 from rocmprobe.knowledge.solvers import is_switch
-from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, Attempt, Outcome, Setting, Trial, to_json
+from rocmprobe.model.results import Attempt, Outcome, Setting, Trial, to_json
+from rocmprobe.model.states import works
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.process.processes import active_seconds, activity, stuck_at
@@ -186,7 +187,7 @@ class Trials:
             for outcomes in (cold, warm):
                 outcomes.append(self._asked(case))
                 self._end_child()
-                if outcomes[-1].state not in WORKING_STATES:
+                if not outcomes[-1].works:
                     return merge_starts(cold, warm)
         return merge_starts(cold, warm)
 
@@ -202,7 +203,7 @@ class Trials:
             replies.append(self._reply(case))
             trials += [self._last_id] * len(replies[-1].answers)
             self._end_child()
-        if replies[-1].over and replies[-1].state in WORKING_STATES and not self._device_answers(case):
+        if replies[-1].over and works(replies[-1].state) and not self._device_answers(case):
             self._journal.append("wedged", device=case.device)
         return self._made(case, replies, trials)
 
@@ -421,7 +422,7 @@ class Trials:
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")
         before = self._journal.find(canary.id)
-        answered_before = before is not None and before.state in WORKING_STATES
+        answered_before = before is not None and before.works
         for _ in range(2):
             if self._journal.wedged(case.device):
                 return False
@@ -434,7 +435,7 @@ class Trials:
     def _works_by_default(self, case: Case) -> bool:
         """Return True if the same case passed under ``default``."""
         found = self._journal.find(replace(case, setting="default").id)
-        return found is not None and found.state in WORKING_STATES
+        return found is not None and found.works
 
     def _made(self, case: Case, replies: list[_Reply], trials: list[str]) -> Outcome:
         answers = [answer for reply in replies for answer in reply.answers]
@@ -502,6 +503,6 @@ def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
         for name, reduced in (("steady", median), ("steady_p10", min), ("steady_p90", max)):
             timings[name] = reduced([outcome.timings[name] for outcome in made])
     evidence = last.evidence
-    if last is not cold[-1] and last.state in FAILING_STATES:
+    if last is not cold[-1] and last.fails:
         evidence = (*evidence[:1], "in a process that found filled databases and caches", *evidence[1:])
     return replace(last, attempts=attempts, timings=timings, evidence=evidence)

@@ -10,20 +10,16 @@ from typing import Any, NamedTuple, Optional
 from rocmprobe.bundle import Bundle
 from rocmprobe.bundle.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
 from rocmprobe.model.results import (
-    FAILING_STATES,
     GPU_IDENTITY,
     NATIVE,
     UNJUDGED,
-    WORKING_STATES,
     Gpu,
     Outcome,
     Results,
     Setting,
 )
+from rocmprobe.model.states import RUN_DIED, state_of
 from rocmprobe.report.states import worst
-
-_WORK = WORKING_STATES - {"xpass"}
-_FAIL = FAILING_STATES - {"aborted", "xfail"}
 
 
 class Question(NamedTuple):
@@ -88,7 +84,9 @@ class Answer:
 
 def works(state: str) -> Optional[bool]:
     """Whether a state says that something works; None where it says nothing of chip and stack."""
-    return True if state in _WORK else False if state in _FAIL else None
+    # `_state` has put "hang" for a machine that died.
+    meaning = state_of(state, RUN_DIED)
+    return meaning.works if meaning.learned else None
 
 
 def answers_of(bundle: Bundle) -> Iterator[Answer]:

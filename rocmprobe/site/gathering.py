@@ -11,7 +11,7 @@ from typing import Any, Optional
 from rocmprobe.bundle import Bundle
 from rocmprobe.model.problems import DTYPES
 from rocmprobe.model.results import DIRECTIONS, RUNGS, Setting
-from rocmprobe.report.states import RANK
+from rocmprobe.model.states import rank
 from rocmprobe.site.answers import Answer, Question, Recommended, answers_of, works
 
 _DTYPES = tuple(DTYPES.values())
@@ -206,7 +206,7 @@ def _chip_order(name: str) -> tuple[bool, int, str]:
 
 
 def _rank(state: str) -> int:
-    return RANK.get(state, len(RANK))
+    return rank(state)
 
 
 def _at(order: tuple[str, ...], name: str) -> int:

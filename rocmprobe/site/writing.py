@@ -19,8 +19,9 @@ from rocmprobe.bundle import Bundle
 from rocmprobe.bundle.manifest import LICENCE
 from rocmprobe.bundle.naming import place_of
 from rocmprobe.model.results import BadInput
+from rocmprobe.model.states import STATES
 from rocmprobe.report import text
-from rocmprobe.report.states import LOOKS, VERDICT_TONES, verdict_with_layers
+from rocmprobe.report.states import VERDICT_TONES, verdict_with_layers
 from rocmprobe.report.templates import environment, style_sheet
 from rocmprobe.site import api
 from rocmprobe.site.answers import Recommended
@@ -146,7 +147,7 @@ def _page(name: str, root: str, repository: str, **content: Any) -> str:
 @lru_cache(maxsize=1)
 def _templates() -> jinja2.Environment:
     templates = environment("rocmprobe.site", _shown)
-    templates.globals.update(looks=LOOKS, word=_word, tones=VERDICT_TONES)
+    templates.globals.update(looks=STATES, word=_word, tones=VERDICT_TONES)
     templates.filters.update(date=lambda value: text.date(value)[:10], bytes=text.bytes_, count=text.count)
     return templates
 

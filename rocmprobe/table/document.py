@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from rocmprobe import __version__
 from rocmprobe.model.results import GPU_IDENTITY
-from rocmprobe.report.states import RANK
+from rocmprobe.model.states import rank, state_of
 from rocmprobe.table.gather import Read
 from rocmprobe.table.outliers import Place, Seen, outliers
-from rocmprobe.table.reading import UNLEARNED, Machine, in_order
+from rocmprobe.table.reading import Machine, in_order
 from rocmprobe.table.store import RunRow, Store, StoredRow
 
 SCHEMA_VERSION = 1
@@ -105,8 +105,8 @@ class _Past:
         """Take in the next row in the order of time."""
         self.runs += 1
         self.last = row
-        if row.state in UNLEARNED:
-            if self.row.state in UNLEARNED:
+        if not state_of(row.state, row.cause).learned:
+            if not state_of(self.row.state, self.row.cause).learned:
                 self.row = row
             return
         if row.asked != self.row.asked:
@@ -141,7 +141,7 @@ def _take(
         if past is None:
             past = pasts[here] = _Past(row)
         past.add(row)
-        if row.state in UNLEARNED:
+        if not state_of(row.state, row.cause).learned:
             continue
         before = befores.get(row.asked)
         if before is not None and before.state != row.state:
@@ -156,7 +156,9 @@ def _take(
         cell.runs += past.runs
         cell.first = min(filter(None, (cell.first, past.first)), default="")
         cell.last = max(cell.last, last.started)
-        cell.seen[row.machine, row.device] = Seen(row.state, past.states if past.unsteady else (), row.asked)
+        cell.seen[row.machine, row.device] = Seen(
+            row.state, past.states if past.unsteady else (), row.asked, row.cause
+        )
         cell.problems = max(cell.problems, row.problems)
         cell.partial += row.partial
         if row.cause:
@@ -235,7 +237,7 @@ def _states(found: dict[tuple[int, int], Seen]) -> tuple[dict[str, int], int]:
     by_state: dict[str, set[int]] = {}
     for (machine, _), seen in found.items():
         by_state.setdefault(seen.state, set()).add(machine)
-    counted = {state: len(by_state[state]) for state in sorted(by_state, key=RANK.__getitem__)}
+    counted = {state: len(by_state[state]) for state in sorted(by_state, key=rank)}
     return counted, len({machine for machine, _ in found})
 
 

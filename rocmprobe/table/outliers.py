@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rocmprobe.table.reading import UNLEARNED
+from rocmprobe.model.states import state_of
 
 #: Machines that agree, and their share.
 FEWEST = 3
@@ -32,6 +32,7 @@ class Seen(NamedTuple):
     state: str
     states: tuple[str, ...] = ()
     asked: int = 0
+    cause: str = ""
 
 
 @dataclass
@@ -91,7 +92,11 @@ def outliers(place: Place, facts: Callable[[int], Mapping[str, str]]) -> Iterato
 
 
 def _differing(question: int, seen: Mapping[Unit, Seen]) -> Iterator[tuple[Unit, Differs]]:
-    steady = {unit: each for unit, each in seen.items() if each.state not in UNLEARNED and not each.states}
+    steady = {
+        unit: each
+        for unit, each in seen.items()
+        if state_of(each.state, each.cause).learned and not each.states
+    }
     shaken = {state for each in seen.values() for state in each.states}
     # Several devices of a machine are no independent witnesses.
     witnesses: dict[str, set[int]] = {}

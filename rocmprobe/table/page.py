@@ -14,8 +14,9 @@ from typing import Any, Optional
 import jinja2
 from markupsafe import Markup
 
+from rocmprobe.model.states import STATES
 from rocmprobe.report import text
-from rocmprobe.report.states import LOOKS, VERDICT_TONES, VERDICT_WORDS
+from rocmprobe.report.states import VERDICT_TONES, VERDICT_WORDS
 from rocmprobe.report.templates import asset, content_security_policy, environment, style_sheet
 from rocmprobe.table.reading import Question, word_order
 
@@ -40,7 +41,7 @@ def page(table: Mapping[str, Any], title: str = "rocmprobe: what works where") -
         script=Markup(script),  # noqa: S704
         data=_embedded(_packed(table)),
         table=table,
-        looks=LOOKS,
+        looks=STATES,
         verdict_words=VERDICT_WORDS,
         tones=VERDICT_TONES,
         most=MOST_ROWS,
@@ -160,7 +161,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "chip": chip, "stack": stack, "setting": setting,
             "checks": [
-                [(LOOKS[state], states[state]) for state in LOOKS if state in states]
+                [(STATES[state], states[state]) for state in STATES if state in states]
                 for states in (checks.get(name, {}) for name in _SHOWN)
             ],
         }
@@ -175,12 +176,12 @@ def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
         for name in Question._fields
     }
     numbers = {name: {word: number for number, word in enumerate(known)} for name, known in words.items()}
-    states = list(LOOKS)
+    states = list(STATES)
     return {
         "chips": [chip_words(each) for each in table["chips"]],
         "stacks": [stack_words(each) for each in table["stacks"]],
         "words": words,
-        "states": [[look.state, look.symbol, look.tone, look.meaning] for look in LOOKS.values()],
+        "states": [[look.name, look.symbol, look.tone, look.meaning] for look in STATES.values()],
         "cells": [
             [
                 cell["chip"], cell["stack"], *(numbers[name][cell[name]] for name in words),

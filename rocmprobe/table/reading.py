@@ -17,14 +17,12 @@ import msgspec
 from rocmprobe.checks import CHECKS
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.problems import DTYPES
-from rocmprobe.model.results import DIRECTIONS, GPU_IDENTITY, SCHEMA_VERSION, UNLEARNED_STATES
+from rocmprobe.model.results import DIRECTIONS, GPU_IDENTITY, SCHEMA_VERSION
+from rocmprobe.model.states import STATES, rank
 from rocmprobe.model.telemetry import QUANTITIES
-from rocmprobe.report.states import RANK
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted_text
 
-#: States that say nothing about what was asked.
-UNLEARNED = UNLEARNED_STATES | {"aborted", "probe-error"}
 _LONGEST = 120
 _MOST_FACTS = 2000
 #: Of a fact that is a table itself, such as the installed packages.
@@ -351,7 +349,7 @@ def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
         if state in ("xfail", "xpass") and each.expected is not None and each.expected.state:
             # What is expected differs between versions; what happened does not.
             state = each.expected.state
-        if state not in RANK:
+        if state not in STATES:
             continue
         check = each.check or _checked(each.id)
         key = (each.setting, each.driver, check, each.dtype, each.direction or "")
@@ -360,7 +358,7 @@ def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
             found[key] = [state, each.cause, each.solver, [each.problem or ""]]
             continue
         known[3].append(each.problem or "")
-        if RANK[state] < RANK[known[0]]:
+        if rank(state, each.cause) < rank(*known[:2]):
             known[:3] = state, each.cause, each.solver
     for key, (state, cause, solver, problems) in found.items():
         yield Row(

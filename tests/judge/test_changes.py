@@ -16,7 +16,8 @@ from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline, states
 from rocmprobe.model.changes import KINDS
-from rocmprobe.model.results import STATES, Fact, Results
+from rocmprobe.model.results import Fact, Results
+from rocmprobe.model.states import STATES
 
 BROKEN = {"default/convolution/*": STATUS, "as-found/convolution/*": STATUS}
 #: A machine of which the table knows that convolution may crash on it.
@@ -49,7 +50,7 @@ def test_kinds_of_change(before: str | None, after: str | None, kind: str | None
     )
 
 
-RUNS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(STATES))
+RUNS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(list(STATES)))
 
 
 @given(RUNS, RUNS)

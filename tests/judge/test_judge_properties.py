@@ -14,7 +14,8 @@ from rocmprobe.judge.assessment import assess
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.causes import causes, layers
-from rocmprobe.model.results import SEVERITIES, STATES, UNJUDGED, VERDICTS, from_json, to_json
+from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS, from_json, to_json
+from rocmprobe.model.states import STATES
 
 BASES = {
     "healthy": run(),
@@ -85,7 +86,7 @@ def any_results(draw):
     if backend == "miopen":
         isas = st.sampled_from(("gfx1010", "gfx1030", "gfx1031", "gfx900", "gfx9999", None))
         base = dataclasses.replace(base, machine=card(draw(isas), draw(isas)))
-    few = draw(st.lists(st.sampled_from(STATES), min_size=1, max_size=4))
+    few = draw(st.lists(st.sampled_from(list(STATES)), min_size=1, max_size=4))
     picks = draw(st.randoms(use_true_random=False))
     outcomes = [
         dataclasses.replace(

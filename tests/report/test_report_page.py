@@ -19,7 +19,6 @@ from rendering import Rendered, render, rows, unpacked
 
 from rocmprobe.knowledge.causes import cause
 from rocmprobe.model.results import (
-    STATES,
     Fact,
     Machine,
     Outcome,
@@ -28,10 +27,10 @@ from rocmprobe.model.results import (
     read_results,
     write_results,
 )  # fmt: skip
+from rocmprobe.model.states import STATES
 from rocmprobe.report import junit
 from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html, view
-from rocmprobe.report.states import LOOKS
 from rocmprobe.report.terminal.markdown import markdown
 
 
@@ -118,10 +117,6 @@ def test_many_settings_make_a_compact_matrix(tmp_path: Path) -> None:
     )
     page = render(dataclasses.replace(sample.healthy_cpu(), outcomes=outcomes), tmp_path).html
     assert '<table class="matrix compact">' in page
-
-
-def test_every_state_has_a_look() -> None:
-    assert set(LOOKS) == set(STATES)
 
 
 def test_every_state_has_its_pytest_outcome(tmp_path: Path) -> None:
@@ -338,7 +333,7 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
 )
 def test_the_ladder_names_no_rung_that_was_not_learned(states: tuple, caption: str) -> None:
     names = ("Copy", "Elementwise", "GEMM", "im2col")
-    rungs = [view.Rung(name, LOOKS.get(state), "", "") for name, state in zip(names, states)]
+    rungs = [view.Rung(name, STATES.get(state), "", "") for name, state in zip(names, states)]
     assert view.ladder_caption(rungs) == f"Setting “default”: {caption}"
 
 
@@ -393,7 +388,7 @@ def test_wrong_results_show_where_they_are_off(tmp_path: Path) -> None:
 
 def test_each_outcome_has_a_row_and_its_evidence_an_anchor(rdna1: Rendered) -> None:
     assert [row.name for row in rows(rdna1.html) if row.result == "Failed"] == [
-        outcome.id for outcome in sample.rdna1().outcomes if LOOKS[outcome.state].pytest == "failed"
+        outcome.id for outcome in sample.rdna1().outcomes if outcome.meaning.pytest == "failed"
     ]
     assert len(rows(rdna1.html)) == len(sample.rdna1().outcomes)
     anchors = set(re.findall(r'id="(o\d+)"', rdna1.html))

@@ -10,8 +10,8 @@ from gathered import outcome, put, results, table
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocmprobe.model.states import state_of
 from rocmprobe.table.outliers import FEWEST, SHARE, Place, Seen, outliers
-from rocmprobe.table.reading import UNLEARNED
 
 
 def found(folder: Path, machines: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def test_an_outlier_is_steady_and_against_a_majority(machines: list[tuple[str, b
         for number, (state, unsteady) in enumerate(machines)
     }
     place = Place(0, 0, {0: seen}, dict.fromkeys(seen, 0))
-    steady = [state.state for state in seen.values() if not state.states and state.state not in UNLEARNED]
+    steady = [state.state for state in seen.values() if not state.states and state_of(state.state).learned]
     for each in outliers(place, lambda number: {}):
         (cell,) = each.cells
         assert all(seen[unit].state == cell.state and not seen[unit].states for unit in each.machines)

@@ -9,7 +9,7 @@ from rocmprobe.judge.assessment import concerns_convolution, failed, quoted
 from rocmprobe.judge.blame import blamed, library_layer
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.expectations import observed
-from rocmprobe.model.baseline import Baseline, fails, states, works
+from rocmprobe.model.baseline import Baseline, states
 from rocmprobe.model.changes import (
     CHANGED,
     KINDS,
@@ -23,6 +23,7 @@ from rocmprobe.model.changes import (
     Changes,
 )  # fmt: skip
 from rocmprobe.model.results import Finding, Outcome, Results
+from rocmprobe.model.states import fails, works
 
 #: Changes that a finding quotes.
 _QUOTED = 5

@@ -17,7 +17,6 @@ from typing import Optional
 from rocmprobe.judge.noise import SAME_TIME, Ratio, Seconds, drift, ratio, seconds, time_of
 from rocmprobe.judge.recommendation.ranking import WORTH_A_CHANGE
 from rocmprobe.knowledge.expectations import observed
-from rocmprobe.model.baseline import works
 from rocmprobe.model.results import Outcome
 from rocmprobe.model.roofline import roof
 
@@ -115,7 +114,7 @@ def measured(
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
-    both = [pair for pair in both if all(works(observed(each).state) for each in pair)]
+    both = [pair for pair in both if all(observed(each).works for each in pair)]
     places: dict[str, list[tuple[Outcome, Outcome]]] = {}
     for each in both:
         places.setdefault(elsewhere.get(each[0].setting, each[0].device), []).append(each)

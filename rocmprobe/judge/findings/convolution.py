@@ -19,7 +19,7 @@ from rocmprobe.judge.assessment import (
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.model.problems import SHORT_DTYPES
-from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
+from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
@@ -156,12 +156,12 @@ def problem_matrix(results: Results) -> Iterator[Finding]:
     same = {(outcome.device, outcome.problem, outcome.direction) for outcome in broken}
     works: dict[str, int] = {}
     for outcome in asked:
-        if (outcome.device, outcome.problem, outcome.direction) in same and outcome.state in WORKING_STATES:
+        if (outcome.device, outcome.problem, outcome.direction) in same and outcome.works:
             works[outcome.setting] = works.get(outcome.setting, 0) + 1
     cures = [setting for setting, count in works.items() if count == len(same)]
     name = library(results)
     cause, layer = blamed(results, broken, library_layer(results, broken), cured=bool(cures))
-    answered = [outcome for outcome in default if outcome.state in WORKING_STATES] + list(broken)
+    answered = [outcome for outcome in default if outcome.works] + list(broken)
     yield Finding(
         "problem-matrix", "warning", cause, layer,
         f"{len(broken)} of {len(answered)} questions of the problem matrix fail in {name} ({_alike(broken)})"

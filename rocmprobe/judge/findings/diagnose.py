@@ -29,7 +29,7 @@ from rocmprobe.judge.findings.primitives import controls, joined, primitives, se
 from rocmprobe.judge.findings.sizes import slow_new_sizes
 from rocmprobe.judge.findings.start_up import slow_first_calls
 from rocmprobe.judge.findings.sweep import faulty_solvers
-from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+from rocmprobe.model.results import Finding, Outcome, Results
 
 #: Causes that packages of the machine cure, and no setting: compilers, headers and sources of kernels.
 OF_THE_INSTALLATION = frozenset(
@@ -160,7 +160,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
     by_default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(by_default)
     under = f"with {library(results)}"
-    if not broken and not any(outcome.state in WORKING_STATES for outcome in by_default):
+    if not broken and not any(outcome.works for outcome in by_default):
         broken = failed(asked)
         under = f"under {joined(list(dict.fromkeys(outcome.setting for outcome in broken)))}"
     if not broken:
@@ -267,9 +267,7 @@ def _as_found(results: Results) -> Iterator[Finding]:
 
 def _failed_alone(results: Results, setting: str, other: str) -> tuple[Outcome, ...]:
     """What failed under ``setting`` and passed under ``other``."""
-    passed = {
-        question(each) for each in results.outcomes if each.setting == other and each.state in WORKING_STATES
-    }
+    passed = {question(each) for each in results.outcomes if each.setting == other and each.works}
     return tuple(
         each for each in failed(results.outcomes) if each.setting == setting and question(each) in passed
     )

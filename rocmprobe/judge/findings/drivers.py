@@ -8,7 +8,7 @@ from dataclasses import replace
 from rocmprobe.judge.assessment import failed, quoted
 from rocmprobe.judge.blame import blamed, library
 from rocmprobe.judge.findings.primitives import joined
-from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+from rocmprobe.model.results import Finding, Outcome, Results
 
 Pair = tuple[Outcome, Outcome]
 
@@ -26,11 +26,11 @@ def pairs(results: Results, setting: str = "default") -> list[Pair]:
 def disagreement(results: Results) -> Iterator[Finding]:
     """What one driver fails and the other does right."""
     asked = pairs(results)
-    by_torch = [pair for pair in asked if failed(pair[:1]) and pair[1].state in WORKING_STATES]
-    by_capi = [pair for pair in asked if failed(pair[1:]) and pair[0].state in WORKING_STATES]
+    by_torch = [pair for pair in asked if failed(pair[:1]) and pair[1].works]
+    by_capi = [pair for pair in asked if failed(pair[1:]) and pair[0].works]
     if by_torch:
         blocked = [direct for held, direct in asked if held.state == "blocked"]
-        yield _of_torch(results, by_torch, [each for each in blocked if each.state in WORKING_STATES])
+        yield _of_torch(results, by_torch, [each for each in blocked if each.works])
     if by_capi:
         yield Finding(
             "driver-capi", "info", "unknown", "rocmprobe",

@@ -11,7 +11,7 @@ from rocmprobe.checks.check import Explanation
 from rocmprobe.judge.assessment import failed, question, quoted
 from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
 from rocmprobe.judge.findings.primitives import joined
-from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results, Setting
+from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 #: The cause that names a backend which the build has not for this chip: no failure, since others take over.
 _MISSING = "attention-backend-missing"
@@ -83,7 +83,7 @@ def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
             each for each in results.outcomes if each.setting == setting.name and question(each) in questions
         ]
         whole = setting.by_name and len(again) == len(questions)
-        if whole and all(each.state in WORKING_STATES for each in again):
+        if whole and all(each.works for each in again):
             return setting
     return None
 

@@ -10,7 +10,7 @@ from rocmprobe.judge.assessment import failed, question, quoted, refuting
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.model.problems import KINDS
-from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+from rocmprobe.model.results import Finding, Outcome, Results
 
 _KIND_WORDS = {kind: f"{'transposed ' if 'transpose' in kind else ''}{KINDS[kind]}-d" for kind in KINDS}
 _SCOPE = {"oneDNN": "torch.backends.mkldnn.flags(enabled=False)"}
@@ -77,7 +77,7 @@ def _primitive(
     single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
     affected = single or broken
     off = _without_library(results, affected)
-    cured = any(outcome.state in WORKING_STATES for outcome in off) and not failed(off)
+    cured = any(outcome.works for outcome in off) and not failed(off)
     what = f"{words[0].upper()}{words[1:]}"
     what += " computes wrong numbers" if all(outcome.state == "wrong" for outcome in affected) else " fails"
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in affected}))}"

@@ -9,7 +9,7 @@ from typing import Optional
 from rocmprobe.judge.assessment import assess, device_of, sound
 from rocmprobe.judge.blame import library, search_layer
 from rocmprobe.judge.noise import time_of
-from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+from rocmprobe.model.results import Finding, Outcome, Results
 
 #: Seconds of a new size that are worth a finding, and that are worth a warning.
 SLOW_NEW_SIZE, VERY_SLOW_NEW_SIZE = 1.0, 10.0
@@ -50,7 +50,7 @@ def new_sizes(results: Results) -> list[NewSizes]:
 
 
 def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
-    if outcome.check != "changing-sizes" or outcome.state not in WORKING_STATES:
+    if outcome.check != "changing-sizes" or not outcome.works:
         return None
     new, largest, known = (
         time_of(outcome.timings.get(key)) for key in ("new_size", "new_size_max", "known_size")

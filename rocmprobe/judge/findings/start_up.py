@@ -9,7 +9,7 @@ from typing import Optional
 from rocmprobe.judge.assessment import assess, device_of, dtypes, sound
 from rocmprobe.judge.blame import library, search_layer
 from rocmprobe.judge.noise import time_of
-from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+from rocmprobe.model.results import Finding, Outcome, Results
 
 #: Seconds of a first call that are worth a finding. ResNet-50 has 23 different convolutions: at 5 s for
 #: each, its first iteration takes two minutes.
@@ -56,7 +56,7 @@ def start_ups(results: Results) -> list[StartUp]:
 
 
 def _start_up(outcome: Outcome) -> Optional[StartUp]:
-    if outcome.check != "start-up" or outcome.state not in WORKING_STATES:
+    if outcome.check != "start-up" or not outcome.works:
         return None
     cold, warm = (_first_calls(outcome, word) for word in ("cold", "warm"))
     steady = time_of(outcome.timings.get("steady"))

@@ -8,7 +8,7 @@ from rocmprobe.judge.assessment import assess, convolutions, device_of, failed, 
 from rocmprobe.judge.blame import blamed, library, library_layer
 from rocmprobe.knowledge import miopen_log
 from rocmprobe.knowledge.solvers import DERIVED, solver_of, swept
-from rocmprobe.model.results import WORKING_STATES, Finding, Outcome, Results
+from rocmprobe.model.results import Finding, Outcome, Results
 
 #: The id of the finding that names them.
 FAULTY_SOLVERS = "faulty-solvers"
@@ -32,7 +32,7 @@ def of_sweep(results: Results) -> tuple[Outcome, ...]:
 def solver_class(outcome: Outcome) -> str:
     """What a solver alone came to: ok, wrong, crash, hang, compile error, error, flaky, does not apply, or
     the state of a question that was not answered."""
-    if outcome.state in WORKING_STATES:
+    if outcome.works:
         return "ok"
     if outcome.state == "n/a":
         return "does not apply"

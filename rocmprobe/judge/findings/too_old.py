@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rocmprobe.judge.assessment import device_of
 from rocmprobe.knowledge.compatibility import Combination, answer, of_machine
-from rocmprobe.model.results import NATIVE, WORKING_STATES, Fact, Finding, Gpu, Machine, Results
+from rocmprobe.model.results import NATIVE, Fact, Finding, Gpu, Machine, Results
 
 
 def older_than_the_chip(results: Results) -> Iterator[Finding]:
@@ -68,7 +68,7 @@ def _worked(results: Results, gpu: Gpu) -> bool:
     """Whether anything of torch worked on this GPU as it comes."""
     settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
     return (device_of(results) or "cpu") != "cpu" and any(
-        outcome.state in WORKING_STATES
+        outcome.works
         and outcome.setting in settings
         and outcome.native_isa == gpu.native_isa.value
         and outcome.device != "cpu"

@@ -13,7 +13,7 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.knowledge.variables import VARIABLE_NAME
 from rocmprobe.knowledge.visible_devices import mask_of
-from rocmprobe.model.results import WORKING_STATES, Configuration, Outcome, Results, Setting
+from rocmprobe.model.results import Configuration, Outcome, Results, Setting
 from rocmprobe.text.plain_text import quoted
 
 _OFF = {
@@ -190,7 +190,7 @@ def _with(setting: Setting) -> str:
 
 
 def _works(outcomes: tuple[Outcome, ...]) -> bool:
-    return any(outcome.state in WORKING_STATES for outcome in outcomes)
+    return any(outcome.works for outcome in outcomes)
 
 
 def _checked(words: list[str], negated: str = "") -> str:

@@ -19,8 +19,6 @@ _DIRECTIONS = {
     "bwd-data": "the gradient of the input",
     "bwd-weights": "the gradient of the weights",
 }
-#: States of an outcome that says nothing about its question.
-_UNANSWERED = frozenset({"n/a", "skipped", "blocked", "aborted", "probe-error"})
 
 
 def confidence(results: Results, best: Optional[Assessment]) -> str:
@@ -58,7 +56,8 @@ def confidence_level(results: Results) -> str:
 
 
 def _missing(results: Results) -> int:
-    return sum(outcome.state in ("aborted", "probe-error") for outcome in results.outcomes)
+    unanswered = [outcome for outcome in results.outcomes if not outcome.learned]
+    return sum(outcome.state in ("aborted", "probe-error") for outcome in unanswered)
 
 
 def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
@@ -79,7 +78,7 @@ def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
     """Outcomes of the device under the setting, or where that was not tested under the one that counts for
     it."""
     device = device_of(results)
-    found = [each for each in results.outcomes if each.device == device and each.state not in _UNANSWERED]
+    found = [each for each in results.outcomes if each.device == device and each.learned]
     if best is None:
         return found
     own = {outcome.check for outcome in found if outcome.setting == best.setting.name}

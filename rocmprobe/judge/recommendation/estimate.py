@@ -11,7 +11,7 @@ from rocmprobe.checks import MODELS
 from rocmprobe.judge.noise import time_of
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import WORKING_STATES, Estimate, Outcome, Results, TrainingTime
+from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.model.shapes import Recorded
 from rocmprobe.model.workload import Workload, parse_workload
 
@@ -107,7 +107,7 @@ def _samples(computed: Sequence[Recorded]) -> Optional[int]:
 def model_steps(outcomes: Iterable[Outcome]) -> Iterator[TimedStep]:
     """The steps of the small networks, where they trained right."""
     for outcome in outcomes:
-        if outcome.check not in MODELS or outcome.state not in WORKING_STATES:
+        if outcome.check not in MODELS or not outcome.works:
             continue
         times = [time_of(outcome.timings.get(key)) for key in ("step_p10", "step", "step_p90")]
         batch: Any = outcome.numerics.get("batch")

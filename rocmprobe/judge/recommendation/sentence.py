@@ -19,7 +19,7 @@ from rocmprobe.judge.findings.primitives import joined, layers_asked
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override
 from rocmprobe.judge.recommendation.untested import lowest
 from rocmprobe.knowledge.layers import OPTIONS, options_for
-from rocmprobe.model.results import FAILING_STATES, WORKING_STATES, Results, Setting
+from rocmprobe.model.results import Results, Setting
 
 #: Number of settings named under which convolution held.
 _NAMED = 4
@@ -99,7 +99,7 @@ def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
 
 def _answered(each: Assessment) -> bool:
     """Whether a convolution ran; one that was blocked did not."""
-    return any(outcome.state in (*WORKING_STATES, *FAILING_STATES) for outcome in convolutions(each.counted))
+    return any(outcome.learned for outcome in convolutions(each.counted))
 
 
 def _why(results: Results, ranked: list[Assessment]) -> str:

@@ -10,10 +10,8 @@ from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.settings import drivers_of
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.results import (
-    FAILING_STATES,
     NATIVE,
     RUNGS,
-    WORKING_STATES,
     Configuration,
     Gpu,
     Outcome,
@@ -115,16 +113,16 @@ def _optional(setting: Setting) -> bool:
 
 
 def _of_the_device(results: Results) -> list[Outcome]:
-    """Return the outcomes of the device, without those that were in flight when the run was ended."""
+    """Return the outcomes of the device."""
     device = device_of(results)
-    return [each for each in results.outcomes if each.device == device and each.cause != "run-died"]
+    return [each for each in results.outcomes if each.device == device]
 
 
 def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
     """Return what passed or failed, and what was not tested, in place of a verdict."""
     if convolved(results):
         return f"{lowest(results)}{_left_out(results, untested)}"
-    ran = [each for each in _of_the_device(results) if each.state in (*WORKING_STATES, *FAILING_STATES)]
+    ran = [each for each in _of_the_device(results) if each.learned]
     passed = len(ran) - len(failed(ran))
     counted = f"{passed} of {len(ran)} passed" if ran else "No check could run"
     if results.partial:
@@ -153,7 +151,7 @@ def lowest(results: Results) -> str:
     failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))
     if failures:
         return f"{_what(results, failures[0])} {_fails(failures[0])}."
-    return "No check failed." if any(each.state in WORKING_STATES for each in ran) else "No check could run."
+    return "No check failed." if any(each.works for each in ran) else "No check could run."
 
 
 def _what(results: Results, outcome: Outcome) -> str:

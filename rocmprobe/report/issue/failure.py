@@ -11,13 +11,13 @@ from rocmprobe.knowledge.layers import leaves
 from rocmprobe.model.baseline import came_to
 from rocmprobe.model.problems import source_of
 from rocmprobe.model.results import RUNGS, BadInput, Outcome, Results, Setting, Trial
+from rocmprobe.model.states import STATES
 from rocmprobe.report.repro.script import backend, child_variables, driver_line, script
-from rocmprobe.report.states import LOOKS
 
 TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
 #: Rungs on which MIOpen computes something; the others are the runtime's, rocBLAS's or PyTorch's own.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
-_STATES = tuple(LOOKS)
+_STATES = tuple(STATES)
 #: Number of ranking criteria that make one failure graver than another: driver, library, setting, state.
 _GRAVE = 4
 #: Number of failures tried to find one that a script without rocmprobe reproduces.

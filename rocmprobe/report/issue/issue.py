@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Optional
 
 from rocmprobe.model.problems import parse_problem, source_of
-from rocmprobe.model.results import WORKING_STATES, BadInput, Outcome, Results
+from rocmprobe.model.results import BadInput, Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, fence, folded, joined, lines, words
 from rocmprobe.report.issue.answers import answers, support
@@ -227,7 +227,7 @@ def _reproduction(failure: Failure) -> Iterator[str]:
 def _additional(results: Results, failure: Failure) -> Iterator[str]:
     yield answers(results, failure)
     others = same_question(results, failure.outcome).values()
-    passing = [each.setting for each in others if each.state in WORKING_STATES]
+    passing = [each.setting for each in others if each.works]
     if passing:
         yield f"The same problem passes under: {', '.join(code(name, 60) for name in passing[:_OTHERS])}."
     ending = ", ".join(f"{name} {text.show(value)}" for name, value in failure.outcome.ending.items())

@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.model.results import (
-    FAILING_STATES,
-    UNLEARNED_STATES,
     BadInput,
     Outcome,
     Results,
     Setting,
     Trial,
 )
+from rocmprobe.model.states import State
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Fit, fit_lines
 from rocmprobe.report.repro.script import reproduction
-from rocmprobe.report.states import LOOKS, Look, reason
+from rocmprobe.report.states import reason
 
 _LOG_LINES = 80
 _SCRIPTS = 20
@@ -35,7 +34,7 @@ class Entry:
 
     anchor: str
     label: str
-    look: Look
+    look: State
     hint: str
     arch: str
     facts: tuple[tuple[str, str], ...]
@@ -49,7 +48,7 @@ class Row:
     """An outcome in one row."""
 
     anchor: str
-    look: Look
+    look: State
     setting: str
     subject: str
     arch: str
@@ -100,7 +99,7 @@ def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
     """Return every outcome that fits, failures first."""
     by_heading: dict[str, list[tuple[int, Outcome]]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
     for position, outcome in enumerate(results.outcomes):
-        by_heading[_heading(outcome)].append((position, outcome))
+        by_heading[outcome.meaning.heading].append((position, outcome))
     entries = _Entries(results, fit)
     found = []
     for heading, members in by_heading.items():
@@ -109,17 +108,6 @@ def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
         bundles = _failures(results, shown, entries) if detailed else _checks(results, shown)
         found.append(Group(heading, len(members), bundles))
     return tuple(group for group in found if group.count)
-
-
-def _heading(outcome: Outcome) -> str:
-    special = {
-        "xfail": "Failed as expected", "xpass": "Works, and was expected to fail", "probe-error": "Failed",
-    }  # fmt: skip
-    if outcome.state in special:
-        return special[outcome.state]
-    if outcome.state in FAILING_STATES:
-        return "Failed"
-    return "Not learned" if outcome.state in UNLEARNED_STATES else "Worked"
 
 
 _Members = Sequence[tuple[int, Outcome]]
@@ -178,14 +166,14 @@ def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
         outcome.problem or outcome.dtype, outcome.direction,
         "" if outcome.driver == "torch" else outcome.driver, outcome.device if several_devices else "",
     )  # fmt: skip
-    learned = outcome.state not in UNLEARNED_STATES
+    learned = outcome.learned
     seconds = took(outcome)
     found = " · ".join(filter(None, (_share(outcome), outcome.solver)))
     note = found if learned else text.one_line(reason(outcome), 120)
     if outcome.state == "slow":
         note = text.one_line(reason(outcome), 120) or note
     return Row(
-        anchor(position), LOOKS[outcome.state], outcome.setting, " ".join(filter(None, parts)),
+        anchor(position), outcome.meaning, outcome.setting, " ".join(filter(None, parts)),
         arch(outcome), text.seconds(seconds) if learned and seconds else "", note,
     )  # fmt: skip
 
@@ -233,7 +221,7 @@ class _Entries:
         return Entry(
             anchor=own,
             label=_label(outcome) + (f" · {outcome.device}" if self._several else ""),
-            look=LOOKS[outcome.state],
+            look=outcome.meaning,
             hint=text.one_line(reason(outcome), 120),
             arch=arch(outcome),
             facts=tuple(_facts(outcome, setting, trial)),

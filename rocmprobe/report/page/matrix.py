@@ -9,10 +9,11 @@ from typing import Optional
 
 from rocmprobe.judge.findings.sweep import of_sweep, solver_class, summary
 from rocmprobe.knowledge.solvers import solver_of
-from rocmprobe.model.results import DIRECTIONS, RUNGS, UNLEARNED_STATES, Outcome, Results
+from rocmprobe.model.results import DIRECTIONS, RUNGS, Outcome, Results
+from rocmprobe.model.states import STATES, State
 from rocmprobe.report import text
 from rocmprobe.report.page.evidence import anchors
-from rocmprobe.report.states import LOOKS, Look, reason, worst
+from rocmprobe.report.states import reason, worst
 
 _WORDY_COLUMNS = 7
 
@@ -25,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    look: Look
+    look: State
     hint: str
     anchor: str
 
@@ -94,7 +95,7 @@ def _matrix(
         if not found:
             return None
         culprit = worst(found)
-        look = LOOKS[culprit.state]
+        look = culprit.meaning
         # What went well says so already.
         good = look.tone == "good"
         hint = "" if good else text.one_line(f"{culprit.state}: {reason(culprit) or look.meaning}", 160)
@@ -123,18 +124,18 @@ def _direction_order(direction: str) -> int:
 
 def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
     counts = Counter(outcome.state for outcome in outcomes)
-    states = ", ".join(f"{counts[state]} {state}" for state in LOOKS if counts[state])
+    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     return f"{groups} under {text.count(columns, 'setting')}: {states}."
 
 
-def unlearned(results: Results) -> list[tuple[Look, str, int]]:
+def unlearned(results: Results) -> list[tuple[State, str, int]]:
     """Return state, reason and count of outcomes that show nothing, most frequent first."""
     counts = Counter(
-        (outcome.state, text.one_line(reason(outcome)) or LOOKS[outcome.state].meaning)
+        (outcome.meaning, text.one_line(reason(outcome)) or outcome.meaning.meaning)
         for outcome in results.outcomes
-        if outcome.state in UNLEARNED_STATES
+        if outcome.meaning.tone == "unlearned"
     )
-    return [(LOOKS[state], why, amount) for (state, why), amount in counts.most_common()]
+    return [(state, why, amount) for (state, why), amount in counts.most_common()]
 
 
 #: What says nothing of a solver; one that has nothing else gets no row.
@@ -196,5 +197,5 @@ def _solver_cells(
             continue
         word = solver_class(outcome)
         hint = text.one_line(f"{word}: {reason(outcome)}" if reason(outcome) else word, 160)
-        cells.append((word, Cell(LOOKS[outcome.state], hint, own[id(outcome)])))
+        cells.append((word, Cell(outcome.meaning, hint, own[id(outcome)])))
     return tuple(cells)

@@ -12,7 +12,6 @@ from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
 from rocmprobe.report.page.layout import Table, with_device
-from rocmprobe.report.states import LOOKS
 
 _MOST_PLOTS, _MOST_BARS = 4, 16
 _HEADER = ("setting", "peak", "kept for backward", "largest batch")
@@ -120,7 +119,7 @@ def _batch(outcome: Optional[Outcome], native: Optional[float]) -> str:
 
 
 def _with_state(outcome: Outcome, shown: str) -> str:
-    return shown if outcome.state == "pass" else f"{LOOKS[outcome.state].symbol} {outcome.state}: {shown}"
+    return shown if outcome.state == "pass" else f"{outcome.meaning.symbol} {outcome.state}: {shown}"
 
 
 def _number(outcome: Outcome, name: str) -> Optional[float]:

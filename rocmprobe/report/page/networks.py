@@ -10,7 +10,6 @@ from rocmprobe.checks import MODELS
 from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table, with_device
-from rocmprobe.report.states import LOOKS
 
 #: What is held against a limit, by the key of ``numerics``.
 _ERRORS = {"losses": "losses", "gradients": "last gradients", "ways": "weights"}
@@ -60,7 +59,7 @@ def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
     rate = next((f"{text.show(numerics[key])} {unit}" for key, unit in _RATES.items() if key in numerics), "")
     return (
         outcome.check[len("train-") :], setting, outcome.dtype,
-        f"{LOOKS[outcome.state].symbol} {outcome.state}", _fell(numerics),
+        f"{outcome.meaning.symbol} {outcome.state}", _fell(numerics),
         *(_against(numerics, name) for name in _ERRORS), _spread(outcome.timings, "step"), rate,
     )  # fmt: skip
 

@@ -12,10 +12,10 @@ from markupsafe import Markup
 
 from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.model.results import Outcome, Results
+from rocmprobe.model.states import State
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
 from rocmprobe.report.page.evidence import anchor, share_of_limit
-from rocmprobe.report.states import LOOKS, Look
 
 #: Measures shown without a limit, with their headings.
 VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
@@ -29,7 +29,7 @@ _SHOWN_MAPS = 6
 class ValidationRow:
     problem: str
     direction: str
-    look: Look
+    look: State
     cells: tuple[str, ...]
 
 
@@ -68,7 +68,7 @@ def validation(results: Results) -> Optional[Validation]:
             ValidationRow(
                 outcome.problem or outcome.id,
                 outcome.direction or "",
-                LOOKS[outcome.state],
+                outcome.meaning,
                 (*cells, *views),
             )
         )

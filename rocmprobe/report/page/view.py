@@ -22,6 +22,7 @@ from rocmprobe.model.results import (
     Outcome,
     Results,
 )  # fmt: skip
+from rocmprobe.model.states import STATES, State
 from rocmprobe.report import text  # fmt: skip
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
@@ -39,15 +40,7 @@ from rocmprobe.report.page import (
 from rocmprobe.report.page.all_outcomes import all_outcomes
 from rocmprobe.report.page.banners import banners
 from rocmprobe.report.page.layout import FITS, Fit
-from rocmprobe.report.states import (
-    LOOKS,
-    SEVERITY_SYMBOLS,
-    VERDICT_WORDS,
-    Look,
-    verdict_tone,
-    verdict_word,
-    worst,
-)
+from rocmprobe.report.states import SEVERITY_SYMBOLS, VERDICT_WORDS, verdict_tone, verdict_word, worst
 
 RUNG_WORDS = {
     "copy": "Copy",
@@ -77,7 +70,7 @@ class Block:
 @dataclass(frozen=True)
 class Rung:
     name: str
-    look: Optional[Look]
+    look: Optional[State]
     detail: str
     anchor: str
 
@@ -125,7 +118,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "layer_titles": layer_titles(),
         "severity_symbols": SEVERITY_SYMBOLS,
         "devices": [device(results, name, fit) for name in names],
-        "looks": [look for look in LOOKS.values() if any(o.state == look.state for o in results.outcomes)],
+        "looks": [look for look in STATES.values() if any(o.state == look.name for o in results.outcomes)],
         "evidence": evidence.groups(results, fit),
         "logs": evidence.logs(results, fit),
         "all_outcomes": all_outcomes(results, fit),
@@ -256,12 +249,12 @@ def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
     culprit = worst(mine)
     same = sum(outcome.state == culprit.state for outcome in mine)
     detail = f"{same} of {len(mine)}" if len(mine) > 1 else ""
-    return Rung(RUNG_WORDS[name], LOOKS[culprit.state], detail, evidence.anchors(results)[id(culprit)])
+    return Rung(RUNG_WORDS[name], culprit.meaning, detail, evidence.anchors(results)[id(culprit)])
 
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:
     """Return which rung fails first, which is the layer to look at."""
-    applicable = [step for step in rungs if step.look is None or step.look.state != "n/a"]
+    applicable = [step for step in rungs if step.look is None or step.look.name != "n/a"]
     for position, step in enumerate(applicable):
         if step.look and step.look.tone == "bad":
             return f"Setting “default”: {_broken(applicable[:position], step)}"

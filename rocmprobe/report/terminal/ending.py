@@ -12,11 +12,12 @@ from rich.text import Text
 
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model.results import Finding, Outcome, Results
+from rocmprobe.model.states import STATES
 from rocmprobe.report import text
 from rocmprobe.report.identity import changes_sentence, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
-from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, verdict_tone, verdict_word
+from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_tone, verdict_word
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
 _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
@@ -105,9 +106,9 @@ def _print_counts(results: Results, console: Console) -> None:
 def _print_line(label: str, outcomes: Sequence[Outcome], console: Console) -> None:
     counts = Counter(outcome.state for outcome in outcomes)
     counted = styled((label, ""))
-    for position, look in enumerate(look for look in LOOKS.values() if counts[look.state]):
+    for position, look in enumerate(look for look in STATES.values() if counts[look.name]):
         counted.append(", " if position else "")
-        counted.append(f"{look.symbol} {counts[look.state]} {look.state}", _STYLES[look.tone])
+        counted.append(f"{look.symbol} {counts[look.name]} {look.name}", _STYLES[look.tone])
     console.print(counted)
 
 

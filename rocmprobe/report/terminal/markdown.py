@@ -8,12 +8,13 @@ from typing import Optional
 
 from rocmprobe.judge.findings.sweep import summary
 from rocmprobe.model.results import Configuration, Finding, Results
+from rocmprobe.model.states import STATES, State
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, tried_on
 from rocmprobe.report.page import first_calls, layout, matrix, networks, shapes_table, view
 from rocmprobe.report.page.banners import banners as page_banners
-from rocmprobe.report.states import LOOKS, SEVERITY_SYMBOLS, Look, verdict_word
+from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_word
 
 #: Characters of the whole: a tenth of what a step of GitHub's may have as its summary.
 LIMIT = 100_000
@@ -125,7 +126,7 @@ def against(results: Results, most: int = 50) -> Iterator[str]:
 def counts(results: Results) -> str:
     """How many outcomes came to which state."""
     found = Counter(outcome.state for outcome in results.outcomes)
-    states = [f"{look.symbol} {found[state]} {state}" for state, look in LOOKS.items() if found[state]]
+    states = [f"{look.symbol} {found[state]} {state}" for state, look in STATES.items() if found[state]]
     return f"{text.count(len(results.outcomes), 'outcome')}: {', '.join(states) or 'none'}."
 
 
@@ -151,8 +152,8 @@ def _sizes(results: Results) -> Iterator[str]:
         yield _table(found.table)
 
 
-def _look(look: Optional[Look]) -> str:
-    return f"{look.symbol} {look.state}" if look else "not run"
+def _look(look: Optional[State]) -> str:
+    return f"{look.symbol} {look.name}" if look else "not run"
 
 
 def _matrix(tabled: matrix.Matrix) -> str:
@@ -174,7 +175,7 @@ def _matrix(tabled: matrix.Matrix) -> str:
 def _cell(cell: Optional[matrix.Cell]) -> str:
     if cell is None:
         return ""
-    return cell.look.symbol if cell.look.state == "pass" else _look(cell.look)
+    return cell.look.symbol if cell.look.name == "pass" else _look(cell.look)
 
 
 def _recommended(results: Results) -> Iterator[str]:
@@ -204,7 +205,7 @@ def _not_covered(results: Results) -> Iterator[str]:
     not_covered = list(results.recommendation.not_covered) if results.recommendation else []
     items = [f"- {words(line)}" for line in (*_never_run(results), *not_covered)][:30]
     items += [
-        f"- {text.count(amount, 'outcome')} {look.symbol} {look.state}: {words(why)}"
+        f"- {text.count(amount, 'outcome')} {look.symbol} {look.name}: {words(why)}"
         for look, why, amount in matrix.unlearned(results)[:20]
     ]
     yield "\n".join(items) or "Every question was answered."

@@ -1,0 +1,94 @@
+"""The states of an outcome: one table of their meaning, from which every reader takes its sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class State:
+    """A row of the table.
+
+    ``works`` and ``fails`` say what the state proves about the device. Neither is set if nothing was learned.
+    ``blocks`` means that cases which depend on this one do not run. ``symbol`` needs no colour, and ``tone``,
+    the colour, needs no symbol. ``pytest`` is the word of pytest and JUnit, ``heading`` the group in the
+    report's evidence. There is no exit code: exit codes follow from findings, not from states.
+    """
+
+    name: str
+    symbol: str
+    tone: str
+    meaning: str
+    pytest: str
+    heading: str
+    works: bool = False
+    fails: bool = False
+    blocks: bool = False
+
+    @property
+    def learned(self) -> bool:
+        """True if the state says something about the device."""
+        return self.works or self.fails
+
+    @property
+    def counted(self) -> bool:
+        """True if the outcome counts for or against its setting."""
+        return self.works or self.blocks
+
+
+def _fails(name: str, symbol: str, meaning: str) -> State:
+    return State(name, symbol, "bad", meaning, "failed", "Failed", fails=True, blocks=True)
+
+
+#: Cause of an ``aborted`` outcome if the run was ended. Unlike ``machine-died`` it proves nothing.
+RUN_DIED = "run-died"
+_ABORTED_WITH_RUN = State(
+    "aborted", "†", "unlearned", "in flight when the run was ended", "skipped", "Not learned"
+)
+#: Worst first: where one cell shows several outcomes, the first of them in this order wins.
+_ROWS = (
+    _fails("crash", "↯", "the process died of a signal"),
+    _fails("hang", "∞", "exceeded its time limit and was ended"),
+    _fails("wrong", "≠", "it ran, and the numbers are wrong"),
+    _fails("error", "✕", "it raised an exception"),
+    _fails("aborted", "†", "in flight when the run or the machine died"),
+    _fails("flaky", "~", "different results when repeated"),
+    State("xfail", "⊗", "bad", "fails, as expected", "xfailed", "Failed as expected",
+          fails=True, blocks=True),
+    State("probe-error", "?", "fault", "rocmprobe itself failed here", "error", "Failed", blocks=True),
+    State("slow", "◔", "slow", "right, but by a fallback or over its time limit", "passed", "Worked",
+          works=True),
+    State("xpass", "⊕", "slow", "expected to fail, and works", "xpassed",
+          "Works, and was expected to fail", works=True),
+    _ABORTED_WITH_RUN,
+    State("blocked", "⊘", "unlearned", "an earlier failure forbids it", "skipped", "Not learned",
+          blocks=True),
+    State("pass", "✓", "good", "right, within its limits", "passed", "Worked", works=True),
+    State("skipped", "◌", "unlearned", "left out on request, or not needed here", "skipped", "Not learned"),
+    State("n/a", "∅", "unlearned", "does not apply to this device", "skipped", "Not learned"),
+)  # fmt: skip
+_RANKS = {row: rank for rank, row in enumerate(_ROWS)}
+#: The rows by name, worst first.
+STATES = {row.name: row for row in _ROWS if row is not _ABORTED_WITH_RUN}
+
+
+def state_of(name: str, cause: Optional[str] = None) -> State:
+    """Return the row of a state. ``aborted`` has two, which its cause tells apart."""
+    row = STATES[name]
+    return _ABORTED_WITH_RUN if name == "aborted" and cause == RUN_DIED else row
+
+
+def rank(name: str, cause: Optional[str] = None) -> int:
+    """Return the place of a state in the order from worst to best."""
+    return _RANKS[state_of(name, cause)]
+
+
+def works(name: Optional[str]) -> bool:
+    """Return True if a state, without its cause, proves that something works."""
+    return name in STATES and STATES[name].works
+
+
+def fails(name: Optional[str]) -> bool:
+    """Return True if a state, without its cause, proves that something fails."""
+    return name in STATES and STATES[name].fails

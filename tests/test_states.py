@@ -1,0 +1,75 @@
+"""The table of states, and the readers of results that take the meaning of a state from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Optional
+
+import pytest
+import sample
+
+from rocmprobe.judge.assessment import failed
+from rocmprobe.knowledge.layers import holds
+from rocmprobe.model.results import BadInput, Outcome, from_json, to_json
+from rocmprobe.model.states import STATES
+from rocmprobe.pytest_plugin import assert_outcome
+from rocmprobe.report.junit import reported
+from rocmprobe.report.states import worst
+from rocmprobe.site.answers import works
+from rocmprobe.table.reading import run_of
+
+
+def outcome(state: str, cause: Optional[str] = None) -> Outcome:
+    problem, direction = sample.PROBLEMS[0], "fwd"
+    found = sample.outcome("default", "convolution", "conv", state, problem=problem, message=f"why {state}")
+    return dataclasses.replace(found, direction=direction, cause=cause)
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=list(STATES))
+def test_a_state_works_or_fails_or_proves_nothing(state) -> None:
+    assert not (state.works and (state.fails or state.blocks))
+    assert state.blocks or not state.fails
+    words = {"passed", "xpassed"} if state.works else {"failed", "xfailed"}
+    assert (state.pytest in words) == state.learned
+
+
+@pytest.mark.parametrize("cause", ["run-died", "machine-died"])
+def test_every_reader_agrees_on_an_aborted_case(cause: str) -> None:
+    aborted, fails = outcome("aborted", cause), cause == "machine-died"
+    assert bool(failed([aborted])) == aborted.fails == aborted.learned == aborted.blocks == fails
+    results = dataclasses.replace(sample.healthy_cpu(), outcomes=(aborted,))
+    assert reported(results)[0].outcome == ("failed" if fails else "skipped")
+    assert aborted.meaning.heading == ("Failed" if fails else "Not learned")
+    with pytest.raises(pytest.fail.Exception if fails else pytest.skip.Exception):
+        assert_outcome(aborted)
+
+
+@pytest.mark.parametrize("cause", ["run-died", "machine-died"])
+def test_a_setting_with_an_aborted_convolution(cause: str) -> None:
+    assert holds([outcome("pass"), outcome("aborted", cause)]) == (cause == "run-died")
+
+
+def test_a_site_takes_an_aborted_case_without_a_cause_for_unlearned() -> None:
+    assert {state: works(state) for state in ("pass", "hang", "blocked", "aborted", "probe-error")} == {
+        "pass": True, "hang": False, "blocked": None, "aborted": None, "probe-error": None,
+    }  # fmt: skip
+
+
+def test_an_ended_run_does_not_hide_a_failure() -> None:
+    ended, flaky = outcome("aborted", "run-died"), outcome("flaky")
+    assert worst([ended, flaky]) is flaky
+    assert worst([outcome("aborted", "machine-died"), flaky]).state == "aborted"
+
+
+def test_the_table_shows_a_failure_beside_an_ended_case() -> None:
+    results = dataclasses.replace(
+        sample.healthy_cpu(), outcomes=(outcome("aborted", "run-died"), outcome("flaky"))
+    )
+    run = run_of(json.dumps(to_json(results)).encode(), simulated=True)
+    assert [row.state for row in run.subjects[0].rows] == ["flaky"]
+
+
+def test_an_unknown_state_is_refused() -> None:
+    with pytest.raises(BadInput, match="state"):
+        from_json(Outcome, {**to_json(outcome("pass")), "state": "fine"})
