@@ -1,4 +1,4 @@
-"""Write the generated parts of the catalogue and of the command line: ``python docs/generate.py``.
+"""Write the generated parts of the documents and the schema of the results: ``python docs/generate.py``.
 
 A part is what stands between ``<!-- generated: NAME -->`` and ``<!-- end of generated -->``. The text
 around the parts is written by hand, and is kept.
@@ -28,11 +28,15 @@ from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
 from rocmprobe.knowledge.stacks import amd_index, has_code, stacks
 from rocmprobe.knowledge.variables import find
+from rocmprobe.model.results import SCHEMA_VERSION, Results
+from rocmprobe.model.schema import schema_of
 from rocmprobe.report.terminal.settings_table import generated, markdown_table
+from rocmprobe.run.options import WrittenOptions
 from rocmprobe.simulate.machines import load_machine, machine_names
 
 _PAGES = ("catalogue", "chips-and-stacks", "command-line", "installing", "quickstart")
 HERE = Path(__file__).parent
+SCHEMA = HERE.parent / "rocmprobe" / "data" / "results.schema.json"
 PAGES = tuple(HERE / f"{name}.md" for name in _PAGES)
 #: Those that a solver has unless its row names some.
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -460,6 +464,16 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 
+def results_schema() -> str:
+    """Return the text of the schema of ``results.json``, made from the classes of the results."""
+    title = f"rocmprobe results, schema_version {SCHEMA_VERSION}"
+    schema = schema_of(Results, title, options=WrittenOptions)
+    # A problem is a mapping, of which readers need the text form.
+    schema["properties"]["problems"]["items"].update(required=["id"], properties={"id": {"type": "string"}})
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
+    SCHEMA.write_text(results_schema(), "utf-8")
     for each in PAGES:
         each.write_text(document(each), "utf-8")

@@ -167,6 +167,12 @@ def test_generated_parts_are_current() -> None:
     assert sorted(re.findall(r"<!-- generated: (\w+) -->", "".join(texts))) == sorted(made.PARTS)
 
 
+def test_the_schema_of_the_results_is_current() -> None:
+    # To write it again: python docs/generate.py
+    made = generate()
+    assert made.SCHEMA.read_text("utf-8") == made.results_schema()
+
+
 def symptoms() -> list[tuple[str, str]]:
     """Each log in the document on troubleshooting, with the first cause that is named after it."""
     text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import math
 import sys
+from collections.abc import Mapping
+from typing import Any, Literal, Optional
 
 import jsonschema
 import pytest
@@ -39,6 +41,7 @@ from rocmprobe.model.results import (
     to_json,
     write_results,
 )
+from rocmprobe.model.schema import Count, Name, schema_of
 from rocmprobe.model.states import STATES
 from rocmprobe.text.reading import schema
 
@@ -115,20 +118,60 @@ def test_whatever_results_hold_survives_the_file(results, tmp_path_factory):
     jsonschema.validate(json.loads(path.read_text("utf-8")), schema("results"))
 
 
-def test_the_schema_knows_every_state_rung_and_verdict():
+def test_the_schema_has_the_words_and_fields_of_the_classes():
     known = schema("results")
-    outcome = known["properties"]["outcomes"]["items"]["properties"]
+    outcome = known["$defs"]["Outcome"]["properties"]
     assert set(outcome["state"]["enum"]) == set(STATES)
     assert set(outcome["rung"]["enum"]) == set(RUNGS)
     assert set(outcome["direction"]["enum"]) == {*DIRECTIONS, None}
-    assert set(known["$defs"]["verdict"]["enum"]) == set(VERDICTS)
-    assert set(known["properties"]["findings"]["items"]["properties"]["severity"]["enum"]) == set(SEVERITIES)
+    assert set(known["$defs"]["Setting"]["properties"]["verdict"]["enum"]) == set(VERDICTS)
+    assert set(known["$defs"]["Finding"]["properties"]["severity"]["enum"]) == set(SEVERITIES)
     fields = {field.name for field in dataclasses.fields(Results)}
     assert set(known["properties"]) == fields
-    # Files of the first runs lack what came later.
     assert set(known["required"]) == fields - {
-        "redacted", "estimate", "step_times", "changes", "telemetry", "environment",
+        "findings", "recommendation", "redacted", "estimate", "step_times", "changes", "telemetry",
+        "environment",
     }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    count: Count
+    word: Optional[Literal["a", "b"]] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    name: Optional[Name]
+    inner: Optional[Inner] = None
+    by_key: Mapping[str, tuple[Inner, ...]] = dataclasses.field(default_factory=dict)
+    free: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def test_the_schema_of_a_class():
+    inner = {"$ref": "#/$defs/Inner"}
+    assert schema_of(Outer, "outer", free=Inner) == {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "outer",
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": ["string", "null"], "maxLength": 1000},
+            "inner": {"anyOf": [{"type": "null"}, inner]},
+            "by_key": {"type": "object", "additionalProperties": {"type": "array", "items": inner}},
+            "free": inner,
+        },
+        "$defs": {
+            "Inner": {
+                "type": "object",
+                "required": ["count"],
+                "properties": {
+                    "count": {"type": "integer", "minimum": 0},
+                    "word": {"enum": ["a", "b", None]},
+                },
+            }
+        },
+    }
 
 
 def written(tmp_path, change=lambda data: None, results=EMPTY):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import Annotated, Optional
+
+from rocmprobe.model.schema import Count, Rule
+from rocmprobe.model.states import STATES
 
 #: Where an expectation comes from: the table of known failures, or a former run.
 TABLE, BASELINE = "expectations.toml", "baseline"
@@ -14,6 +17,9 @@ REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING = (
 )  # fmt: skip
 KINDS = (REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING)
 
+#: What a case can come to that was expected to fail.
+_OBSERVED = tuple(name for name, row in STATES.items() if row.learned and name not in ("xfail", "xpass"))
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -21,7 +27,7 @@ class Expected:
     ``source`` "expectations.toml" or "baseline". ``cause`` is a word of ``data/causes.toml``, empty where
     only a baseline has the failure."""
 
-    state: str
+    state: Annotated[str, Rule("enum", _OBSERVED)]
     source: str
     reason: str
     link: str = ""
@@ -50,7 +56,7 @@ class Changes:
     baseline: str
     started: str
     rocmprobe: str
-    compared: int
+    compared: Count
     changed: tuple[Change, ...] = ()
 
     def of(self, kind: str) -> tuple[Change, ...]:

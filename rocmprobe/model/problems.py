@@ -133,6 +133,7 @@ class Problem:
         return "-".join([*parts, *(flag for flag, holds in flags if holds)])
 
     def as_json(self) -> dict[str, Any]:
+        """Return the problem as ``results.json`` has it."""
         return {
             "id": self.text, "kind": self.kind, "dtype": self.dtype, "input": list(self.input_shape),
             "weight": list(self.weight_shape), "output": list(self.output_shape), "stride": list(self.stride),

@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Literal,
     Optional,
@@ -32,6 +33,7 @@ from typing import (
 
 from rocmprobe.model import facts as fact_types
 from rocmprobe.model.changes import Changes, Expected
+from rocmprobe.model.schema import Count, Name, Positive, Rule
 from rocmprobe.model.states import RUN_DIED, STATES, State, state_of
 from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
@@ -40,10 +42,6 @@ from rocmprobe.text.plain_text import message, one_line, quoted
 _T = TypeVar("_T")
 
 SCHEMA_VERSION = 1
-if TYPE_CHECKING:
-    StateName = str
-else:
-    StateName = Literal[tuple(STATES)]
 BadInput = reading.BadInput
 
 #: How a process ended that gave no answer.
@@ -75,6 +73,21 @@ NATIVE = ("native", "native-with-settings")
 UNJUDGED = ("not-judged", "gpu-not-tested")
 VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none", *UNJUDGED)
 SEVERITIES = ("info", "warning", "error")
+#: Commands that a recommendation may name.
+COMMANDS = ("", "rocmprobe install", "rocmprobe detect")
+
+if TYPE_CHECKING:
+    StateName = str
+    Rung = str
+    Direction = str
+    Verdict = str
+    Severity = str
+else:
+    StateName = Literal[tuple(STATES)]
+    Rung = Literal[RUNGS]
+    Direction = Literal[DIRECTIONS]
+    Verdict = Literal[VERDICTS]
+    Severity = Literal[SEVERITIES]
 
 
 class NothingToTest(Exception):
@@ -181,9 +194,9 @@ class Setting:
     only the checks that name it, and not convolution.
     """
 
-    name: str
+    name: Name
     reason: str
-    verdict: str
+    verdict: Verdict
     env: Mapping[str, str] = field(default_factory=dict)
     torch: Mapping[str, Any] = field(default_factory=dict)
     vendor_library: bool = True
@@ -232,10 +245,10 @@ class Trial:
     ``mapped`` holds the files of HIP, rocBLAS and MIOpen that were mapped in it, by library.
     """
 
-    id: str
-    device: str
-    driver: str
-    setting: str
+    id: Name
+    device: Name
+    driver: Name
+    setting: Name
     start_method: str
     exit: str
     exit_crash: bool = False
@@ -271,18 +284,18 @@ class Outcome:
     and what it came to; findings and recommendation rest on that.
     """
 
-    id: str
-    device: str
-    driver: str
-    setting: str
-    check: str
-    rung: str
+    id: Name
+    device: Name
+    driver: Name
+    setting: Name
+    check: Name
+    rung: Rung
     state: StateName
     trial: str = ""
     native_isa: Optional[str] = None
     effective_isa: Optional[str] = None
     problem: Optional[str] = None
-    direction: Optional[str] = None
+    direction: Optional[Direction] = None
     dtype: str = "float32"
     phase: Optional[str] = None
     activity: Optional[str] = None
@@ -295,8 +308,8 @@ class Outcome:
     ending: Mapping[str, Any] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
     algorithm: Optional[str] = None
-    workspace_bytes: Optional[int] = None
-    find_db: Optional[str] = None
+    workspace_bytes: Optional[Count] = None
+    find_db: Optional[Annotated[str, Rule("enum", ("hit", "miss"))]] = None
     calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
@@ -328,7 +341,7 @@ class Finding:
     """An established fact worth telling. ``cause`` and ``layer`` are words of ``data/causes.toml``."""
 
     id: str
-    severity: str
+    severity: Severity
     cause: str
     layer: str
     title: str
@@ -345,7 +358,7 @@ class Configuration:
     env: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
     layers: tuple[str, ...] = ()
-    command: str = field(default="", metadata=WHERE_SET)
+    command: Annotated[str, Rule("enum", COMMANDS)] = field(default="", metadata=WHERE_SET)
 
 
 @dataclass(frozen=True)
@@ -353,7 +366,7 @@ class DeviceAnswer:
     """What is recommended for one device of several: as ``Recommendation``, for the GPU of that name.
     ``mask`` is the variable, as NAME=VALUE, that leaves a program this GPU alone; "" where it is unknown."""
 
-    verdict: str
+    verdict: Verdict
     sentence: str
     setting: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -371,7 +384,7 @@ class Recommendation:
     the answer for each device where a run tested several, by device. ``others`` are the configurations of
     what ``sentence`` names another setting for, by its words there, such as "float16"."""
 
-    verdict: str
+    verdict: Verdict
     sentence: str
     configuration: Configuration = Configuration()
     per: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -379,9 +392,9 @@ class Recommendation:
     cost: str = ""
     confidence: str = ""
     verify: str = ""
-    confidence_level: str = ""
+    confidence_level: Annotated[str, Rule("enum", ("", "low", "medium", "high"))] = ""
     not_covered: tuple[str, ...] = ()
-    advice: tuple[Mapping[str, str], ...] = ()
+    advice: tuple[Annotated[Mapping[str, str], Rule("required", ("title", "text", "source"))], ...] = ()
     devices: Mapping[str, DeviceAnswer] = field(default_factory=dict)
     others: Mapping[str, Configuration] = field(default_factory=dict)
 
@@ -397,7 +410,7 @@ class TrainingTime:
     setting: str
     dtype: str
     input: str
-    batch: int
+    batch: Positive
     step: float
     step_low: float
     step_high: float
@@ -416,9 +429,9 @@ class Estimate:
     takes; ``left_out`` says what these times do not hold, and ``own_left_out`` what those of the user's own
     network do not."""
 
-    images: int
-    epochs: int
-    batch: Optional[int]
+    images: Positive
+    epochs: Positive
+    batch: Optional[Positive]
     times: tuple[TrainingTime, ...] = ()
     left_out: tuple[str, ...] = ()
     own_left_out: tuple[str, ...] = ()
@@ -436,9 +449,9 @@ class StepTime:
 
     device: str
     setting: str
-    per: str
-    convolutions: int
-    timed: int
+    per: Annotated[str, Rule("enum", ("step", "program"))]
+    convolutions: Count
+    timed: Count
     seconds: Optional[float] = None
     seconds_p10: Optional[float] = None
     seconds_p90: Optional[float] = None
@@ -452,7 +465,7 @@ class StepTime:
 class Environment:
     """The Python environment that ``--python`` named: its name, and the path of its interpreter."""
 
-    name: str
+    name: Name
     python: str
 
     @property
@@ -467,7 +480,7 @@ class Results:
     ``changes`` are those against its baseline, None where it was given none. ``telemetry`` is that of each
     device whose sensors were watched. ``environment`` is None if the run tested the Python that it ran in."""
 
-    schema_version: int
+    schema_version: Annotated[int, Rule("const", SCHEMA_VERSION)]
     rocmprobe: str
     started: str
     finished: Optional[str]
@@ -481,7 +494,7 @@ class Results:
     outcomes: tuple[Outcome, ...]
     findings: tuple[Finding, ...] = ()
     recommendation: Optional[Recommendation] = None
-    redacted: Mapping[str, int] = field(default_factory=dict)
+    redacted: Mapping[str, Count] = field(default_factory=dict)
     estimate: Optional[Estimate] = None
     step_times: tuple[StepTime, ...] = ()
     changes: Optional[Changes] = None

@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Annotated, Any, Optional
 
 from rocmprobe.model.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, write_whole
+from rocmprobe.model.schema import Count, Positive, Rule, Seconds
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import quoted
 
@@ -28,8 +29,8 @@ class Recorded:
     ``step_counts`` by one training step of it."""
 
     problem: str
-    counts: Mapping[str, int]
-    step_counts: Mapping[str, int]
+    counts: Mapping[str, Count]
+    step_counts: Mapping[str, Count]
 
     @property
     def flops(self) -> int:
@@ -46,14 +47,14 @@ class Steps:
     is no convolution in it, None where that is unknown.
     """
 
-    made: int
-    alike: int
+    made: Count
+    alike: Count
     device: Optional[str]
-    threads: int
-    seconds: float
-    seconds_p10: float
-    seconds_p90: float
-    rest_seconds: Optional[float]
+    threads: Annotated[Positive, Rule("maximum", 1_000_000)]
+    seconds: Seconds
+    seconds_p10: Seconds
+    seconds_p90: Seconds
+    rest_seconds: Optional[Annotated[float, Rule("minimum", -1e9), Rule("maximum", 1e9)]]
 
 
 @dataclass(frozen=True)

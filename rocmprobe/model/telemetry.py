@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Optional
 
+from rocmprobe.model.schema import Count
+
 
 @dataclass(frozen=True)
 class Plot:
@@ -124,12 +126,12 @@ class DeviceTelemetry:
     device: str
     name: str
     started: str
-    samples: int
-    asleep: int = 0
+    samples: Count
+    asleep: Count = 0
     seconds: tuple[Optional[float], ...] = ()
     values: Mapping[str, Series] = field(default_factory=dict)
     limits: Mapping[str, Limit] = field(default_factory=dict)
-    numbers: tuple[int, ...] = ()
+    numbers: tuple[Count, ...] = ()
 
     def limit(self, quantity: str) -> Optional[float]:
         found = self.limits.get(quantity)

@@ -3,11 +3,14 @@ gives."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Optional
+from typing import Annotated, Optional
 
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.model.problems import LEVELS
+from rocmprobe.model.schema import Rule
 from rocmprobe.model.shapes import Shapes
 
 
@@ -18,15 +21,15 @@ class RunOptions:
     report."""
 
     device: str = "auto"
-    level: str = "quick"
-    purpose: str = "training"
+    level: Annotated[str, Rule("enum", LEVELS)] = "quick"
+    purpose: Annotated[str, Rule("enum", ("training", "inference"))] = "training"
     settings: str = "default"
     problems: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     simulate: Optional[str] = None
     redact: bool = True
-    driver: str = "auto"
+    driver: Annotated[str, Rule("enum", ("auto", "torch", "capi"))] = "auto"
     libraries: str = ""
     estimate: str = ""
     note: str = ""
@@ -44,6 +47,26 @@ class RunOptions:
         if self.only and not matches(self.only):
             return False
         return not matches(self.skip)
+
+
+@dataclass(frozen=True)
+class WrittenTarget:
+    """A tested device in ``results.json``. ``libraries`` are the files that ``capi`` loads."""
+
+    device: str
+    backend: str
+    gpu: Optional[str] = None
+    in_processor: bool = False
+    drivers: tuple[str, ...] = ("torch",)
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WrittenOptions(RunOptions):
+    """The options in ``results.json``: also the folder of the run and the devices that it tested."""
+
+    folder: str = "."
+    targets: tuple[WrittenTarget, ...] = ()
 
 
 @dataclass(frozen=True)

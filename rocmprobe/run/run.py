@@ -46,7 +46,7 @@ from rocmprobe.run import libraries
 from rocmprobe.run.interpreters import Interpreter, found_again
 from rocmprobe.run.journal import NAME, CannotWrite, Journal, header, records, unblocked
 from rocmprobe.run.lease import hold_for_good
-from rocmprobe.run.options import RunOptions
+from rocmprobe.run.options import RunOptions, WrittenTarget
 from rocmprobe.run.sampling import Sampler, sampled
 from rocmprobe.run.session import unasked
 from rocmprobe.run.targets import Target, find_targets, targets_of
@@ -329,7 +329,7 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
         options={
             **run["options"],
             "folder": run["folder"],
-            "targets": [_named(target) for target in run["targets"]],
+            "targets": [to_json(_written(target)) for target in begun.targets],
         },
         machine=begun.machine,
         settings=tuple(each for name, each in settings.items() if not each.solver or name in asked),
@@ -365,14 +365,12 @@ def baseline(folder: Path) -> Optional[Baseline]:
     return next((from_json(Baseline, each) for each in found), None)
 
 
-def _named(target: Mapping[str, Any]) -> dict[str, Any]:
-    place = target.get("place") or {}
-    gpu = from_json(Target, target).gpu or Gpu()
-    return {
-        "device": target["device"], "backend": target["backend"], "gpu": gpu.name.value,
-        "in_processor": in_processor(gpu),
-        "drivers": list(target.get("drivers") or ("torch",)), "libraries": place.get("files") or {},
-    }  # fmt: skip
+def _written(target: Target) -> WrittenTarget:
+    gpu, place = target.gpu or Gpu(), target.place
+    return WrittenTarget(
+        target.device, target.backend, gpu.name.value, in_processor(gpu), target.drivers,
+        place.files if place else {},
+    )  # fmt: skip
 
 
 def journal_of(folder: Path) -> Journal:
