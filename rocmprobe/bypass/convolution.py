@@ -18,7 +18,7 @@ from rocmprobe.bypass.choice.choices import Choice
 from rocmprobe.bypass.choice.plan import MEGABYTE, eligible, plain_direction, problem_key
 from rocmprobe.bypass.counts import count_call, count_native
 from rocmprobe.bypass.dispatch import RANK_BYPASS, Interceptor
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
 #: Preparations by what decides them, for all interceptors of the process; a network has some hundred.
 _prepared: dict[Any, Union[_Prepared, str]] = {}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from rocmprobe.kernels import user_cache
+from rocmprobe import user_cache
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes.calls import CallFailed, NotAvailable
 from rocmprobe.runtimes.rtc import HIPRTC, CompileFailed, Rtc

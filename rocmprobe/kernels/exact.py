@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from zlib import crc32
 
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 
 
 def shapes(plain: Geometry) -> dict[str, tuple[int, ...]]:

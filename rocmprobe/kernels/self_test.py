@@ -17,11 +17,11 @@ from math import prod
 from pathlib import Path
 from typing import Optional
 
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels import exact, gate
 from rocmprobe.kernels.convolution.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.convolution.family import Family, Option
 from rocmprobe.kernels.gate import Verdict
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels.module import Device, Module
 from rocmprobe.kernels.sources import FAMILIES
 from rocmprobe.kernels.unavailable import KernelsUnavailable

@@ -11,7 +11,7 @@ from rocmprobe import bypass
 from rocmprobe.bypass import convolution
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD
 
 #: Input, weight, settings; sizes that divide nothing.
 PROBLEMS = {

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from test_workspace import MEGABYTE, peak_above_results
 from tiers import examples
 
-from rocmprobe import bypass
+from rocmprobe import bypass, geometry
 from rocmprobe.bypass import convolution
 from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall
-from rocmprobe.kernels import geometry
 
 EXAMPLES = 1000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else examples(100)
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}

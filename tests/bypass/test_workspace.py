@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from rocmprobe import bypass
+from rocmprobe import bypass, geometry
 from rocmprobe.bypass import calls, convolution
-from rocmprobe.kernels import geometry
 
 MEGABYTE = 1 << 20
 PROBLEMS = {

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, geometry  # noqa: E402
 from rocmprobe.kernels import exact  # noqa: E402
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, geometry  # noqa: E402
 
 
 @st.composite

@@ -248,7 +248,10 @@ print(sorted(name for name in sys.modules if name.startswith("rocmprobe.") and n
         env=environment({"PYTHONPATH": str(place), "ROCMPROBE_BYPASS_STATUS": str(tmp_path / "status")}),
         cwd=tmp_path, check=False,
     )  # fmt: skip
-    names = [f"rocmprobe.{name}" for name in ("bypass", "inject", "kernels", "lifetime", "runtimes")]
+    names = [
+        f"rocmprobe.{name}"
+        for name in ("bypass", "geometry", "inject", "kernels", "lifetime", "runtimes", "user_cache")
+    ]
     assert done.stdout == f"[]\nSourceFileLoader\n{names}\n", done.stderr
     assert sum(told(tmp_path / "status")[0]["calls"].values()) == 3
 

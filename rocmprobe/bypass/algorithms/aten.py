@@ -22,7 +22,7 @@ from rocmprobe.bypass.algorithms.base import (
     gemm_flops,
     weight_traffic,
 )
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 
 class Aten(Algorithm):

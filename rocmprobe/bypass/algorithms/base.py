@@ -16,7 +16,7 @@ from typing import Callable, Optional
 
 import torch
 
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 
 ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 

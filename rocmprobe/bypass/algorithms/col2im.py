@@ -25,7 +25,7 @@ from rocmprobe.bypass.algorithms.base import (
 from rocmprobe.bypass.algorithms.columns import add_back
 from rocmprobe.bypass.algorithms.gemm import Buffer, matrices_in, multiply, ranges
 from rocmprobe.bypass.algorithms.im2col import chunk, inside, weight_matrices
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 
 class Col2im(Algorithm):

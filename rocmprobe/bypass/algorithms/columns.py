@@ -8,7 +8,7 @@ from math import prod
 
 import torch
 
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 # The first window and the last one plus 1, for each spatial dimension.
 Box = Sequence[tuple[int, int]]

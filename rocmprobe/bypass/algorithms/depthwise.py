@@ -21,7 +21,7 @@ from rocmprobe.bypass.algorithms.base import (
 )
 from rocmprobe.bypass.algorithms.columns import Covered, index, overlap
 from rocmprobe.bypass.algorithms.gemm import ranges
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 #: What a run of neighbouring windows costs by itself, in windows.
 _RUN = 16

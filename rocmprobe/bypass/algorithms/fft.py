@@ -23,7 +23,7 @@ from rocmprobe.bypass.algorithms.base import (
 )
 from rocmprobe.bypass.algorithms.columns import Covered, index
 from rocmprobe.bypass.algorithms.gemm import ranges
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 #: Fewer taps than this are never worth a transform.
 _LEAST_TAPS = 25

@@ -29,7 +29,7 @@ from rocmprobe.bypass.algorithms.base import (
 )
 from rocmprobe.bypass.algorithms.columns import Box, Windows, index
 from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, as_matrices, matrices_in, multiply, ranges
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 #: Windows of one chunk on a CPU: few keep the columns in the caches, many make a GEMM efficient.
 CPU_WINDOWS = 2048

@@ -31,7 +31,7 @@ from rocmprobe.bypass.algorithms.base import (
 from rocmprobe.bypass.algorithms.columns import Box, index, overlap
 from rocmprobe.bypass.algorithms.gemm import Buffer
 from rocmprobe.bypass.algorithms.im2col import inside, pieces
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 
 class Im2row(Algorithm):

@@ -19,7 +19,7 @@ import torch
 from rocmprobe.bypass.algorithms.base import BWD_DATA, FWD, Plan, accumulation_dtype
 from rocmprobe.bypass.algorithms.columns import index
 from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, ranges
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 Index = tuple[slice, ...]
 #: With more phases than this, calls would take more time than sums.

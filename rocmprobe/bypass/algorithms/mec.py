@@ -34,7 +34,7 @@ from rocmprobe.bypass.algorithms.base import (
 from rocmprobe.bypass.algorithms.columns import Box, Covered
 from rocmprobe.bypass.algorithms.gemm import Buffer, as_matrices
 from rocmprobe.bypass.algorithms.im2col import inside, pieces
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 #: Lowered samples of one chunk on a CPU: what leaves its caches is read from memory for every tap.
 _CPU_BYTES = 1 << 24

@@ -12,7 +12,7 @@ import torch
 
 from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 from rocmprobe.kernels.sources import FAMILIES, source_hash
 
 #: Small problems leave most of a GPU idle in every algorithm, and the cost model knows it of these alone.

@@ -17,7 +17,7 @@ from rocmprobe.bypass.algorithms.base import (
 )
 from rocmprobe.bypass.algorithms.gemm import accumulate, as_matrices, is_ready, multiply
 from rocmprobe.bypass.algorithms.im2col import store_total, weight_matrices, weight_total
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 
 class Pointwise(Algorithm):

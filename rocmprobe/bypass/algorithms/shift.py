@@ -34,7 +34,7 @@ from rocmprobe.bypass.algorithms.long_rows import (
     sum_weights,
     weight_elements,
 )
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 #: Rows of one chunk on a CPU: what leaves its caches is read from memory for every tap.
 _CPU_BYTES = 1 << 22

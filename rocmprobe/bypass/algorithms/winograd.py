@@ -17,7 +17,7 @@ import torch
 
 from rocmprobe.bypass.algorithms.base import FWD, Algorithm, Operands, Plan, largest
 from rocmprobe.bypass.algorithms.gemm import ranges
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 #: B^T, G and A^T of Lavin and Gray's paper, by the tile's side m.
 _MATRICES: dict[int, tuple[list[list[float]], ...]] = {

@@ -23,7 +23,7 @@ from rocmprobe.bypass.choice import plan_file
 from rocmprobe.bypass.choice.plan import MEGABYTE, check, eligible, plain_direction, plain_form, problem_key
 from rocmprobe.bypass.choice.rates import USUAL, measured, seconds
 from rocmprobe.bypass.operators import capturing, lock_across_forks
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rocmprobe.bypass.algorithms import ALGORITHMS, Operands, Plan
 from rocmprobe.bypass.algorithms.base import ELEMENT_BYTES
 from rocmprobe.bypass.choice.rates import USUAL
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
 DEFAULT_WORKSPACE_MB = 256
 POLICIES = ("auto", "fast")

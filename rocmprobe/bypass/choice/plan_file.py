@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
+from rocmprobe import user_cache
 from rocmprobe.bypass.operators import lock_across_forks
-from rocmprobe.kernels import user_cache
 
 VARIABLE = "ROCMPROBE_BYPASS_PLANS"
 VERSION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rocmprobe.kernels.geometry import Geometry
+from rocmprobe.geometry import Geometry
 
 #: Bytes that an offset inside a launch stays below.
 REACH = 2**31

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Protocol
 
+from rocmprobe.geometry import Geometry
 from rocmprobe.kernels.convolution.extents import Strides
-from rocmprobe.kernels.geometry import Geometry
 from rocmprobe.kernels.launches import Launch
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd
 
-from rocmprobe.kernels.geometry import BWD_DATA, FWD, Geometry
+from rocmprobe.geometry import BWD_DATA, FWD, Geometry
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
+from rocmprobe.geometry import FWD, Geometry
 from rocmprobe.kernels.convolution.extents import (
     GRID,
     ITEM_BYTES,
@@ -28,7 +29,6 @@ from rocmprobe.kernels.convolution.extents import (
 )
 from rocmprobe.kernels.convolution.gather import Axis, gathers
 from rocmprobe.kernels.convolution.tiles import Tile
-from rocmprobe.kernels.geometry import FWD, Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCE = "gather_gemm.hip"

@@ -16,6 +16,7 @@ from itertools import product
 from math import ceil, prod
 from typing import Any, Optional
 
+from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.convolution import reduction
 from rocmprobe.kernels.convolution.extents import (
     GRID,
@@ -30,7 +31,6 @@ from rocmprobe.kernels.convolution.extents import (
 from rocmprobe.kernels.convolution.family import Option
 from rocmprobe.kernels.convolution.gather import Axis, gathers
 from rocmprobe.kernels.exact import channels_last, contiguous, shapes
-from rocmprobe.kernels.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCES = ("grouped.hip",)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Optional
 
+from rocmprobe.geometry import Geometry
 from rocmprobe.kernels.convolution import reduction
 from rocmprobe.kernels.convolution.extents import (
     GRID,
@@ -25,7 +26,6 @@ from rocmprobe.kernels.convolution.extents import (
 )
 from rocmprobe.kernels.convolution.tiles import Tile
 from rocmprobe.kernels.exact import shapes
-from rocmprobe.kernels.geometry import Geometry
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCE = "weights_gemm.hip"
