@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Optional
 
 from rocmprobe.explain.cards import gfx_of_card
-from rocmprobe.kernels.isa import isa_name
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.compatibility import FIRST
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.stacks import rocm_of
 from rocmprobe.model.results import BadInput
+from rocmprobe.runtimes.kfd import isa_name
 from rocmprobe.text.log import Log
 
 EXITS = ("exception", "segv", "abort", "hang", "none")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.kernels.unavailable import KernelsUnavailable
+from rocmprobe.runtimes import kfd
 
-KFD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 #: Under the override code for these is loaded with the number of SHOWN_AS in its header.
 _PATCHED = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
 SHOWN_AS = "gfx1030"
@@ -41,15 +41,6 @@ class Target:
         return self.native != self.effective
 
 
-def isa_name(gfx_target_version: int) -> str:
-    """The ISA of KFD's ``gfx_target_version``: 100100 is gfx1010, 90010 is gfx90a.
-
-    Two decimal digits each for minor and stepping, which the name has in hexadecimal.
-    """
-    major, rest = divmod(gfx_target_version, 10000)
-    return f"gfx{major}{rest // 100:x}{rest % 100:x}"
-
-
 def hip_target(shown: str, native: str) -> Target:
     """The target of an AMD GPU. ``shown`` is its gcnArchName, "gfx1030" or "gfx90a:sramecc+:xnack-".
 
@@ -74,23 +65,27 @@ def cuda_target(arch: str) -> Target:
     return Target(arch, arch, arch)
 
 
-def native_isa(pci_address: Optional[str], nodes: str = KFD_NODES) -> str:
-    """The ISA of the silicon at a PCI address ("0000:03:00.0"), from KFD's topology.
+def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
+    """Return the ISA of the silicon at a PCI address ("0000:03:00.0"), from KFD's topology.
 
-    Where no GPU node has that address (None, or a driver that does not say), it is the one that all GPU nodes
-    have; the functions of an address are partitions of one chip.
+    If no GPU node has that address (None, or a driver that does not report it), return the ISA that all GPU
+    nodes share. The functions of an address are partitions of one chip.
 
     Raises:
-        KernelsUnavailable: where KFD has no GPU node, as in WSL, or where the nodes differ and none has the
-            address.
+        KernelsUnavailable: if KFD has no GPU node, as in WSL, or if the nodes differ and none of them has
+            the address.
     """
-    found = _gpu_nodes(Path(nodes))
+    found = [
+        (kfd.pci_address(properties), isa)
+        for properties in kfd.gpu_nodes(_names(nodes), lambda name: _text(Path(nodes, name))).values()
+        if (isa := kfd.native_isa(properties))
+    ]
     if not found:
         raise KernelsUnavailable(
             f"the ISA of the silicon is not known: {nodes} has no GPU, as in WSL and without amdgpu"
         )
-    place = _place(pci_address)
-    isas = {isa for at, isa in found if at == place} or {isa for _, isa in found}
+    slot = _slot(pci_address or "")
+    isas = {isa for address, isa in found if _slot(address) == slot} or {isa for _, isa in found}
     if len(isas) > 1:
         raise KernelsUnavailable(
             f"the ISA of the silicon is not known: {nodes} has {', '.join(sorted(isas))}, and none is at "
@@ -99,39 +94,21 @@ def native_isa(pci_address: Optional[str], nodes: str = KFD_NODES) -> str:
     return isas.pop()
 
 
-def _gpu_nodes(nodes: Path) -> list[tuple[tuple[int, int], str]]:
-    """For each GPU node its place (domain, bus and device) and its ISA."""
+def _slot(address: str) -> str:
+    """Return a PCI address without its function number."""
+    return address.partition(".")[0].lower()
+
+
+def _names(folder: str) -> list[str]:
     try:
-        names = sorted(os.listdir(nodes))
+        return os.listdir(folder)
     except OSError:
         return []
-    found = []
-    for name in names:
-        properties = _properties(nodes / name / "properties")
-        version = properties.get("gfx_target_version", 0)
-        if properties.get("simd_count", 0) > 0 and version:
-            place = properties.get("domain", 0), properties.get("location_id", 0) >> 3
-            found.append((place, isa_name(version)))
-    return found
 
 
-def _properties(path: Path) -> dict[str, int]:
+def _text(path: Path) -> Optional[str]:
     try:
         with path.open("rb") as stream:
-            text = stream.read(_PROPERTIES_BYTES).decode("ascii", "replace")
+            return stream.read(_PROPERTIES_BYTES).decode("ascii", "replace")
     except OSError:
-        return {}
-    found = {}
-    for line in text.splitlines():
-        name, _, value = line.strip().partition(" ")
-        if value.isdecimal() and len(value) < 21:
-            found[name] = int(value)
-    return found
-
-
-def _place(address: Optional[str]) -> Optional[tuple[int, int]]:
-    try:
-        domain, bus, device = (address or "").partition(".")[0].split(":")
-        return int(domain, 16), int(bus, 16) << 5 | int(device, 16)
-    except ValueError:
         return None

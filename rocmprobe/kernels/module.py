@@ -16,7 +16,7 @@ from rocmprobe.kernels.compilation import cache_folder, compiled
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.sources import source_hash, source_text
 from rocmprobe.kernels.unavailable import KernelsUnavailable
-from rocmprobe.runtimes import loaded
+from rocmprobe.runtimes import kfd, loaded
 from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable
 from rocmprobe.runtimes.cuda import Cuda
 from rocmprobe.runtimes.hip import Hip
@@ -35,7 +35,7 @@ class Device:
             not known or no code can be loaded on it (see ``isa.py``).
     """
 
-    def __init__(self, kind: str, index: int, nodes: str = isa.KFD_NODES) -> None:
+    def __init__(self, kind: str, index: int, nodes: str = kfd.NODES) -> None:
         self.kind = kind
         self.index = index
         with _unavailable("the GPU runtime"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocmprobe.kernels.isa import isa_name
 from rocmprobe.knowledge import gpus
+from rocmprobe.runtimes.kfd import isa_name
 
 
 @pytest.mark.parametrize(

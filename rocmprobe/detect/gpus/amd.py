@@ -16,6 +16,7 @@ from rocmprobe.knowledge import gpus, visible_devices
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.variables import release
 from rocmprobe.model.results import Fact, Gpu
+from rocmprobe.runtimes.kfd import NODES
 
 _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"
@@ -52,11 +53,11 @@ def read_gpus(
         (address, _from_device(tree, amd[address], environ, hip, states[address])) for address in unlisted
     ]
     cards = _cards(zip(functions, (node.address for node in nodes))) + len(unlisted)
-    facts = {"amd.cards": Fact(cards, f"{kfd.NODES} and {pci.DEVICES}")}
+    facts = {"amd.cards": Fact(cards, f"{NODES} and {pci.DEVICES}")}
     if unlisted:
         facts["kfd.unlisted"] = Fact(unlisted, f"{pci.DEVICES}; {_why_unlisted(tree, refused)}")
     if refused:
-        facts["kfd.refused"] = Fact(list(refused), kfd.NODES)
+        facts["kfd.refused"] = Fact(list(refused), NODES)
     return found, facts
 
 
@@ -95,7 +96,7 @@ def _states(tree: Tree, amd: Mapping[str, pci.Device]) -> dict[str, dict[str, Fa
 def _why_unlisted(tree: Tree, refused: tuple[str, ...]) -> str:
     if refused:
         return refused[0]
-    return f"{kfd.NODES} lists other nodes" if tree.names(kfd.NODES) else tree.why_not(kfd.NODES)
+    return f"{NODES} lists other nodes" if tree.names(NODES) else tree.why_not(NODES)
 
 
 def _from_node(
@@ -239,7 +240,7 @@ def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[st
     if own["partition"].value is None:
         dies = node.properties.get("num_xcc", 0)
         mode = "CPX" if dies == 1 else _MODES.get(parts) if dies else None
-        own["partition"] = Fact(mode, f"{kfd.NODES}: {parts} nodes of this card, num_xcc {dies}")
+        own["partition"] = Fact(mode, f"{NODES}: {parts} nodes of this card, num_xcc {dies}")
     return own
 
 

@@ -1,7 +1,6 @@
-"""GPU nodes of the KFD topology: what the kernel's compute driver says about each GPU.
+"""GPU nodes of the KFD topology as facts: identity, memory and PCIe atomics of each GPU.
 
-Format: linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c, one "name value" a line, values decimal; constants
-of links in kfd_crat.h.
+Format: see ``runtimes/kfd.py``; constants of links in linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.detect.tree import ReadError, Tree, number
-from rocmprobe.kernels.isa import isa_name
+from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
+from rocmprobe.runtimes.kfd import NODES, gpu_nodes, native_isa, parse_properties, pci_address
 
-NODES = "/sys/class/kfd/kfd/topology/nodes"
 AMD = 0x1002
 #: mem_banks heap_type of memory on the GPU: frame buffer that the CPU can see, and that it cannot.
 _LOCAL_HEAPS = (1, 2)
@@ -50,8 +48,7 @@ class Node:
 
     @property
     def native_isa(self) -> Optional[str]:
-        version = self.properties.get("gfx_target_version", 0)
-        return isa_name(version) if version else None
+        return native_isa(self.properties)
 
     @property
     def cus(self) -> Optional[int]:
@@ -70,27 +67,24 @@ class Node:
 
     @property
     def address(self) -> str:
-        """PCI address; in partition mode the function number counts the partitions of one card."""
-        place = self.properties.get("location_id", 0)
-        domain = self.properties.get("domain", 0)
-        return f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+        return pci_address(self.properties)
 
 
 def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-    """Every GPU node, by node number, and a line on each node that could not be read.
+    """Return every GPU node, by node number, and a line on each node that could not be read.
 
-    Nodes without SIMDs are CPUs. The kernel refuses a node to a container that was not given the GPU.
+    The kernel refuses a node to a container that was not given the GPU.
     """
-    found: dict[int, Mapping[str, int]] = {}
     refused = []
-    for index in sorted(index for name in tree.names(NODES) if (index := number(name)) is not None):
+
+    def read(name: str) -> Optional[str]:
         try:
-            properties = _properties(tree.read(f"{NODES}/{index}/properties"))
+            return tree.read(f"{NODES}/{name}")
         except ReadError as error:
-            refused.append((index, f"{NODES}/{index}/properties: {error}"))
-            continue
-        if properties.get("simd_count", 0) > 0:
-            found[index] = properties
+            refused.append((int(name.partition("/")[0]), f"{NODES}/{name}: {error}"))
+            return None
+
+    found = gpu_nodes(tree.names(NODES), read)
     nodes = tuple(
         Node(
             index,
@@ -104,16 +98,6 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
     return nodes, tuple(line for _, line in refused)
 
 
-def _properties(text: Optional[str]) -> dict[str, int]:
-    found = {}
-    for line in (text or "").splitlines():
-        name, _, value = line.strip().partition(" ")
-        parsed = number(value)
-        if parsed is not None and parsed < 1 << 64:
-            found[name] = parsed
-    return found
-
-
 def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]]) -> Fact:
     """From the node's link to a processor; the driver sets the bits of 32 and 64 bits together.
 
@@ -122,7 +106,7 @@ def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]])
     folder = f"{NODES}/{index}/io_links"
     for name in sorted(tree.names(folder), key=lambda name: (len(name), name)):
         source = f"{folder}/{name}/properties"
-        link = _properties(tree.text(source))
+        link = parse_properties(tree.text(source))
         flags = link.get("flags", 0)
         if link.get("node_to", index) in gpu_nodes:
             continue
@@ -136,7 +120,7 @@ def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]])
 def _vram(tree: Tree, node: str, properties: Mapping[str, int]) -> tuple[Optional[int], str]:
     """Bytes of local memory and where that was read; drivers since 2017 fill only the memory banks."""
     folder = f"{node}/mem_banks"
-    banks = [_properties(tree.text(f"{folder}/{name}/properties")) for name in tree.names(folder)]
+    banks = [parse_properties(tree.text(f"{folder}/{name}/properties")) for name in tree.names(folder)]
     total = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in _LOCAL_HEAPS)
     if total:
         return total, f"{folder}/*/properties size_in_bytes"

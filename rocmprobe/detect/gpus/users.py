@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.detect.gpus.kfd import NODES, read_nodes
+from rocmprobe.detect.gpus.kfd import read_nodes
 from rocmprobe.detect.tree import Tree, number
 from rocmprobe.model.results import Gpu
 from rocmprobe.process.processes import pid_namespace
+from rocmprobe.runtimes.kfd import NODES
 
 PROCESSES = "/sys/class/kfd/kfd/proc"
 #: What a process that computes has open; a display server has other nodes.
