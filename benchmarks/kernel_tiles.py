@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from figures import publish
 
-from rocmprobe.kernels.convolution import gemm, reduction
-from rocmprobe.kernels.convolution.gather_gemm import TILES
-from rocmprobe.kernels.convolution.weights_gemm import WEIGHTS_TILES
+from rocmprobe.kernels.families import gemm, reduction
+from rocmprobe.kernels.families.gather_gemm import TILES
+from rocmprobe.kernels.families.weights_gemm import WEIGHTS_TILES
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "kernels"))

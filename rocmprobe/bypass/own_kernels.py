@@ -19,7 +19,7 @@ from rocmprobe.geometry import Geometry
 from rocmprobe.kernels import gate, self_test
 from rocmprobe.kernels import rates as kernel_rates
 from rocmprobe.kernels.compilation import cache_folder
-from rocmprobe.kernels.convolution.extents import Strides
+from rocmprobe.kernels.families.extents import Strides
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.module import CUDA, HIP, Device, Module
 from rocmprobe.kernels.sources import DTYPES, FAMILIES

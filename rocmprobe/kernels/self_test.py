@@ -19,8 +19,8 @@ from typing import Optional
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels import exact, gate
-from rocmprobe.kernels.convolution.extents import ITEM_BYTES, Strides
-from rocmprobe.kernels.convolution.family import Family, Option
+from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.families.family import Family, Option
 from rocmprobe.kernels.gate import Verdict
 from rocmprobe.kernels.module import Device, Module
 from rocmprobe.kernels.sources import FAMILIES

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from rocmprobe.kernels import probe, rates
-from rocmprobe.kernels.convolution import gemm, grouped, reduction
-from rocmprobe.kernels.convolution.family import Family
+from rocmprobe.kernels.families import gemm, grouped, reduction
+from rocmprobe.kernels.families.family import Family
 from rocmprobe.kernels.launches import declaration
 
 #: Each has ``STRUCTURES`` (what its kernels take) and ``SOURCES`` (files in ``source/``, in order).

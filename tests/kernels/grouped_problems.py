@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels import exact
-from rocmprobe.kernels.convolution.extents import ITEM_BYTES, Strides
-from rocmprobe.kernels.convolution.family import Family, Option
+from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.families.family import Family, Option
 from rocmprobe.kernels.launches import Launch
 
 #: Bytes that are a NaN in every dtype, where nothing may be read, and bytes where nothing may be written.

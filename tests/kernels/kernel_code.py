@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 from rocmprobe.kernels.code_object import Kernel, kernels
-from rocmprobe.kernels.convolution.gather_gemm import TILES
-from rocmprobe.kernels.convolution.weights_gemm import WEIGHTS_TILES
+from rocmprobe.kernels.families.gather_gemm import TILES
+from rocmprobe.kernels.families.weights_gemm import WEIGHTS_TILES
 from rocmprobe.kernels.sources import PARTS, source_text
 
 TARGETS = ("gfx1010:xnack-", "gfx1012:xnack-", "gfx1030", "gfx1100", "gfx906")

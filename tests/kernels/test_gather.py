@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
-from rocmprobe.kernels.convolution.gather import Axis, gathers
+from rocmprobe.kernels.families.gather import Axis, gathers
 
 _SIZES = st.tuples(
     st.integers(1, 12), st.integers(1, 12), st.integers(1, 6), st.integers(1, 5), st.integers(-3, 6),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels import exact, self_test
-from rocmprobe.kernels.convolution import extents, gather_gemm, gemm, weights_gemm
-from rocmprobe.kernels.convolution.extents import Strides
+from rocmprobe.kernels.families import extents, gather_gemm, gemm, weights_gemm
+from rocmprobe.kernels.families.extents import Strides
 from rocmprobe.kernels.sources import DTYPES, source_text
 
 torch = pytest.importorskip("torch")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiers import THOROUGH
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
-from rocmprobe.kernels.convolution import extents, grouped, reduction
+from rocmprobe.kernels.families import extents, grouped, reduction
 from rocmprobe.kernels.sources import source_text
 
 _DIRECTIONS = (FWD, BWD_DATA, BWD_WEIGHTS)

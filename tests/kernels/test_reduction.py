@@ -9,7 +9,7 @@ import on_cpu
 import pytest
 
 from rocmprobe.kernels import exact
-from rocmprobe.kernels.convolution import extents, reduction
+from rocmprobe.kernels.families import extents, reduction
 from rocmprobe.kernels.sources import source_text
 
 

@@ -3,7 +3,7 @@ the sums stay in registers.
 
 They apply where the self-test of :mod:`rocmprobe.kernels` has passed. Every sum has a fixed order.
 
-Workspace: that of the family, see ``grouped.py`` and ``gemm.py`` in ``kernels/convolution``.
+Workspace: that of the family, see ``grouped.py`` and ``gemm.py`` in ``kernels/families``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Optional, Protocol
 
 from rocmprobe.geometry import Geometry
-from rocmprobe.kernels.convolution.extents import Strides
+from rocmprobe.kernels.families.extents import Strides
 from rocmprobe.kernels.launches import Launch
 
 

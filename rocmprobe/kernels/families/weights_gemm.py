@@ -13,8 +13,9 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.geometry import Geometry
-from rocmprobe.kernels.convolution import reduction
-from rocmprobe.kernels.convolution.extents import (
+from rocmprobe.kernels.exact import shapes
+from rocmprobe.kernels.families import reduction
+from rocmprobe.kernels.families.extents import (
     GRID,
     ITEM_BYTES,
     REACH,
@@ -24,8 +25,7 @@ from rocmprobe.kernels.convolution.extents import (
     reciprocal,
     up,
 )
-from rocmprobe.kernels.convolution.tiles import Tile
-from rocmprobe.kernels.exact import shapes
+from rocmprobe.kernels.families.tiles import Tile
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCE = "weights_gemm.hip"

@@ -16,7 +16,7 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.geometry import FWD, Geometry
-from rocmprobe.kernels.convolution.extents import (
+from rocmprobe.kernels.families.extents import (
     GRID,
     ITEM_BYTES,
     NEVER,
@@ -27,8 +27,8 @@ from rocmprobe.kernels.convolution.extents import (
     reciprocal,
     up,
 )
-from rocmprobe.kernels.convolution.gather import Axis, gathers
-from rocmprobe.kernels.convolution.tiles import Tile
+from rocmprobe.kernels.families.gather import Axis, gathers
+from rocmprobe.kernels.families.tiles import Tile
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCE = "gather_gemm.hip"

@@ -17,8 +17,9 @@ from math import ceil, prod
 from typing import Any, Optional
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry
-from rocmprobe.kernels.convolution import reduction
-from rocmprobe.kernels.convolution.extents import (
+from rocmprobe.kernels.exact import channels_last, contiguous, shapes
+from rocmprobe.kernels.families import reduction
+from rocmprobe.kernels.families.extents import (
     GRID,
     ITEM_BYTES,
     REACH,
@@ -28,9 +29,8 @@ from rocmprobe.kernels.convolution.extents import (
     sample_limit,
     span,
 )
-from rocmprobe.kernels.convolution.family import Option
-from rocmprobe.kernels.convolution.gather import Axis, gathers
-from rocmprobe.kernels.exact import channels_last, contiguous, shapes
+from rocmprobe.kernels.families.family import Option
+from rocmprobe.kernels.families.gather import Axis, gathers
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCES = ("grouped.hip",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rocmprobe.kernels.convolution.extents import DISPLACEMENTS, TAP_BITS
+from rocmprobe.kernels.families.extents import DISPLACEMENTS, TAP_BITS
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.geometry import BWD_WEIGHTS, Geometry
-from rocmprobe.kernels.convolution import gather_gemm, reduction, weights_gemm
-from rocmprobe.kernels.convolution.extents import ITEM_BYTES, Strides
-from rocmprobe.kernels.convolution.family import Option
-from rocmprobe.kernels.convolution.gather_gemm import TILES, GatherTile
-from rocmprobe.kernels.convolution.weights_gemm import WEIGHTS_TILES, WeightsTile
+from rocmprobe.kernels.families import gather_gemm, reduction, weights_gemm
+from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
+from rocmprobe.kernels.families.family import Option
+from rocmprobe.kernels.families.gather_gemm import TILES, GatherTile
+from rocmprobe.kernels.families.weights_gemm import WEIGHTS_TILES, WeightsTile
 from rocmprobe.kernels.launches import Launch
 
 SOURCES = (gather_gemm.SOURCE, weights_gemm.SOURCE, *reduction.SOURCES)
