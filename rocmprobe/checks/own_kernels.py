@@ -25,8 +25,7 @@ def kernel(context: CheckContext) -> CheckResult:
     import torch
 
     from rocmprobe.bypass import own_kernels
-    from rocmprobe.kernels.self_test import Trial
-    from rocmprobe.kernels.unavailable import KernelsUnavailable
+    from rocmprobe.kernels import KernelsUnavailable, Trial
 
     device = torch.device(context.device)
     context.placed(lambda: torch.zeros(1, device=device))

@@ -1,2 +1,179 @@
-"""Convolution kernels of our own: their source, how it is compiled on the user's machine, and how a problem
-becomes launches of them. No torch: tensors are addresses, shapes and strides."""
+"""Convolution kernels of our own for GPUs, compiled on the user's machine.
+
+Callers use this module alone. There is no torch here: tensors are addresses and strides, a device is the
+runtime's ``kind`` (HIP or CUDA) and the runtime's number of the device, torch's ``cuda:N``.
+
+- :func:`available` returns the kernels of a dtype on a device, or says why they may not be used.
+- :func:`options` lists the ways to compute a problem, with their costs.
+- :func:`convolution` queues one of these ways on a stream.
+- :func:`verdict` runs the self-test that :func:`available` requires.
+- :func:`measure` returns the rates that a device reaches in these kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.geometry import Geometry
+from rocmprobe.kernels import gate, self_test
+from rocmprobe.kernels.compilation import cache_folder
+from rocmprobe.kernels.families.extents import Strides
+from rocmprobe.kernels.families.family import Option
+from rocmprobe.kernels.gate import Verdict
+from rocmprobe.kernels.launches import Launch
+from rocmprobe.kernels.module import CUDA, HIP, Device, Module
+from rocmprobe.kernels.rates import Rates, measured
+from rocmprobe.kernels.self_test import Trial
+from rocmprobe.kernels.sources import DTYPES, FAMILIES, source_hash
+from rocmprobe.kernels.unavailable import KernelsUnavailable
+from rocmprobe.runtimes import loaded
+
+__all__ = [
+    "CUDA", "DTYPES", "HIP", "NAMES", "KernelsUnavailable", "Module", "Option", "Rates", "Trial",
+    "available", "convolution", "measure", "options", "verdict",
+]  # fmt: skip
+
+#: The names of the families of kernels, which are algorithms of the bypass.
+NAMES = tuple(FAMILIES)
+_MOST_PREPARED = 4096
+
+
+def available(kind: str, index: int, dtype: str) -> Module:
+    """Return the kernels for ``dtype`` ("float32") on a device, compiled and loaded.
+
+    The self-test must have passed on this machine. If it has not run and ``ROCMPROBE_BYPASS_KERNELS=1``, run
+    it first, in a child process.
+
+    Raises:
+        KernelsUnavailable: if the kernels may not be used, with the reason.
+    """
+    try:
+        wish = gate.chosen(os.environ)
+    except ValueError as error:
+        raise KernelsUnavailable(str(error)) from None
+    if wish == "off":
+        raise KernelsUnavailable(f"{gate.VARIABLE}=0")
+    device = _device(kind, index)
+    folder = cache_folder(os.environ)
+    identity = self_test.identity(device, dtype)
+    found = gate.read(folder, identity)
+    if found.state == "untried" and wish == "try":
+        found = _tried_in_child(device, dtype, folder)
+        gate.write(folder, identity, found)
+    if found.state != "passed":
+        raise KernelsUnavailable(found.refusal())
+    return Module(device, dtype)
+
+
+def options(name: str, direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
+    """Return the ways in which the family ``name`` computes a problem, the most promising first.
+
+    Each needs at most ``cap`` bytes of workspace. Its ``variant`` names the kernel and the kernels' source.
+    """
+    found = FAMILIES[name].options(direction, plain, dtype, cap)
+    return [replace(each, variant=f"{each.variant} {source_hash()}") for each in found]
+
+
+def convolution(
+    module: Module,
+    name: str,
+    direction: str,
+    plain: Geometry,
+    variant: str,
+    workspace_bytes: int,
+    addresses: Mapping[str, int],
+    strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+    stream: int,
+) -> None:
+    """Queue a direction of a problem on a stream, in one of the ways of :func:`options`.
+
+    ``addresses`` are those of image, weight, feature, workspace and bias (0 without a bias, whose values are
+    neighbours). ``strides`` are those of image, weight and feature, in elements.
+
+    Raises:
+        KernelsUnavailable: if the tensors lie too far apart, or if a launch fails.
+    """
+    has_bias = addresses["bias"] != 0
+    prepared = _prepared(name, direction, plain, module.dtype, variant, strides, has_bias, workspace_bytes)
+    if prepared is None:
+        raise KernelsUnavailable(f"{name}: the tensors lie too far apart for its kernels")
+    module.launch(prepared, addresses, stream)
+
+
+def verdict(kind: str, index: int, dtype: str) -> Trial:
+    """Run the self-test in this process, and keep its verdict for :func:`available` on this machine.
+
+    Raises:
+        KernelsUnavailable: if the kernels cannot be compiled or loaded.
+    """
+    return self_test.tried(_device(kind, index), dtype, cache_folder(os.environ))
+
+
+def measure(kind: str, index: int, image: int, feature: int, size: int, stream: int) -> Rates:
+    """Return the rates of a device, measured on a stream.
+
+    ``image`` and ``feature`` are the addresses of ``size`` bytes each, which are overwritten.
+
+    Raises:
+        KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.
+    """
+    module = Module(_device(kind, index), "float32")
+    addresses = {"image": image, "feature": feature, "weight": 0, "bias": 0, "workspace": 0}
+
+    def timed(launches: list[Launch]) -> float:
+        with module.device.modules.event() as begin, module.device.modules.event() as end:
+            begin.record(stream)
+            module.launch(launches, addresses, stream)
+            end.record(stream)
+            return end.seconds_since(begin)
+
+    return measured(timed, size)
+
+
+@cache
+def _device(kind: str, index: int) -> Device:
+    return Device(kind, index)
+
+
+@lru_cache(maxsize=_MOST_PREPARED)
+def _prepared(
+    name: str,
+    direction: str,
+    plain: Geometry,
+    dtype: str,
+    variant: str,
+    strides: tuple[tuple[int, ...], ...],
+    has_bias: bool,
+    workspace_bytes: int,
+) -> Optional[tuple[Launch, ...]]:
+    image, weight, feature = map(Strides.of, strides)
+    kernel = variant.partition(" ")[0]
+    return FAMILIES[name].prepare(
+        direction, plain, dtype, kernel,
+        image=image, weight=weight, feature=feature, has_bias=has_bias, cap=workspace_bytes,
+    )  # fmt: skip
+
+
+def _tried_in_child(device: Device, dtype: str, folder: Optional[Path]) -> Verdict:
+    libraries = [loaded.hip(), loaded.hiprtc()] if device.kind == HIP else [loaded.cuda(), loaded.nvrtc()]
+    limits = [str(os.getpid()), str(gate.CHILD_LIMIT)]
+    about = [device.kind, str(device.index), dtype, str(folder or ""), *libraries]
+    _announce(
+        f"testing its {dtype} convolution kernels on GPU {device.index}, once. This takes up to "
+        f"{gate.TIME_LIMIT // 60} minutes. {gate.VARIABLE}=0 switches the kernels and the test off."
+    )
+    return gate.tried_in_child(["-m", __name__, *limits, *about])
+
+
+def _announce(text: str) -> None:
+    """Print one line on stderr. A program without a working stderr goes on without the line."""
+    if sys.stderr:
+        with suppress(OSError, ValueError):
+            print(f"rocmprobe: {text}", file=sys.stderr, flush=True)

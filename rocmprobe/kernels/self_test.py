@@ -1,15 +1,8 @@
-"""The trial that the gate asks for: every kernel of a dtype against exact integers, on the device itself.
-
-``python -m rocmprobe.kernels.self_test PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER`` runs it in a
-child process, with the libraries of its parent, and prints the verdict as its last line. The child ends after
-SECONDS, and with its parent, whose process id is PARENT.
-"""
+"""The trial that the gate asks for: every kernel of a dtype against exact integers, on the device itself."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +18,6 @@ from rocmprobe.kernels.gate import Verdict
 from rocmprobe.kernels.module import Device, Module
 from rocmprobe.kernels.sources import FAMILIES
 from rocmprobe.kernels.unavailable import KernelsUnavailable
-from rocmprobe.lifetime import die_after, die_with_parent
 from rocmprobe.runtimes.calls import CallFailed
 
 #: Bytes before and after each tensor that a kernel must not write.
@@ -189,22 +181,3 @@ def _contents(direction: str, plain: Geometry, dtype: str) -> dict[str, bytes]:
     if bias is not None:
         values["bias"] = bias
     return {key: exact.encoded(each, dtype) for key, each in values.items()}
-
-
-def main(arguments: list[str]) -> None:
-    """Print the verdict on the kernels; see the module."""
-    parent, seconds, kind, index, dtype, folder, *libraries = arguments
-    if sys.platform == "linux":
-        die_with_parent(int(parent))
-        die_after(int(seconds))
-    for library in libraries:
-        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
-    try:
-        verdict = verdict_of(tried(Device(kind, int(index)), dtype, Path(folder) if folder else None))
-    except KernelsUnavailable as unavailable:
-        verdict = Verdict("failed", unavailable.reason, unavailable.log)
-    print(gate.printed(verdict))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -21,9 +21,7 @@ from rocmprobe.checks import CHECKS  # noqa: E402
 from rocmprobe.checks.tools.compiler import Compiler  # noqa: E402
 from rocmprobe.checks.tools.context import CheckContext, CheckResult  # noqa: E402
 from rocmprobe.checks.tools.failures import NotApplicable  # noqa: E402
-from rocmprobe.kernels.rates import Rates  # noqa: E402
-from rocmprobe.kernels.self_test import Trial  # noqa: E402
-from rocmprobe.kernels.unavailable import KernelsUnavailable  # noqa: E402
+from rocmprobe.kernels import KernelsUnavailable, Rates, Trial  # noqa: E402
 
 INDUCTOR = "cpu/torch/default/inductor/float32"
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"

@@ -15,7 +15,7 @@ from rocmprobe.bypass.algorithms.own_kernels import OwnKernel
 from rocmprobe.bypass.algorithms.pointwise import Pointwise
 from rocmprobe.bypass.algorithms.shift import Shift
 from rocmprobe.bypass.algorithms.winograd import Winograd
-from rocmprobe.kernels.sources import FAMILIES
+from rocmprobe.kernels import NAMES
 
 __all__ = ["ALGORITHMS", "Algorithm", "Operands", "Plan"]
 
@@ -23,6 +23,6 @@ ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
     for algorithm in (
         Pointwise(), PartialLowering(), Im2col(), Im2row(), Shift(), Depthwise(), DepthwiseShift(),
-        Winograd(2), Winograd(4), Fft(), Col2im(), Aten(), *map(OwnKernel, FAMILIES),
+        Winograd(2), Winograd(4), Fft(), Col2im(), Aten(), *map(OwnKernel, NAMES),
     )
 }  # fmt: skip

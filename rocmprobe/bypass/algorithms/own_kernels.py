@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import torch
 
+from rocmprobe import kernels
 from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
 from rocmprobe.geometry import Geometry
-from rocmprobe.kernels.sources import FAMILIES, source_hash
 
 #: Small problems leave most of a GPU idle in every algorithm, and the cost model knows it of these alone.
 _LEAST_SHARE = 0.25
@@ -35,10 +35,10 @@ class OwnKernel(Algorithm):
         return [
             Plan(
                 self.name, False, plain.batch, plain.feature, option.workspace_bytes, option.flops,
-                option.moved_bytes, option.launches, f"{option.variant} {source_hash()}",
+                option.moved_bytes, option.launches, option.variant,
                 max(_LEAST_SHARE, option.gemm_share),
             )
-            for option in FAMILIES[self.name].options(direction, plain, operands.dtype, cap)
+            for option in kernels.options(self.name, direction, plain, operands.dtype, cap)
         ]  # fmt: skip
 
     def forward(
@@ -83,7 +83,6 @@ class OwnKernel(Algorithm):
         bias: torch.Tensor | None,
         feature: torch.Tensor,
     ) -> None:
-        variant = plan.variant.partition(" ")[0]
         own_kernels.compute(
-            self.name, direction, plain, variant, plan.workspace_bytes, image, weight, bias, feature
+            self.name, direction, plain, plan.variant, plan.workspace_bytes, image, weight, bias, feature
         )

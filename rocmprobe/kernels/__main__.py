@@ -1,0 +1,37 @@
+"""The self-test in a child process, with the libraries of its parent. It prints the verdict as its last line.
+
+``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``: the child ends after
+SECONDS, and with its parent, whose process id is PARENT.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+
+from rocmprobe.kernels import gate
+from rocmprobe.kernels.gate import Verdict
+from rocmprobe.kernels.module import Device
+from rocmprobe.kernels.self_test import tried, verdict_of
+from rocmprobe.kernels.unavailable import KernelsUnavailable
+from rocmprobe.lifetime import die_after, die_with_parent
+
+
+def main(arguments: list[str]) -> None:
+    """Print the verdict on the kernels; see the module."""
+    parent, seconds, kind, index, dtype, folder, *libraries = arguments
+    if sys.platform == "linux":
+        die_with_parent(int(parent))
+        die_after(int(seconds))
+    for library in libraries:
+        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+    try:
+        verdict = verdict_of(tried(Device(kind, int(index)), dtype, Path(folder) if folder else None))
+    except KernelsUnavailable as unavailable:
+        verdict = Verdict("failed", unavailable.reason, unavailable.log)
+    print(gate.printed(verdict))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
