@@ -1,8 +1,11 @@
-"""Code objects of AMD GPUs: what the metadata say of each kernel, and the ISA in the header.
+"""Code objects of AMD GPUs: the metadata of each kernel, and the ISA in the header.
 
 A code object is an ELF file of 64 bits; its note of type 32 and name "AMDGPU" holds the metadata in
 MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack,
-spec.md). A reader of our own, since the processes that load kernels have the standard library alone.
+spec.md).
+
+The readers of ELF and MessagePack are our own. Kernels are loaded in workers and in programs that call the
+bypass, whose Python may have torch and nothing else, so neither msgspec nor pyelftools can be required here.
 """
 
 from __future__ import annotations

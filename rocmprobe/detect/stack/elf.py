@@ -1,7 +1,12 @@
-"""The parts of an ELF file that say what a shared library holds and needs, found by its tables.
+"""Reader for the sections and the dynamic links of a shared library.
 
 A library of a ROCm wheel has a gigabyte or more, so nothing but headers and single entries is read.
 Format: the ELF-64 object file format; the dynamic tags of the System V ABI.
+
+pyelftools could replace the two functions that parse, 30 lines. It does not, because version 0.33 takes 0.1 s
+to import, which is a third of the time for ``rocmprobe detect``, and 0.16 s instead of 2 ms for
+libtorch_cpu.so. Damaged files make it raise AttributeError and OverflowError besides its own exceptions, so
+the bounds and the translation to ReadError would remain.
 """
 
 from __future__ import annotations
