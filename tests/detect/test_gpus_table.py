@@ -1,29 +1,10 @@
-"""The GPU table and the names of instruction set architectures."""
+"""The GPU table, and names of GPUs in overrides."""
 
 from __future__ import annotations
 
 import pytest
 
 from rocmprobe.knowledge import gpus
-from rocmprobe.runtimes.kfd import isa_name
-
-
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [
-        (100100, "gfx1010"),
-        (100102, "gfx1012"),
-        (100300, "gfx1030"),
-        (90010, "gfx90a"),
-        (90012, "gfx90c"),
-        (90402, "gfx942"),
-        (80003, "gfx803"),
-        (110501, "gfx1151"),
-        (130715, "gfx137f"),
-    ],
-)
-def test_isa_name_has_minor_and_stepping_in_hexadecimal(version, name):
-    assert isa_name(version) == name
 
 
 @pytest.mark.parametrize(
