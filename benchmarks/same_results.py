@@ -47,25 +47,43 @@ PLANTED = [
     "transposed-weights", "mixed-up-layout",
 ]  # fmt: skip
 SMALL = ["--problem", "conv2d-fp32-n1-c4-i8x8-k4-f3x3", "--problem", "conv2d-fp16-n1-c4-i8x8-k4-f3x3"]
-CHECKS = [
-    "copy", "elementwise", "gemm", "matmul", "int-matmul", "convolution", "solver", "batch-norm", "rnn",
-    "training-step", "operator", "attention", "triton", "inductor", "channels-last", "changing-sizes",
-]  # fmt: skip
-ONLY = [part for check in CHECKS for part in ("--only", check)]
-MACHINE = {
-    # Each of its faults is tied to a problem of its own.
-    "faults-all": [
-        *(
-            part
-            for number in range(75)
-            for part in ("--problem", f"conv2d-fp32-n1-c{number + 1}-i8x8-k4-f3x3")
-        ),
-        *("--only", "*/convolution/*/fwd", "--settings", "default"),
-    ],
-    # Only sizes above batch 8 fail.
-    "oom-at-batch": ["--problem", "conv2d-fp32-n8-c4-i8x8-k4-f3x3", *SMALL, *ONLY],
+# Checks that take long are left out, and measurements of speed and memory, which noise changes.
+LONG = ["problem-matrix", "throughput", "memory", "memory-sweep"]
+SHORT = [*SMALL, *(part for check in LONG for part in ("--skip", check))]
+CHECKS = ["copy", "gemm", "convolution", "solver", "batch-norm", "lstm", "training-step"]
+#: What a machine needs beyond CHECKS to show its fault.
+ALSO = {
+    "attention-backend-missing": ["attention", "attention-math", "attention-flash", "attention-efficient"],
+    "hipblaslt-no-kernels": ["matmul", "int-matmul"],
+    "inductor-wrong": ["triton", "inductor"],
+    "triton-writes-nothing": ["triton", "inductor"],
+    "every-size-minutes": ["changing-sizes", "start-up"],
+    "search-for-minutes": ["start-up"],
 }
-RUNS = {f"run-{name}": ["--simulate", name, *MACHINE.get(name, [*SMALL, *ONLY])] for name in MACHINES}
+PROBLEMS = {
+    # Only sizes from batch 8 on fail.
+    "oom-at-batch": ["--problem", "conv2d-fp32-n8-c4-i8x8-k4-f3x3"],
+    "naive-fallback": ["--problem", "conv3d-fp32-n1-c2-i4x5x5-k2-f3x3x3"],
+}
+
+
+def machine_run(name: str) -> list[str]:
+    """Return the options of a small run that shows the fault of this machine."""
+    if name == "faults-all":  # Each of its 75 faults is tied to a problem of its own.
+        problems = [f"conv2d-fp32-n1-c{number}-i8x8-k4-f3x3" for number in range(1, 76)]
+        only = ["*/convolution/*/fwd", "--settings", "default"]
+        return [
+            "--simulate",
+            name,
+            *(part for each in problems for part in ("--problem", each)),
+            "--only",
+            *only,
+        ]
+    checks = [part for check in [*CHECKS, *ALSO.get(name, [])] for part in ("--only", check)]
+    return ["--simulate", name, *SMALL, *PROBLEMS.get(name, []), *checks]
+
+
+RUNS = {f"run-{name}": machine_run(name) for name in MACHINES}
 RUNS.update(
     {
         f"run-planted-{name}": [
@@ -79,9 +97,9 @@ RUNS.update(
         for name in PLANTED
     }
 )
-RUNS["run-cpu"] = ["--device", "cpu", *SMALL, *ONLY]
+RUNS["run-cpu"] = ["--device", "cpu", *SHORT]
 RUNS["run-only"] = ["--device", "cpu", "--only", "gemm", "--skip", "*/float16"]
-RUNS["run-interrupted"] = ["--device", "cpu", *SMALL, *ONLY]
+RUNS["run-interrupted"] = ["--device", "cpu", *SHORT]
 
 # In commands $CORPUS is a folder with two logs, and $NAME is the folder of the run "run-NAME".
 PRINTS = "import os; print(sorted(k for k in os.environ if k[:6] in ('MIOPEN', 'HSA_OV', 'ROCMPR')))"
