@@ -229,7 +229,7 @@ def _options(config: pytest.Config) -> RunOptions:
 def _session(config: pytest.Config) -> Session:
     """This process's session, opened on first use."""
     if _SESSION not in config.stash:
-        config.stash[_SESSION] = Session(config.stash[_RUN])
+        config.stash[_SESSION] = Session.of_run(config.stash[_RUN])
     return config.stash[_SESSION]
 
 

@@ -41,9 +41,9 @@ from rocmprobe.run.interpreters import OWN, Launch, found_again, interpreters
 from rocmprobe.run.interpreters import launch as launched
 from rocmprobe.run.journal import NullJournal
 from rocmprobe.run.lease import DeviceLease, holder, lease_name
-from rocmprobe.run.options import Budgets
+from rocmprobe.run.options import Budgets, RunOptions
+from rocmprobe.run.session import Session
 from rocmprobe.run.targets import Target, find_targets
-from rocmprobe.run.trial import Trials
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
 #: In place of the folder of a run, for those who wait for a device that a check holds.
@@ -125,17 +125,18 @@ def _ask(order: Order, pipe: Pipe) -> None:
         pipe.tell("facts", guardian=guardian_of.pid)
         budgets = Budgets(
             _START * order.budget, _FIRST_CALL * order.budget, _STEADY * order.budget, teardown=0.5,
-            measure=0.1,
+            measure=0.1, tries=1,
         )  # fmt: skip
-        trials = Trials(
-            {target.device: target}, {target.device: {setting.name: setting}}, budgets,
-            dataclasses.replace(simulated, fresh=False) if simulated else None,
-            NullJournal(lambda record, content: _tell(pipe, record, content)), launch=launch, spawn=True,
+        session = Session(
+            RunOptions(purpose=purpose, simulate=order.simulate or None, redact=False), (target,),
+            {target.device: (setting,)}, budgets, NullJournal(pipe.forward), launch=launch, spawn=True,
+            simulated=dataclasses.replace(simulated, fresh=False) if simulated else None,
         )  # fmt: skip
         try:
-            _put(asked, trials, pipe)
+            session.plan(each.case for each in asked)
+            _put(asked, session, pipe)
         finally:
-            trials.close(at_once=True)
+            session.close(at_once=True)
     finally:
         if lease:
             lease.let_go()
@@ -148,13 +149,13 @@ def _set_override(before: Mapping[str, str]) -> None:
     os.environ.update(before)
 
 
-def _put(asked: tuple[Question, ...], trials: Trials, pipe: Pipe) -> None:
+def _put(asked: tuple[Question, ...], session: Session, pipe: Pipe) -> None:
     """Ask until something fails: then the answer is known, and the next one could only take time."""
     for question in asked:
         case = question.case
         pipe.tell("asking", id=case.id)
         started = time.monotonic()
-        outcome = trials.once(case)
+        outcome = session.outcome(case)
         pipe.tell("answer", usual=question.usual, **_answer_of(case, outcome, time.monotonic() - started))
         if outcome.blocks:
             return
@@ -239,14 +240,6 @@ def _same_chip(results: Results, target: Target) -> None:
 def _name(order: Order, results: Optional[Results]) -> str:
     recommended = results.recommendation if results else None
     return order.setting or (recommended.configuration.setting if recommended else None) or "default"
-
-
-def _tell(pipe: Pipe, record: str, content: Mapping[str, Any]) -> None:
-    """Report what a child is waited for, and that one could not be killed."""
-    if record == "waiting":
-        pipe.tell("waiting", phase=content["phase"])
-    elif record == "wedged":
-        pipe.tell("wedged")
 
 
 def _held(target: Target, setting: Setting) -> Optional[DeviceLease]:

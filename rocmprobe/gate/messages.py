@@ -34,6 +34,13 @@ class Pipe:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
+    def forward(self, record: Mapping[str, Any]) -> None:
+        """Write the records of a journal that concern the time limit: progress, and a device that is gone."""
+        if record["record"] == "waiting":
+            self.tell("waiting", phase=record["phase"])
+        elif record["record"] == "wedged":
+            self.tell("wedged")
+
 
 @dataclass
 class Seen:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.problems import Problem, parse_problem, problems
+from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import (
-    DIRECTIONS,
     BadInput,
     Outcome,
     Results,
     Setting,
 )
+from rocmprobe.run.options import RunOptions
+from rocmprobe.run.plan import Request, cases_under, native_problems
 from rocmprobe.run.targets import Target
 
 #: Problems of convolution in float32, and in each other dtype.
@@ -88,26 +89,29 @@ def _failed(outcome: Optional[Outcome]) -> bool:
 def _cases(
     target: Target, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...]
 ) -> Iterator[Case]:
-    def case(check: str, dtype: str, problem: Optional[str] = None, direction: Optional[str] = None) -> Case:
-        return Case(target.device, "torch", setting.name, check, dtype, problem, direction)
+    # Named, so that a setting that runs try only where ``default`` fails has no such condition here.
+    options = RunOptions(purpose=purpose, settings=f"{setting.name},")
+    chosen = _problems(setting, options, results, own)
 
-    directions = DIRECTIONS if purpose == "training" else DIRECTIONS[:1]
-    chosen = _problems(setting, results, own)
+    def simple(check: str, dtype: str = "float32") -> Iterator[Case]:
+        yield from cases_under(Request(check, dtypes=(dtype,)), target, "torch", setting, options)
+
+    def convolution(problems: Sequence[Problem]) -> Iterator[Case]:
+        request = Request("convolution", problems="native", directions=True)
+        yield from cases_under(request, target, "torch", setting, options, problems)
+
     for check in _BELOW:
-        yield case(check, "float32")
-    for problem in chosen:
-        if problem.dtype == (setting.dtype or "float32") or own:
-            for direction in directions:
-                yield case("convolution", problem.dtype, problem.text, direction)
-    yield case("batch-norm" if purpose == "training" else "batch-norm-eval", "float32")
+        yield from simple(check)
+    yield from convolution([each for each in chosen if own or each.dtype == (setting.dtype or "float32")])
+    yield from simple("batch-norm" if purpose == "training" else "batch-norm-eval")
     for dtype in _other_dtypes(setting, purpose, results):
-        yield case("gemm", dtype)
-        for problem in [each for each in chosen if each.dtype == dtype][:_OTHER_PROBLEMS]:
-            for direction in directions:
-                yield case("convolution", dtype, problem.text, direction)
+        yield from simple("gemm", dtype)
+        yield from convolution([each for each in chosen if each.dtype == dtype][:_OTHER_PROBLEMS])
 
 
-def _problems(setting: Setting, results: Optional[Results], own: tuple[str, ...]) -> tuple[Problem, ...]:
+def _problems(
+    setting: Setting, options: RunOptions, results: Optional[Results], own: tuple[str, ...]
+) -> tuple[Problem, ...]:
     """Those that were right in the results, else those of level quick; the small ones first, few of each
     dtype."""
     if own:
@@ -117,19 +121,10 @@ def _problems(setting: Setting, results: Optional[Results], own: tuple[str, ...]
         for each in (results.outcomes if results else ())
         if each.check == "convolution" and each.setting == setting.name and each.works
     }
-    asked = [parse_problem(text) for text in sorted(right)]
     # What was right under the setting has its memory format and dtype.
-    asked = asked or [
-        replace(
-            each,
-            dtype=setting.dtype or each.dtype,
-            channels_last=each.rank == 2 and (setting.channels_last or each.channels_last),
-        )
-        for each in problems("quick", "native")
-    ]
-    asked.sort(key=lambda problem: (problem.flops, problem.text))
+    asked = [parse_problem(text) for text in right] or native_problems(options, setting)
     taken: list[Problem] = []
-    for problem in asked:
+    for problem in sorted(asked, key=lambda problem: (problem.flops, problem.text)):
         most = _FLOAT32_PROBLEMS if problem.dtype == "float32" else _OTHER_PROBLEMS
         if problem not in taken and sum(each.dtype == problem.dtype for each in taken) < most:
             taken.append(problem)

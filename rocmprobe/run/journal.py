@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union
@@ -46,39 +47,22 @@ class Appended:
         return list(parsed(whole.splitlines()))
 
 
-class Journal:
-    """Appends records, and knows those that any process of the run has appended."""
+class BaseJournal(ABC):
+    """The state of a run according to its records so far."""
 
-    def __init__(self, folder: Path, redact: bool) -> None:
-        self.path = folder / NAME
-        self._redact = redact
-        self._appended = Appended(self.path)
+    def __init__(self) -> None:
         self._outcomes: dict[str, Outcome] = {}
         self._intents: set[str] = set()
         self._wedged: set[str] = set()
         self._derived: dict[tuple[str, str, str], Cure] = {}
 
+    @abstractmethod
     def append(self, record: str, **content: Any) -> None:
-        """Write one record and have it on disk before going on. Raises CannotWrite."""
-        clean = redacted(content) if self._redact else content
-        line = json.dumps({"record": record, **clean}) + "\n"
-        try:
-            self._append(line)
-        except OSError as error:
-            raise CannotWrite(error.errno, error.strerror, str(self.path)) from error
+        """Add one record."""
 
-    def _append(self, line: str) -> None:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            size = os.fstat(descriptor).st_size
-            # A writer that was killed in mid-line must not take this record along.
-            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
-            data = ("\n" * bool(torn) + line).encode()
-            while data:
-                data = data[os.write(descriptor, data) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    @abstractmethod
+    def _refresh(self) -> None:
+        """Read the records that other processes have added."""
 
     def outcome(self, outcome: Outcome) -> None:
         self.append("outcome", at=time.time(), outcome=to_json(outcome))
@@ -122,48 +106,77 @@ class Journal:
         self._refresh()
         return device in self._wedged
 
+    def _apply(self, record: Mapping[str, Any]) -> None:
+        """Update the state by one record."""
+        if record["record"] == "intent":
+            self._intents.add(record["case"])
+        elif record["record"] == "outcome":
+            outcome = from_json(Outcome, record["outcome"])
+            self._outcomes[outcome.id] = outcome
+        elif record["record"] == "retry":
+            self._intents.discard(record["case"])
+            self._outcomes.pop(record["case"], None)
+        elif record["record"] == "resumed":
+            # The machine may have been restarted meanwhile, and what stood in the way be gone.
+            self._wedged.clear()
+            self._outcomes = unblocked(self._outcomes)
+        elif record["record"] == "wedged":
+            self._wedged.add(record["device"])
+        elif record["record"] == "setting":
+            key = (record["device"], record["driver"], record["setting"])
+            self._derived.setdefault(key, from_json(Cure, record["cure"]))
+
+
+class Journal(BaseJournal):
+    """A journal on disk. It also knows the records that other processes of the run append."""
+
+    def __init__(self, folder: Path, redact: bool) -> None:
+        super().__init__()
+        self.path = folder / NAME
+        self._redact = redact
+        self._appended = Appended(self.path)
+
+    def append(self, record: str, **content: Any) -> None:
+        """Write one record and have it on disk before going on. Raises CannotWrite."""
+        clean = redacted(content) if self._redact else content
+        line = json.dumps({"record": record, **clean}) + "\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            raise CannotWrite(error.errno, error.strerror, str(self.path)) from error
+
+    def _append(self, line: str) -> None:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            # A writer that was killed in mid-line must not take this record along.
+            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
+            data = ("\n" * bool(torn) + line).encode()
+            while data:
+                data = data[os.write(descriptor, data) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def _refresh(self) -> None:
         for record in self._appended.new():
-            if record["record"] == "intent":
-                self._intents.add(record["case"])
-            elif record["record"] == "outcome":
-                outcome = from_json(Outcome, record["outcome"])
-                self._outcomes[outcome.id] = outcome
-            elif record["record"] == "retry":
-                self._intents.discard(record["case"])
-                self._outcomes.pop(record["case"], None)
-            elif record["record"] == "resumed":
-                # The machine may have been restarted meanwhile, and what stood in the way be gone.
-                self._wedged.clear()
-                self._outcomes = unblocked(self._outcomes)
-            elif record["record"] == "wedged":
-                self._wedged.add(record["device"])
-            elif record["record"] == "setting":
-                key = (record["device"], record["driver"], record["setting"])
-                self._derived.setdefault(key, from_json(Cure, record["cure"]))
+            self._apply(record)
 
 
-class NullJournal:
-    """Keeps nothing, and hands each record to ``listener``: for cases that no run holds."""
+class NullJournal(BaseJournal):
+    """A journal that writes nothing to disk. ``listener`` receives every record."""
 
-    def __init__(self, listener: Callable[[str, Mapping[str, Any]], None]) -> None:
+    def __init__(self, listener: Callable[[Mapping[str, Any]], None] = lambda record: None) -> None:
+        super().__init__()
         self._listener = listener
 
     def append(self, record: str, **content: Any) -> None:
-        """Hand the record on."""
-        self._listener(record, content)
+        whole = {"record": record, **content}
+        self._apply(whole)
+        self._listener(whole)
 
-    def find(self, case_id: str) -> Outcome | None:
-        """Return None: no outcome is kept."""
-        return None
-
-    def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Return 0: no outcome is kept."""
-        return 0
-
-    def wedged(self, device: str) -> bool:
-        """Return False: nothing is known of the device."""
-        return False
+    def _refresh(self) -> None:
+        pass
 
 
 def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:

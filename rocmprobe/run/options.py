@@ -80,7 +80,8 @@ class Budgets:
     ``hangs`` and ``crashes`` are how many questions may end so under one setting: after that many nothing
     new is learned from the next, which is blocked. A crash costs a second or two, a hang its whole budget.
     ``starts`` is for how long cold and warm starts are repeated; ``sweep_mb`` how many MiB the search for
-    the largest batch may fill on a CPU."""
+    the largest batch may fill on a CPU. ``tries`` is how often at most a case is put to a child; with one
+    try, nobody asks afterwards whether the device still answers."""
 
     start: float
     first_call: float
@@ -92,6 +93,7 @@ class Budgets:
     crashes: float = 20
     starts: float = 10
     sweep_mb: float = 64
+    tries: float = 3
 
     def of(self, phase: str) -> float:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)

@@ -44,10 +44,28 @@ def cases(
         requested = _directly(request) if driver == "capi" else request
         for setting in settings:
             if driver in drivers_of(setting) and _concerns(requested, setting):
-                native = _problems("native", options, setting)
-                form = Case(target.device, driver, setting.name, requested.check, "")
-                for case in _under(requested, form, target, setting, options):
-                    yield replace(case, needs=_needs(case, setting, native, _directions(options)))
+                yield from cases_under(requested, target, driver, setting, options)
+
+
+def cases_under(
+    request: Request,
+    target: Target,
+    driver: str,
+    setting: Setting,
+    options: RunOptions,
+    chosen: Optional[Sequence[Problem]] = None,
+) -> Iterator[Case]:
+    """Yield the cases of ``request`` under one setting, whatever settings it names. ``chosen`` problems
+    replace those of the request; they are in the form that ``setting`` needs."""
+    native = native_problems(options, setting) if chosen is None else chosen
+    form = Case(target.device, driver, setting.name, request.check, "")
+    for case in _under(request, form, target, setting, options, chosen):
+        yield replace(case, needs=_needs(case, setting, native, _directions(options)))
+
+
+def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
+    """Return the problems of convolution that a run tests first, in the form that ``setting`` needs."""
+    return _problems("native", options, setting)
 
 
 def in_order(asked: Sequence[Case]) -> list[Case]:
@@ -82,14 +100,22 @@ def _requested_at(request: Request, options: RunOptions) -> bool:
 
 
 def _under(
-    request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
+    request: Request,
+    form: Case,
+    target: Target,
+    setting: Setting,
+    options: RunOptions,
+    chosen: Optional[Sequence[Problem]],
 ) -> Iterator[Case]:
     """The cases of a request under one setting, made from ``form``; what they depend on is left out."""
     if setting.solver:
         yield from _sweep(request, form, target, setting, options)
         return
-    few = CHECKS[request.check].own_process
-    for problem in _problems(request.problems, options, setting, few) if request.problems else (None,):
+    subjects: Sequence[Optional[Problem]] = (None,)
+    if request.problems:
+        few = CHECKS[request.check].own_process
+        subjects = _problems(request.problems, options, setting, few) if chosen is None else chosen
+    for problem in subjects:
         for dtype in (problem.dtype,) if problem else request.dtypes:
             for direction in _request_directions(request, options):
                 text = problem.text if problem else None

@@ -6,14 +6,12 @@ import os
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.detect.sensors import read_conditions
-from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
 from rocmprobe.knowledge.solvers import Cure, cure
@@ -25,9 +23,9 @@ from rocmprobe.model.results import (
 )  # fmt: skip
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.run.interpreters import OWN, Launch, found_again, launch
-from rocmprobe.run.journal import CannotWrite, Journal, header
+from rocmprobe.run.journal import BaseJournal, CannotWrite, Journal, header
 from rocmprobe.run.lease import DeviceLease, leased
-from rocmprobe.run.options import BUDGETS, RunOptions
+from rocmprobe.run.options import BUDGETS, Budgets, RunOptions
 from rocmprobe.run.targets import Target
 from rocmprobe.run.trial import Trials
 from rocmprobe.simulate.machines import SimulatedMachine
@@ -37,37 +35,68 @@ _SWEEP_PATIENCE = 3
 
 
 class Session:
-    """Outcomes by case, read from the journal of the run in ``folder`` or gathered and written there."""
+    """Settles the cases of some targets: plan, trials, outcomes, journal.
 
-    def __init__(self, folder: Path) -> None:
-        run = header(folder)
-        self.options: RunOptions = from_json(RunOptions, run["options"])
-        self.targets = tuple(from_json(Target, target) for target in run["targets"])
-        self.settings: dict[str, tuple[Setting, ...]] = {
-            device: tuple(from_json(Setting, setting) for setting in settings)
-            for device, settings in run["settings"].items()
-        }
-        self.journal = Journal(folder, self.options.redact)
-        self._run = folder.resolve()
+    ``run`` is the folder that other processes see as the holder of a device, None if this process holds its
+    devices already, or needs none. ``launch`` is how a child is started. ``spawn``: every child starts from
+    scratch, with no fork server.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        targets: tuple[Target, ...],
+        settings: Mapping[str, tuple[Setting, ...]],
+        budgets: Budgets,
+        journal: BaseJournal,
+        run: Optional[Path] = None,
+        simulated: Optional[SimulatedMachine] = None,
+        launch: Launch = OWN,
+        spawn: bool = False,
+    ) -> None:
+        self.options = options
+        self.targets = targets
+        self.settings = settings
+        self.journal = journal
+        self._run = run
+        self._budgets = budgets
         self._cases: dict[str, Case] = {}
-        budgets = BUDGETS[self.options.level]
+        self._trials = Trials(
+            {target.device: target for target in targets},
+            {device: {setting.name: setting for setting in rows} for device, rows in settings.items()},
+            budgets,
+            simulated,
+            journal,
+            parse_workload(options.estimate).batch if options.estimate else None,
+            options.shapes.cpu_threads if options.shapes else 0,
+            # xdist gives its workers their number.
+            int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+            launch,
+            spawn,
+        )
+
+    @classmethod
+    def of_run(cls, folder: Path) -> Session:
+        """Return the session of this process in the run begun in ``folder``."""
+        run = header(folder)
+        options: RunOptions = from_json(RunOptions, run["options"])
+        budgets = BUDGETS[options.level]
         simulated: Optional[SimulatedMachine] = None
         if run["simulation"]:
             simulated = from_json(SimulatedMachine, run["simulation"])
             budgets = replace(budgets, **simulated.budgets)
-        self._budgets = budgets
-        self._trials = Trials(
-            {target.device: target for target in self.targets},
-            {device: {setting.name: setting for setting in rows} for device, rows in self.settings.items()},
+        return cls(
+            options,
+            tuple(from_json(Target, target) for target in run["targets"]),
+            {
+                device: tuple(from_json(Setting, setting) for setting in settings)
+                for device, settings in run["settings"].items()
+            },
             budgets,
+            Journal(folder, options.redact),
+            # The times of a simulated machine mean nothing: nobody who measures waits for them.
+            None if simulated else folder.resolve(),
             simulated,
-            self.journal,
-            parse_workload(self.options.estimate).batch if self.options.estimate else None,
-            self.options.shapes.cpu_threads if self.options.shapes else 0,
-            # xdist gives its workers their number.
-            int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
-            self._lease,
-            self._conditions,
             _launch(run["interpreter"]),
         )
 
@@ -213,20 +242,18 @@ class Session:
 
     def _gathered(self, case: Case) -> Outcome:
         self.journal.intent(case)
-        outcome = self._answered(case)
-        self.journal.outcome(replace(outcome, conditions=self._trials.conditions()))
+        with self._leased(case):
+            outcome = self._answered(case)
+        self.journal.outcome(outcome)
         # As it was written: pytest and its plugins show it, too.
         return self.journal.find(case.id) or outcome
 
-    def _lease(self, case: Case) -> AbstractContextManager[None]:
-        # The times of a simulated machine mean nothing: nobody who measures waits for them.
-        if self.options.simulate:
-            return nullcontext()
-        return self._holding(case)
-
     @contextmanager
-    def _holding(self, case: Case) -> Iterator[None]:
+    def _leased(self, case: Case) -> Iterator[None]:
         """Hold the devices of a case; a wait for other processes is said in the journal."""
+        if self._run is None:
+            yield
+            return
         lease = DeviceLease(leased(case, self._setting(case), self.targets), self._run)
         if not lease.take(wait=False):
             self.journal.append("waiting", case=case.id, phase="device", left=None)
@@ -236,11 +263,6 @@ class Session:
             yield
         finally:
             lease.let_go()
-
-    def _conditions(self, case: Case) -> dict[str, float]:
-        """Of the GPU, or of the CPU where that answers: under ``cpu``, and for a simulated machine."""
-        on_cpu = self._setting(case).device == "cpu" or self.options.simulate or case.device == "cpu"
-        return read_conditions(Tree(Path("/")), None if on_cpu else self._target(case).gpu)
 
     def _answered(self, case: Case) -> Outcome:
         try:

@@ -7,15 +7,17 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.checks import CONVOLUTIONS
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.detect.sensors import read_conditions
+from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
 from rocmprobe.knowledge.miopen_log import Reading, forced_in_vain, left_no_solver
 from rocmprobe.knowledge.solvers import is_switch
@@ -35,7 +37,7 @@ from rocmprobe.run.evidence import (
     oom_kills,
 )
 from rocmprobe.run.interpreters import OWN, Launch
-from rocmprobe.run.journal import Journal, NullJournal
+from rocmprobe.run.journal import BaseJournal
 from rocmprobe.run.libraries import found_again, with_folder
 from rocmprobe.run.options import Budgets
 from rocmprobe.run.targets import Target
@@ -110,23 +112,18 @@ class Trials:
         settings: Mapping[str, Mapping[str, Setting]],
         budgets: Budgets,
         simulated: Optional[SimulatedMachine],
-        journal: Union[Journal, NullJournal],
+        journal: BaseJournal,
         batch: Optional[int] = None,
         threads: int = 0,
         sharing: int = 1,
-        lease: Callable[[Case], AbstractContextManager[None]] = lambda case: nullcontext(),
-        conditions: Callable[[Case], Mapping[str, float]] = lambda case: {},
         launch: Launch = OWN,
         spawn: bool = False,
     ) -> None:
         """``targets`` and ``settings`` are by device. ``threads`` is how many a program had for its kernels
-        on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once; ``lease`` holds
-        the devices of a case, and ``conditions`` reads their clocks and temperatures. ``launch`` is how a
-        child is started in another interpreter. ``spawn``: every child starts from scratch, with no fork
+        on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once; ``launch`` is
+        how a child is started. ``spawn``: every child starts from scratch, with no fork
         server."""
         self._spawn = spawn
-        self._lease = lease
-        self._conditions_of = conditions
         self._conditions: dict[str, dict[str, float]] = {}
         self._launch = launch
         self._threads = threads
@@ -168,13 +165,9 @@ class Trials:
 
     def outcome(self, case: Case) -> Outcome:
         """Put ``case`` to a child; a start-up to several, one after the other."""
-        return self._start_up(case) if case.check == "start-up" else self._asked(case)
-
-    def once(self, case: Case) -> Outcome:
-        """Put ``case`` to a child, one time: what ends the child is not tried again in a fresh one, and
-        nobody asks whether the device still answers."""
-        reply = self._reply(case)
-        return self._made(case, [reply], [self._last_id] * len(reply.answers))
+        self._conditions = {}
+        outcome = self._start_up(case) if case.check == "start-up" else self._asked(case)
+        return replace(outcome, conditions=self._conditions)
 
     def _start_up(self, case: Case) -> Outcome:
         """Cold and warm starts in turns: a machine whose load changes changes both."""
@@ -195,6 +188,8 @@ class Trials:
         """A case that ends its child is tried again alone, in a fresh one."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
+        if self._budgets.tries == 1:
+            return self._made(case, replies, trials)
         while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
             # Where torch cannot be imported, the device was not reached and is not to blame.
             if replies[-1].phase != "start" and not self._device_answers(case):
@@ -226,24 +221,20 @@ class Trials:
             child.mark()
             if self._live:
                 self._live.calls, self._live.settled = Calls(), None
-            # Not while the child starts: that may take minutes, and keeps nobody from the device.
-            with self._lease(case):
-                child.send(to_json(case))
-                reply = self._await_answer(child, "prepare")
+            child.send(to_json(case))
+            reply = self._await_answer(child, "prepare")
         if reply.over:
             self._end_child()
         return reply
 
-    def conditions(self) -> dict[str, dict[str, float]]:
-        """The conditions ``before`` the first measurement since the last call and ``after`` the last one."""
-        conditions, self._conditions = self._conditions, {}
-        return conditions
-
     def _read_conditions(self, case: Case, when: str) -> None:
-        if when == "before" and when in self._conditions:
-            return
-        if read := dict(self._conditions_of(case)):
-            self._conditions[when] = read
+        """Read clocks and temperatures of what computes, which for a simulated machine is the CPU: ``before``
+        the first measurement of a case, and ``after`` the last one."""
+        on_cpu = self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
+        gpu = None if on_cpu else self._targets[case.device].gpu
+        found = read_conditions(Tree(Path("/")), gpu)
+        if found and (when == "after" or when not in self._conditions):
+            self._conditions[when] = found
 
     def _backend(self, case: Case) -> Backend:
         """The library that answers: the target's, or the CPU's where the setting goes there."""
