@@ -39,12 +39,17 @@ def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:
     }
 
 
-def _object(kind: Any, types: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    required = [
+def required_fields(kind: Any) -> list[str]:
+    """Return the names of the fields of a dataclass that have no default."""
+    return [
         each.name
         for each in dataclasses.fields(kind)
         if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
     ]
+
+
+def _object(kind: Any, types: Mapping[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    required = required_fields(kind)
     return {
         "type": "object",
         **({"required": required} if required else {}),

@@ -16,7 +16,18 @@ from typing import Any, Literal, Union
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.solvers import Cure
-from rocmprobe.model.results import BadInput, Outcome, from_json, to_json
+from rocmprobe.model.results import BadInput, Outcome
+from rocmprobe.run.records import (
+    Derived,
+    Intent,
+    Resumed,
+    Retry,
+    Settled,
+    Wedged,
+    from_record,
+    is_whole,
+    to_record,
+)  # fmt: skip
 from rocmprobe.text import reading
 from rocmprobe.text.redact import redacted
 
@@ -65,10 +76,10 @@ class BaseJournal(ABC):
         """Read the records that other processes have added."""
 
     def outcome(self, outcome: Outcome) -> None:
-        self.append("outcome", at=time.time(), outcome=to_json(outcome))
+        self.append("outcome", at=time.time(), outcome=outcome)
 
     def intent(self, case: Case) -> None:
-        self.append("intent", at=time.time(), case=case.id, question=to_json(case))
+        self.append("intent", at=time.time(), case=case.id, question=case)
 
     def find(self, case_id: str) -> Outcome | None:
         """The outcome of a case, if any process has settled it."""
@@ -92,9 +103,7 @@ class BaseJournal(ABC):
 
     def derive(self, case: Case, cure: Cure) -> None:
         """Write down what the derived setting of a case is."""
-        self.append(
-            "setting", device=case.device, driver=case.driver, setting=case.setting, cure=to_json(cure)
-        )
+        self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
 
     def derived(self, case: Case) -> Cure | None:
         """What the derived setting of a case is, if any process has found it out."""
@@ -106,25 +115,23 @@ class BaseJournal(ABC):
         self._refresh()
         return device in self._wedged
 
-    def _apply(self, record: Mapping[str, Any]) -> None:
-        """Update the state by one record."""
-        if record["record"] == "intent":
-            self._intents.add(record["case"])
-        elif record["record"] == "outcome":
-            outcome = from_json(Outcome, record["outcome"])
-            self._outcomes[outcome.id] = outcome
-        elif record["record"] == "retry":
-            self._intents.discard(record["case"])
-            self._outcomes.pop(record["case"], None)
-        elif record["record"] == "resumed":
+    def _apply(self, record: Any) -> None:
+        """Update the state by one record, an object of its class."""
+        if isinstance(record, Intent):
+            self._intents.add(record.case)
+        elif isinstance(record, Settled):
+            self._outcomes[record.outcome.id] = record.outcome
+        elif isinstance(record, Retry):
+            self._intents.discard(record.case)
+            self._outcomes.pop(record.case, None)
+        elif isinstance(record, Resumed):
             # The machine may have been restarted meanwhile, and what stood in the way be gone.
             self._wedged.clear()
             self._outcomes = unblocked(self._outcomes)
-        elif record["record"] == "wedged":
-            self._wedged.add(record["device"])
-        elif record["record"] == "setting":
-            key = (record["device"], record["driver"], record["setting"])
-            self._derived.setdefault(key, from_json(Cure, record["cure"]))
+        elif isinstance(record, Wedged):
+            self._wedged.add(record.device)
+        elif isinstance(record, Derived):
+            self._derived.setdefault((record.device, record.driver, record.setting), record.cure)
 
 
 class Journal(BaseJournal):
@@ -138,8 +145,8 @@ class Journal(BaseJournal):
 
     def append(self, record: str, **content: Any) -> None:
         """Write one record and have it on disk before going on. Raises CannotWrite."""
-        clean = redacted(content) if self._redact else content
-        line = json.dumps({"record": record, **clean}) + "\n"
+        found = to_record(record, content)
+        line = json.dumps(redacted(found) if self._redact else found) + "\n"
         try:
             self._append(line)
         except OSError as error:
@@ -159,7 +166,7 @@ class Journal(BaseJournal):
             os.close(descriptor)
 
     def _refresh(self) -> None:
-        for record in self._appended.new():
+        for record in map(from_record, self._appended.new()):
             self._apply(record)
 
 
@@ -171,8 +178,8 @@ class NullJournal(BaseJournal):
         self._listener = listener
 
     def append(self, record: str, **content: Any) -> None:
-        whole = {"record": record, **content}
-        self._apply(whole)
+        whole = to_record(record, content)
+        self._apply(from_record(whole))
         self._listener(whole)
 
     def _refresh(self) -> None:
@@ -184,38 +191,13 @@ def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
     return {case: outcome for case, outcome in outcomes.items() if outcome.state != "blocked"}
 
 
-#: What the records hold that somebody looks at, with its types; ``outcome`` and the like are read further by
-#: who needs them.
-_FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
-    "run": {"rocmprobe": str, "started": str, "folder": str, "options": dict, "machine": dict,
-            "targets": list, "settings": dict, "simulation": (dict, type(None))},
-    "baseline": {"baseline": dict},
-    "plan": {"cases": list},
-    "intent": {"case": str, "question": dict},
-    "waiting": {"case": str, "phase": str, "left": (int, float, type(None))},
-    "outcome": {"outcome": dict},
-    "trial": {"trial": dict},
-    "setting": {"device": str, "driver": str, "setting": str, "cure": dict},
-    "wedged": {"device": str},
-    "retry": {"case": str},
-    "end": {"at": str},
-}  # fmt: skip
-
-
 def parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The records of ``lines``. A line that is torn, of unreasonable length or depth, or lacks what a record
     of its kind has, is passed over."""
     for line in lines:
         record = reading.json_line(line)
-        if isinstance(record, dict) and _is_whole(record):
+        if is_whole(record):
             yield record
-
-
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    kind = record.get("record")
-    if not isinstance(kind, str):
-        return False
-    return all(isinstance(record.get(name, ...), types) for name, types in _FIELDS.get(kind, {}).items())
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain, count
 from pathlib import Path
@@ -47,6 +47,17 @@ from rocmprobe.run.interpreters import Interpreter, found_again
 from rocmprobe.run.journal import NAME, CannotWrite, Journal, header, records, unblocked
 from rocmprobe.run.lease import hold_for_good
 from rocmprobe.run.options import RunOptions, WrittenTarget
+from rocmprobe.run.records import (
+    Derived,
+    End,
+    Ended,
+    Plan,
+    Resumed,
+    Retry,
+    Run,
+    Settled,
+    from_record,
+)  # fmt: skip
 from rocmprobe.run.sampling import Sampler, sampled
 from rocmprobe.run.session import unasked
 from rocmprobe.run.targets import Target, find_targets, targets_of
@@ -111,14 +122,12 @@ def begin(
             hold_for_good(folder / NAME)
             journal = Journal(folder, options.redact)
             journal.append(
-                "run", rocmprobe=__version__, started=started, options=to_json(options),
-                machine=to_json(machine), targets=[to_json(target) for target in targets],
-                settings={device: [to_json(each) for each in rows] for device, rows in settings.items()},
-                simulation=to_json(simulation) if simulation else None, folder=str(folder), boot=_boot(),
+                "run", rocmprobe=__version__, started=started, options=options, machine=machine,
+                targets=targets, settings=settings, simulation=simulation, folder=str(folder), boot=_boot(),
                 interpreter=_named_interpreter(interpreter),
             )  # fmt: skip
             if against:
-                journal.append("baseline", baseline=to_json(against))
+                journal.append("baseline", baseline=against)
     except CannotWrite as error:
         # Half a first record would pass for a run of its own.
         (folder / NAME).unlink()
@@ -149,15 +158,11 @@ def _settings(
     return (*rows, *forced)
 
 
-def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[dict[str, Any]]:
+def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
     """Return what the journal keeps of an interpreter: enough to start workers in it again."""
     if interpreter is None:
         return None
-    return {
-        "name": interpreter.name,
-        "python": interpreter.python,
-        "reads_toml": interpreter.reads_toml,
-    }
+    return Interpreter(interpreter.name, interpreter.python, reads_toml=interpreter.reads_toml)
 
 
 def _name_libraries(wanted: str) -> None:
@@ -195,7 +200,7 @@ def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
     journal = Journal(folder, run["options"]["redact"])
     targets = {target.device: target for target in (from_json(Target, each) for each in run["targets"])}
     begun = {
-        record["case"]: from_json(Case, record["question"])
+        record["case"]: from_record(record).question
         for record in records(folder)
         if record["record"] == "intent"
     }
@@ -241,25 +246,10 @@ def ended(folder: Path) -> None:
     journal_of(folder).append("end", at=now())
 
 
-@dataclass(frozen=True)
-class _Begun:
-    """The types of the first record; the journal may come from anywhere."""
-
-    rocmprobe: str
-    started: str
-    folder: str
-    options: RunOptions
-    machine: Machine
-    targets: tuple[Target, ...]
-    settings: Mapping[str, tuple[Setting, ...]]
-    simulation: Optional[SimulatedMachine]
-    interpreter: Optional[Mapping[str, Any]] = None
-
-
 def _first(folder: Path) -> Mapping[str, Any]:
     """The first record of a journal, of the right types. Raises BadInput."""
     run = header(folder)
-    begun: _Begun = from_json(_Begun, run)
+    begun: Run = from_json(Run, run)
     options, devices = begun.options, [target.device for target in begun.targets]
     if options.level not in LEVELS or not devices or not set(devices) <= set(run["settings"]):
         raise BadInput(f"level {quoted(options.level)}: no level, or no setting for each device of a run")
@@ -288,30 +278,28 @@ def _named_in(folder: Path) -> Iterator[None]:
 
 
 def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder: Path) -> Results:
-    begun: _Begun = from_json(_Begun, run)
+    begun: Run = from_json(Run, run)
     outcomes: dict[str, Outcome] = {}
     trials: list[Trial] = []
     expected: set[str] = set()
     derived: dict[str, Cure] = {}
     finished = None
-    for record in found:
-        kind = record["record"]
-        if kind == "outcome":
-            outcome = from_json(Outcome, record["outcome"])
-            outcomes[outcome.id] = outcome
-        elif kind == "retry":
-            outcomes.pop(record["case"], None)
-        elif kind == "trial":
-            trials.append(from_json(Trial, record["trial"]))
-        elif kind == "setting" and from_json(Cure, record["cure"]).env is not None:
+    for record in map(from_record, found):
+        if isinstance(record, Settled):
+            outcomes[record.outcome.id] = record.outcome
+        elif isinstance(record, Retry):
+            outcomes.pop(record.case, None)
+        elif isinstance(record, Ended):
+            trials.append(record.trial)
+        elif isinstance(record, Derived) and record.cure.env is not None:
             # Of several devices the first counts: the recommendation is about that.
-            derived.setdefault(record["setting"], from_json(Cure, record["cure"]))
-        elif kind == "plan":
-            expected |= set(map(str, record["cases"]))
-        elif kind == "resumed":
+            derived.setdefault(record.setting, record.cure)
+        elif isinstance(record, Plan):
+            expected.update(record.cases)
+        elif isinstance(record, Resumed):
             outcomes, finished = unblocked(outcomes), None
-        elif kind == "end":
-            finished = record["at"]
+        elif isinstance(record, End):
+            finished = record.at
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row.name: row for rows in begun.settings.values() for row in rows}
     for name, cure in derived.items():
@@ -339,17 +327,15 @@ def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder:
         telemetry=from_json(SimulatedMachine, run["simulation"]).telemetry
         if run["simulation"]
         else sampled(folder),
-        environment=_environment(begun.interpreter),
+        environment=Environment(begun.interpreter.name, begun.interpreter.python)
+        if begun.interpreter
+        else None,
     )
-
-
-def _environment(interpreter: Optional[Mapping[str, Any]]) -> Optional[Environment]:
-    return Environment(interpreter["name"], interpreter["python"]) if interpreter else None
 
 
 def machine_of(folder: Path) -> Machine:
     """Return the facts of the machine as the run in ``folder`` found them."""
-    begun: _Begun = from_json(_Begun, header(folder))
+    begun: Run = from_json(Run, header(folder))
     return begun.machine
 
 
@@ -361,8 +347,8 @@ def sampler(folder: Path) -> Optional[Sampler]:
 
 def baseline(folder: Path) -> Optional[Baseline]:
     """The former run that the one in ``folder`` is held against, if there is one."""
-    found = (record["baseline"] for record in records(folder) if record["record"] == "baseline")
-    return next((from_json(Baseline, each) for each in found), None)
+    found = (record for record in records(folder) if record["record"] == "baseline")
+    return next((from_record(each).baseline for each in found), None)
 
 
 def _written(target: Target) -> WrittenTarget:

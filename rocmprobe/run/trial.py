@@ -400,7 +400,7 @@ class Trials:
             round(time.monotonic() - live.started, 3), live.library,
             {name: tuple(paths) for name, paths in live.mapped.items()},
         )  # fmt: skip
-        self._journal.append("trial", trial=to_json(trial))
+        self._journal.append("trial", trial=trial)
         if exit_status == "unkillable":
             self._journal.append("wedged", device=live.case.device)
 
