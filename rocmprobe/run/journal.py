@@ -145,8 +145,8 @@ class Journal(BaseJournal):
 
     def append(self, record: str, **content: Any) -> None:
         """Write one record and have it on disk before going on. Raises CannotWrite."""
-        found = to_record(record, content)
-        line = json.dumps(redacted(found) if self._redact else found) + "\n"
+        plain = to_record(record, content)
+        line = json.dumps({"record": record, **(redacted(plain) if self._redact else plain)}) + "\n"
         try:
             self._append(line)
         except OSError as error:

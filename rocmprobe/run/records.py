@@ -130,8 +130,9 @@ KINDS: Mapping[str, type[Any]] = {
 
 
 def to_record(kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record ``kind`` as plain JSON data. Raises TypeError for a field that it does not have."""
-    return {"record": kind, **results.to_json(KINDS[kind](**content))}
+    """Return the content of a record as plain JSON data. Raises TypeError for a field that its kind lacks."""
+    plain: dict[str, Any] = results.to_json(KINDS[kind](**content))
+    return plain
 
 
 def from_record(record: Mapping[str, Any]) -> Any:

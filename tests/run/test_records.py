@@ -40,7 +40,7 @@ def test_a_line_without_the_fields_of_its_kind_is_skipped(record: Any) -> None:
 
 
 def test_a_field_with_a_default_may_be_missing() -> None:
-    assert is_whole({"record": "queued", "case": "a", "device": "cuda:0"})
+    assert is_whole({"record": "resumed", "at": "now"})
     assert is_whole({"record": "of a later version"})
     assert from_record({"record": "of a later version"}) is None
 
