@@ -6,18 +6,31 @@ reading all of it does. A file is taken if that part of it has the right types; 
 
 from __future__ import annotations
 
+import collections.abc
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union, cast, get_origin, get_type_hints
 
 import msgspec
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.model import results
+from rocmprobe.model.changes import Expected
 from rocmprobe.model.problems import DTYPES
-from rocmprobe.model.results import DIRECTIONS, GPU_IDENTITY, SCHEMA_VERSION
+from rocmprobe.model.results import (
+    DIRECTIONS,
+    GPU_IDENTITY,
+    SCHEMA_VERSION,
+    Configuration,
+    DeviceAnswer,
+    Fact,
+    Outcome,
+    Recommendation,
+    Results,
+)  # fmt: skip
 from rocmprobe.model.states import STATES, rank
 from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.text.plain_text import one_line
@@ -51,69 +64,52 @@ class Simulated(NoResults):
     """It is of a simulated machine."""
 
 
-class _Fact(msgspec.Struct):
-    value: Any = None
+def _part(kind: type, *names: str, **types: Any) -> Any:
+    """Return a struct of some fields of a class of the results. msgspec skips the other fields, so that a
+    file takes a quarter of the time. ``types`` replace the types of fields. Every field may be missing."""
+    hints = {**get_type_hints(kind), **types}
+    fields = [(name, hints[name], _empty(hints[name])) for name in (*names, *types)]
+    return msgspec.defstruct(kind.__name__, fields)
 
 
-class _Machine(msgspec.Struct):
-    gpus: list[dict[str, _Fact]] = []
-    facts: dict[str, _Fact] = {}
-    variables: dict[str, _Fact] = {}
+def _empty(kind: Any) -> Any:
+    made = get_origin(kind) or kind
+    if made in (Any, Union):
+        return None
+    return msgspec.field(default_factory=dict if made is collections.abc.Mapping else made)
 
 
-class _Expected(msgspec.Struct):
-    state: Optional[str] = None
+def _list(kind: Any) -> Any:
+    return list[kind]
 
 
-class _Outcome(msgspec.Struct):
-    state: str
-    id: str = ""
-    device: str = ""
-    driver: str = "torch"
-    setting: str = ""
-    check: str = ""
-    dtype: str = ""
-    direction: Optional[str] = None
-    problem: Optional[str] = None
-    cause: Optional[str] = None
-    solver: Optional[str] = None
-    native_isa: Optional[str] = None
-    effective_isa: Optional[str] = None
-    expected: Optional[_Expected] = None
+def _dict(kind: Any) -> Any:
+    return dict[str, kind]
 
 
-class _Configuration(msgspec.Struct):
-    setting: Optional[str] = None
-    env: dict[str, str] = {}
-    code: str = ""
+def _optional(kind: Any) -> Any:
+    return Optional[kind]
 
 
-class _Answer(msgspec.Struct):
-    verdict: str = ""
-    setting: Optional[str] = None
-    env: dict[str, str] = {}
-
-
-class _Recommendation(msgspec.Struct):
-    verdict: str = ""
-    configuration: _Configuration = msgspec.field(default_factory=_Configuration)
-    per: dict[str, _Answer] = {}
-    devices: dict[str, _Answer] = {}
-
-
-class _Results(msgspec.Struct):
-    schema_version: Any = None
-    outcomes: Optional[list[_Outcome]] = None
-    rocmprobe: str = ""
-    started: str = ""
-    partial: bool = False
-    simulated: Optional[str] = None
-    machine: _Machine = msgspec.field(default_factory=_Machine)
-    recommendation: Optional[_Recommendation] = None
-    members: Any = None
-
-
-_DECODER = msgspec.json.Decoder(_Results)
+_FACTS = _dict(_part(Fact, "value"))
+_ANSWERS = _dict(_part(DeviceAnswer, "setting", "env", verdict=str))
+_RECOMMENDATION = _part(
+    Recommendation, configuration=_part(Configuration, "setting", "env", "code"),
+    verdict=str, per=_ANSWERS, devices=_ANSWERS,
+)  # fmt: skip
+_OUTCOME = _part(
+    Outcome, "id", "device", "driver", "setting", "check", "dtype", "problem", "cause", "solver",
+    "native_isa", "effective_isa", state=str, direction=Optional[str],
+    expected=_optional(_part(Expected, state=str)),
+)  # fmt: skip
+_RESULTS = _part(
+    Results, "rocmprobe", "started", "partial", "simulated", schema_version=Any,
+    outcomes=_optional(_list(_OUTCOME)),
+    machine=_part(results.Machine, gpus=_list(_FACTS), facts=_FACTS, variables=_FACTS),
+    recommendation=_optional(_RECOMMENDATION),
+    members=Any,
+)  # fmt: skip
+_DECODER = msgspec.json.Decoder(_RESULTS)
 
 
 class Chip(NamedTuple):
@@ -238,12 +234,13 @@ class Run(NamedTuple):
 def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
     """The rows of a results.json. Raises NoResults, of which Simulated is one unless ``simulated``."""
     try:
-        data = _DECODER.decode(content)
+        data: Results = _DECODER.decode(content)
     except msgspec.ValidationError as error:
         raise NoResults(f"not a results.json of rocmprobe ({one_line(str(error))})") from error
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise NoResults(f"not JSON ({one_line(str(error))})") from error
-    if data.members is not None:
+    # Of results, and of what joins several.
+    if getattr(data, "members", None) is not None:
         raise Joined("joins runs that have files of their own; name their folder")
     if data.outcomes is None or data.schema_version is None:
         raise NoResults("not a results.json of rocmprobe (it has no schema_version and outcomes)")
@@ -267,9 +264,14 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
     )
 
 
-def _system(data: _Results) -> System:
+def _gpus(data: Results) -> list[Mapping[str, Fact]]:
+    """Return the GPUs as the file has them, by the names of their facts."""
+    return cast("list[Mapping[str, Fact]]", data.machine.gpus)
+
+
+def _system(data: Results) -> System:
     facts = data.machine.facts
-    gpus = tuple(sorted(tuple(_value(gpu, name) for name in GPU_IDENTITY) for gpu in data.machine.gpus[:64]))
+    gpus = tuple(sorted(tuple(_value(gpu, name) for name in GPU_IDENTITY) for gpu in _gpus(data)[:64]))
     driver = _value(facts, "amdgpu.version") or _value(facts, "amdgpu.origin")
     if not gpus:
         gpus = (("", _value(facts, "cpu.name"), "", _value(facts, "cpu.cores"), ""),)
@@ -288,14 +290,14 @@ def _machine(system: System, label: str, simulated: str) -> Machine:
     return Machine("", system.gpus, system.kernel, system.driver, simulated)
 
 
-def _subjects(data: _Results) -> Iterator[Subject]:
-    asked: dict[str, list[_Outcome]] = {}
+def _subjects(data: Results) -> Iterator[Subject]:
+    asked: dict[str, list[Outcome]] = {}
     for outcome in data.outcomes or ():
         asked.setdefault(outcome.device, []).append(outcome)
     facts = data.machine.facts
     flat = dict(_flat(facts, data.machine.variables))
     for device, outcomes in asked.items():
-        gpu = _gpu(data.machine.gpus, device, outcomes[0])
+        gpu = _gpu(_gpus(data), device, outcomes[0])
         own = {f"gpu.{key}": _short(fact.value) for key, fact in gpu.items() if key not in _OF_A_GPU}
         kept = {**flat, **{key: value for key, value in own.items() if value}}
         yield Subject(
@@ -313,14 +315,14 @@ def _subjects(data: _Results) -> Iterator[Subject]:
         )  # fmt: skip
 
 
-def _gpu(gpus: list[dict[str, _Fact]], device: str, outcome: _Outcome) -> dict[str, _Fact]:
+def _gpu(gpus: list[Mapping[str, Fact]], device: str, outcome: Outcome) -> Mapping[str, Fact]:
     """The GPU that ``device`` names: by torch's number of it, else by its place; none for a CPU."""
     if device == "cpu":
         return {}
     number = device.rpartition(":")[2]
     at = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else 0
     # capi knows of no NVIDIA; where both are there, the numbers are those of the vendor that was asked.
-    known = [gpu for gpu in gpus if gpu.get("index", _Fact()).value == at and _fits(gpu, outcome)]
+    known = [gpu for gpu in gpus if gpu.get("index", Fact()).value == at and _fits(gpu, outcome)]
     fitting = [gpu for gpu in gpus if _fits(gpu, outcome)]
     if known:
         return known[0]
@@ -329,11 +331,11 @@ def _gpu(gpus: list[dict[str, _Fact]], device: str, outcome: _Outcome) -> dict[s
     return fitting[0] if fitting else {}
 
 
-def _fits(gpu: dict[str, _Fact], outcome: _Outcome) -> bool:
-    return outcome.native_isa is None or gpu.get("native_isa", _Fact()).value in (None, outcome.native_isa)
+def _fits(gpu: Mapping[str, Fact], outcome: Outcome) -> bool:
+    return outcome.native_isa is None or gpu.get("native_isa", Fact()).value in (None, outcome.native_isa)
 
 
-def _chip(gpu: dict[str, _Fact], outcome: _Outcome, facts: dict[str, _Fact]) -> Chip:
+def _chip(gpu: Mapping[str, Fact], outcome: Outcome, facts: Mapping[str, Fact]) -> Chip:
     if not gpu and not outcome.native_isa:
         return Chip("cpu" if outcome.device == "cpu" else "", "", "", _value(facts, "cpu.name"))
     return Chip(
@@ -342,7 +344,7 @@ def _chip(gpu: dict[str, _Fact], outcome: _Outcome, facts: dict[str, _Fact]) -> 
     )  # fmt: skip
 
 
-def _rows(outcomes: list[_Outcome]) -> Iterator[Row]:
+def _rows(outcomes: list[Outcome]) -> Iterator[Row]:
     found: dict[tuple[Any, ...], list[Any]] = {}
     for each in outcomes:
         state = each.state
@@ -383,7 +385,7 @@ def _checked(identity: str) -> str:
     return parts[3] if len(parts) > 3 else ""
 
 
-def _advice(recommended: Optional[_Recommendation], device: str, several: bool) -> Iterator[Advice]:
+def _advice(recommended: Optional[Recommendation], device: str, several: bool) -> Iterator[Advice]:
     if recommended is None:
         return
     own = recommended.devices.get(device)
@@ -395,12 +397,15 @@ def _advice(recommended: Optional[_Recommendation], device: str, several: bool) 
         return
     configuration = recommended.configuration
     yield _advised("", "", recommended.verdict, configuration.setting, configuration.env)
-    for name, answer in recommended.per.items():
+    per: Any = recommended.per
+    for name, answer in per.items():
         dtype, _, purpose = name.partition("/")
         yield _advised(dtype, purpose, answer.verdict, answer.setting, answer.env)
 
 
-def _advised(dtype: str, purpose: str, verdict: str, setting: Optional[str], env: dict[str, str]) -> Advice:
+def _advised(
+    dtype: str, purpose: str, verdict: str, setting: Optional[str], env: Mapping[str, str]
+) -> Advice:
     pairs = ((_text(name, 80), _text(value, 80)) for name, value in list(env.items())[:40])
     return Advice(
         _text(dtype, 40),
@@ -411,7 +416,7 @@ def _advised(dtype: str, purpose: str, verdict: str, setting: Optional[str], env
     )
 
 
-def _flat(facts: Mapping[str, _Fact], variables: Mapping[str, _Fact]) -> Iterator[tuple[str, str]]:
+def _flat(facts: Mapping[str, Fact], variables: Mapping[str, Fact]) -> Iterator[tuple[str, str]]:
     left = _MOST_FACTS
     for name, fact in facts.items():
         if _LEFT_OUT.match(name):
@@ -434,7 +439,7 @@ def _leaves(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
             yield from _leaves(f"{name}.{key}", inner, depth - 1)
 
 
-def _value(facts: Mapping[str, _Fact], name: str) -> str:
+def _value(facts: Mapping[str, Fact], name: str) -> str:
     fact = facts.get(name)
     return "" if fact is None else _short(fact.value)
 
