@@ -72,7 +72,7 @@ def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"enum": list(arguments)}
     if origin is Union:
         return _or_null([_of(each, definitions) for each in arguments if each is not type(None)])
-    if origin is tuple:
+    if origin in (tuple, list):
         return {"type": "array", "items": _of(arguments[0], definitions)}
     if origin is not None:
         inner = _of(arguments[1], definitions)

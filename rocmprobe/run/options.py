@@ -57,7 +57,7 @@ class WrittenTarget:
     backend: str
     gpu: Optional[str] = None
     in_processor: bool = False
-    drivers: tuple[str, ...] = ("torch",)
+    drivers: list[str] = field(default_factory=list)
     libraries: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -354,7 +354,7 @@ def baseline(folder: Path) -> Optional[Baseline]:
 def _written(target: Target) -> WrittenTarget:
     gpu, place = target.gpu or Gpu(), target.place
     return WrittenTarget(
-        target.device, target.backend, gpu.name.value, in_processor(gpu), target.drivers,
+        target.device, target.backend, gpu.name.value, in_processor(gpu), list(target.drivers),
         place.files if place else {},
     )  # fmt: skip
 
