@@ -29,10 +29,7 @@ from rocmprobe.checks.training import AUTOCAST_LIMITS
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
 
-LAYERS = (
-    "pooling", "activation", "softmax", "instance-norm", "local-response-norm", "batch-norm",
-    "batch-norm-eval", "rnn", "lstm", "gru", "ctc-loss", "convolution-relu", "convolution-add-relu",
-)  # fmt: skip
+LAYERS = tuple(name for name, check in CHECKS.items() if check.rung == "controls" or check.layer)
 #: Checks and the limits that they are held to, by dtype.
 LIMITS = {
     **dict.fromkeys(LAYERS, LAYER_LIMITS),

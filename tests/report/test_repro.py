@@ -19,6 +19,7 @@ from runs import Run, environment, machine_file, run
 from test_problems import any_problem
 from tiers import examples
 
+from rocmprobe.checks import CHECKS
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, Attempt, BadInput, Fact, Machine, Outcome, Results, Setting
@@ -27,15 +28,9 @@ from rocmprobe.report.repro.script import MAX_LINES, MAX_WIDTH, find_outcome, re
 
 SETTINGS = {setting.name: setting for setting, _, _ in all_settings()}
 NATIVE = sorted(name for name, setting in SETTINGS.items() if not setting.bypass)
-#: Asked once, and asked with the vendor library off as well.
-ONCE = (
-    "copy", "elementwise", "gemm", "im2col", "pooling", "activation", "softmax", "instance-norm",
-    "local-response-norm",
-)  # fmt: skip
-TWICE = (
-    "batch-norm", "batch-norm-eval", "rnn", "lstm", "gru", "ctc-loss", "convolution-relu",
-    "convolution-add-relu",
-)  # fmt: skip
+#: Checks with a script: those that run once, and those of layers, which also run with the vendor library off.
+ONCE = ("gemm", *(name for name, check in CHECKS.items() if check.script and not check.layer))
+TWICE = tuple(name for name, check in CHECKS.items() if check.layer)
 OTHER_CHECKS = ONCE + TWICE
 FUSED = ("convolution-relu", "convolution-add-relu")
 #: Runs scripts one after the other, under the faults of a machine if one is named, and tells of each what
