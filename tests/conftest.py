@@ -48,6 +48,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: os.path.relpath(item.path, _HERE).split(os.sep)[0] not in _LONG)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_leases(tmp_path_factory):
+    """Keep the runs of one test process from waiting for devices that those of another have."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def chromium():
     """The one browser of a worker: a second one cannot be started beside it."""
