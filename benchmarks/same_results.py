@@ -7,7 +7,7 @@ Record with the Python of each version, then compare::
 
 Each line of the file of expected differences is a regular expression, `` # ``, and a reason. The pattern is
 searched in the printed difference, which begins with ``FILE: KEY:``. ``record --only PATTERN`` records the
-entries whose name matches a shell pattern; the runs that a command reads are recorded with it.
+entries whose name matches a shell pattern (repeatable); the runs that a command reads are recorded with it.
 """
 
 from __future__ import annotations
@@ -347,11 +347,14 @@ class Recorder:
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
-def record(folder: Path, pattern: str, processes: int) -> None:
+def record(folder: Path, patterns: list[str], processes: int) -> None:
     """Record every entry whose name matches, with the runs that its command needs."""
-    commands = [name for name in COMMANDS if fnmatch.fnmatchcase(name, pattern)]
+    chosen = {
+        name for name in [*RUNS, *COMMANDS] if any(fnmatch.fnmatchcase(name, each) for each in patterns)
+    }
+    commands = [name for name in COMMANDS if name in chosen]
     needed = {f"run-{run}" for name in commands for run in re.findall(r"\$([a-z][a-z0-9-]*)", COMMANDS[name])}
-    runs = [name for name in RUNS if fnmatch.fnmatchcase(name, pattern) or name in needed]
+    runs = [name for name in RUNS if name in chosen | needed]
     with tempfile.TemporaryDirectory(prefix="same-") as work:
         recorder = Recorder(folder, Path(work).resolve())
         with ThreadPoolExecutor(processes) as pool:
@@ -424,7 +427,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")
     recording.add_argument("folder", type=Path)
-    recording.add_argument("--only", default="*", metavar="PATTERN")
+    recording.add_argument("--only", action="append", metavar="PATTERN")
     recording.add_argument(
         "-n", dest="processes", type=int, default=2, help="runs at the same time (default: 2)"
     )
@@ -434,7 +437,9 @@ def main() -> int:
     comparing.add_argument("--expected", type=Path)
     given = parser.parse_args()
     if given.command == "record":
-        record(given.folder, given.only, given.processes)
+        # A shell ignores SIGINT in background jobs, and children inherit that; run-interrupted needs it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        record(given.folder, given.only or ["*"], given.processes)
         return 0
     return compare(given.before, given.after, given.expected)
 
