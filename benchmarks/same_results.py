@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
@@ -119,9 +120,12 @@ COMMANDS = {
     "env-not-simulated": "env $bn-dead/results.json",
     "exec": f"exec --profile $bn-dead/results.json --simulated -- $PYTHON -c \"{PRINTS}\"",
     "exec-setting": f"exec --profile $cpu/results.json --setting bypass -- $PYTHON -c \"{PRINTS}\"",
+    "exec-variables": "exec --profile $bn-dead/results.json --simulated --setting find-fast -- "
+                      f"$PYTHON -c \"{PRINTS}\"",
     "exec-code": "exec --profile $cpu/results.json -- $PYTHON -c 'raise SystemExit(7)'",
     "compare": "compare $healthy-gfx1100 $bn-dead",
     "compare-json": "compare $healthy-gfx1100 $bn-dead --json",
+    "compare-part": "compare $only $cpu",
     "compare-itself": "compare $cpu $cpu",
     "table-csv": "table $bn-dead $healthy-gfx1100 $cpu --simulated --format csv",
     "table-json": "table $bn-dead $healthy-gfx1100 $cpu --simulated --format json",
@@ -144,6 +148,7 @@ COMMANDS = {
        for codes in ("own", "npd", "autopkgtest", "nagios")
        for name, options in (("ok", "--device cpu"), ("problem", "--simulate rdna1-rocm52-conv-dead"),
                              ("nothing", "--device cuda:7"), ("usage", "--simulate nowhere"))},
+    "check-unknown": "check --device cpu --budget 2",
     "check-json": "check --simulate rdna1-rocm52-conv-dead --json --metrics check.prom",
     "check-results": "check $bn-dead/results.json --simulate bn-dead --json",
     "verify": "run --verify $bn-dead/results.json --simulate bn-dead --out verified",
@@ -162,17 +167,20 @@ WRITES = {
     **{f"report-{form}": [f"report.{form}"] for form in ("html", "md", "json", "junit")},
 }  # fmt: skip
 
-UNITS = (
-    "ms|us|s|seconds?|min(?:utes)?|hours?|[KMGT]i?B|bytes|%|times|x|GFLOP/s|TFLOP/s|GB/s|degrees|MHz|W|rpm|C"
-)
+TIME = "ns|us|ms|s|seconds?|min(?:utes)?|hours?"
+UNITS = "[KMGT]i?B|bytes|%|times|x|GFLOP/s|TFLOP/s|GB/s|degrees|MHz|W|rpm|C"
 #: Each pattern with its replacement, in order.
 NORMAL = [
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?|\d{4}-\d\d-\d\d", "DATE"),
-    (r"\d{8}-\d{6}", "DATE"),
+    (r"\d{8}-\d{6}|\d\d-[A-Z][a-z]{2}-\d{4} at [\d:]{8}", "DATE"),
+    (r"(_seconds) [\d.]+", r"\1 N"),
+    (r"\b(time|seconds)(=\"?)\d+\.\d+", r"\1\2N"),
     (r"(rocmprobe[ -]v?)\d+\.\d+\.\d+[\w.+]*", r"\1VERSION"),
     (r"(\bpid \d+|process \d+)\b", "PID"),
     (r"0x[0-9a-f]{6,}|\b[0-9a-f]{12,64}\b|(?<=#)[0-9a-f]{6}\b", "HASH"),
+    (rf"(?<![\w.])(\d+(\.\d+)?(e[+-]?\d+)?|N) ?({TIME})(?![\w/-])", "TIME"),
     (rf"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? ?({UNITS})(?![\w/-])", r"N \3"),
+    (r"\b\d{1,3}(,\d{3})+\b|(?<=\| )\d+\.\d+(?= \|)|(?<=_bytes` \| `)\d+|(?<=,)\d+\.\d+(?!\S)", "NUMBER"),
     (r"\b\d+\.\d+e[+-]\d+\b|\b\d+e-\d+\b", "FLOAT"),
     (r"File \"[^\"]+\", line \d+", "File, line"),
 ]
@@ -192,7 +200,10 @@ def normal(text: str, folders: dict[str, str]) -> str:
 def normal_data(value: Any, folders: dict[str, str], key: str = "") -> Any:
     """Return JSON data with the same replacements, and without floats and volatile numbers."""
     if isinstance(value, dict):
-        return {normal(name, folders): normal_data(item, folders, name) for name, item in value.items()}
+        return {
+            normal(name, folders): normal_data(item, folders, key if name == "value" else name)
+            for name, item in value.items()
+        }
     if isinstance(value, list):
         return [normal_data(item, folders, key) for item in value]
     if isinstance(value, str):
@@ -377,15 +388,25 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differences(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each key with a different value; of texts, each group of lines that changed."""
-    old, new = dict(flat(before)), dict(flat(after))
+    """Yield each key with a different value; of texts, each group of lines that changed.
+
+    Both sides are normalised again, so that an old recording stays useful when a pattern is added. Lines that
+    only moved are no difference: some tables are sorted by time.
+    """
+    old, new = dict(flat(normal_data(before, {}))), dict(flat(normal_data(after, {})))
     for key in sorted({*old, *new}):
         one, two = old.get(key), new.get(key)
         if isinstance(one, list) and isinstance(two, list):
             matcher = difflib.SequenceMatcher(None, one, two, autojunk=False)
-            for tag, a, b, c, d in matcher.get_opcodes():
-                if tag != "equal":
-                    yield f"{key}, line {a + 1}", " | ".join(one[a:b]), " | ".join(two[c:d])
+            changed = [code for code in matcher.get_opcodes() if code[0] != "equal"]
+            gone = Counter(line for _, a, b, _, _ in changed for line in one[a:b])
+            came = Counter(line for _, _, _, c, d in changed for line in two[c:d])
+            moved = set(gone) - set(gone - came) - set(came - gone)
+            for _, a, b, c, d in changed:
+                left = [line for line in one[a:b] if line not in moved]
+                right = [line for line in two[c:d] if line not in moved]
+                if left or right:
+                    yield f"{key}, line {a + 1}", " | ".join(left), " | ".join(right)
         elif key not in old or key not in new or one != two:
             yield key, "(none)" if key not in old else one, "(none)" if key not in new else two
 

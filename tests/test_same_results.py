@@ -58,11 +58,18 @@ def test_an_inserted_line_is_one_difference(same: ModuleType) -> None:
     assert list(found) == [("stdout, line 2", "", "new")]
 
 
+def test_a_moved_line_is_no_difference(same: ModuleType) -> None:
+    assert not list(same.differences({"rows": ["a 1 s", "b", "c"]}, {"rows": ["b", "c", "a 2 ms"]}))
+    assert list(same.differences({"rows": ["a", "b", "a"]}, {"rows": ["b", "a"]})) == [
+        ("rows, line 1", "a", "")
+    ]
+
+
 def test_what_differs_by_nature_is_replaced(same: ModuleType) -> None:
     text = (
         "2026-11-23T11:40:23Z pid 4711 took 1.5 s in /tmp/x/run, rocmprobe 0.1.0, cuda:0/torch/default#e2ff00"
     )
-    normal = "DATE PID took N s in WORK/run, rocmprobe VERSION, cuda:0/torch/default#HASH"
+    normal = "DATE PID took TIME in WORK/run, rocmprobe VERSION, cuda:0/torch/default#HASH"
     assert same.normal(text, {"/tmp/x": "WORK"}) == normal
     assert same.normal("conv2d-fp32-n1-c4-i8x8-k4-f3x3 on gfx1010, ROCm 5.4", {}).startswith(
         "conv2d-fp32-n1-c4-i8x8"
