@@ -72,32 +72,15 @@ def machine_run(name: str) -> list[str]:
     """Return the options of a small run that shows the fault of this machine."""
     if name == "faults-all":  # Each of its 75 faults is tied to a problem of its own.
         problems = [f"conv2d-fp32-n1-c{number}-i8x8-k4-f3x3" for number in range(1, 76)]
-        only = ["*/convolution/*/fwd", "--settings", "default"]
-        return [
-            "--simulate",
-            name,
-            *(part for each in problems for part in ("--problem", each)),
-            "--only",
-            *only,
-        ]
+        only = ["--only", "*/convolution/*/fwd", "--settings", "default"]
+        return ["--simulate", name, *(part for each in problems for part in ("--problem", each)), *only]
     checks = [part for check in [*CHECKS, *ALSO.get(name, [])] for part in ("--only", check)]
     return ["--simulate", name, *SMALL, *PROBLEMS.get(name, []), *checks]
 
 
 RUNS = {f"run-{name}": machine_run(name) for name in MACHINES}
-RUNS.update(
-    {
-        f"run-planted-{name}": [
-            "--simulate",
-            f"planted-{name}",
-            "--only",
-            "convolution",
-            "--settings",
-            "default",
-        ]
-        for name in PLANTED
-    }
-)
+for bug in PLANTED:
+    RUNS[f"run-planted-{bug}"] = f"--simulate planted-{bug} --only convolution --settings default".split()
 RUNS["run-cpu"] = ["--device", "cpu", *SHORT]
 RUNS["run-only"] = ["--device", "cpu", "--only", "gemm", "--skip", "*/float16"]
 RUNS["run-interrupted"] = ["--device", "cpu", *SHORT]
@@ -151,7 +134,7 @@ COMMANDS = {
     "check-unknown": "check --device cpu --budget 2",
     "check-json": "check --simulate rdna1-rocm52-conv-dead --json --metrics check.prom",
     "check-results": "check $bn-dead/results.json --simulate bn-dead --json",
-    "verify": "run --verify $bn-dead/results.json --simulate bn-dead --out verified",
+    "verify": "run --verify $bn-dead/results.json --out verified",
     **{f"list-{table}": f"list {table}" for table in
        ["settings", "solvers", "problems", "checks", "machines", "variables", "gpus", "causes"]},
     "shapes": "shapes -o shapes.json -- $PYTHON -c "
@@ -171,6 +154,7 @@ TIME = "ns|us|ms|s|seconds?|min(?:utes)?|hours?"
 UNITS = "[KMGT]i?B|bytes|%|times|x|GFLOP/s|TFLOP/s|GB/s|degrees|MHz|W|rpm|C"
 #: Each pattern with its replacement, in order.
 NORMAL = [
+    (r"(onednn_verbose,\S*,)(\d[\d.e-]*|NUMBER|FLOAT)(?!\S)", r"\1NUMBER"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?|\d{4}-\d\d-\d\d", "DATE"),
     (r"\d{8}-\d{6}|\d\d-[A-Z][a-z]{2}-\d{4} at [\d:]{8}", "DATE"),
     (r"(_seconds) [\d.]+", r"\1 N"),
@@ -180,7 +164,7 @@ NORMAL = [
     (r"0x[0-9a-f]{6,}|\b[0-9a-f]{12,64}\b|(?<=#)[0-9a-f]{6}\b", "HASH"),
     (rf"(?<![\w.])(\d+(\.\d+)?(e[+-]?\d+)?|N) ?({TIME})(?![\w/-])", "TIME"),
     (rf"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? ?({UNITS})(?![\w/-])", r"N \3"),
-    (r"\b\d{1,3}(,\d{3})+\b|(?<=\| )\d+\.\d+(?= \|)|(?<=_bytes` \| `)\d+|(?<=,)\d+\.\d+(?!\S)", "NUMBER"),
+    (r"\b\d{1,3}(,\d{3})+\b|(?<=\| )\d+\.\d+(?= \|)|(?<=_bytes` \| `)\d+", "NUMBER"),
     (r"\b\d+\.\d+e[+-]\d+\b|\b\d+e-\d+\b", "FLOAT"),
     (r"File \"[^\"]+\", line \d+", "File, line"),
 ]
@@ -421,15 +405,14 @@ def compare(before: Path, after: Path, expected: Optional[Path]) -> int:
         if line.strip():
             reasons.append((re.compile(pattern), reason.strip()))
     used, unexpected = set(), 0
-    names = sorted({path.stem if path.suffix == ".json" else path.name
-                    for folder in (before, after) for path in folder.glob("*.json")})  # fmt: skip
+    names = sorted({path.stem for folder in (before, after) for path in folder.glob("*.json")})
     for name in names:
         files = [folder / f"{name}.json" for folder in (before, after)]
-        old, new = [
-            json.loads(file.read_text("utf-8")) if file.exists() else {"file": None} for file in files
-        ]
+        old, new = [json.loads(file.read_text("utf-8")) if file.exists() else "missing" for file in files]
+        if "missing" in (old, new):
+            old, new = [data if data == "missing" else "recorded" for data in (old, new)]
         for key, one, two in differences(old, new):
-            text = f"{name}: {key}: {one!s:.500} -> {two!s:.500}"
+            text = f"{name}: {key or 'entry'}: {one!s:.500} -> {two!s:.500}"
             found = [item for item in reasons if item[0].search(text)][:1]
             used.update(found)
             unexpected += not found

@@ -43,7 +43,7 @@ def test_each_difference_is_printed_and_an_expected_one_does_not_count(
     assert same.compare(before, after, None) == 1
     printed = capsys.readouterr().out
     assert "run: outcomes/x: pass -> wrong\n" in printed
-    assert "gone: exit: 0 -> (none)\n" in printed
+    assert "gone: entry: recorded -> missing\n" in printed
     expected = tmp_path / "expected"
     expected.write_text("^run: outcomes/x # the bug is fixed\n^gone: # the command went\n^never # unused\n")
     assert same.compare(before, after, expected) == 0
