@@ -154,7 +154,7 @@ TIME = "ns|us|ms|s|seconds?|min(?:utes)?|hours?"
 UNITS = "[KMGT]i?B|bytes|%|times|x|GFLOP/s|TFLOP/s|GB/s|degrees|MHz|W|rpm|C"
 #: Each pattern with its replacement, in order.
 NORMAL = [
-    (r"(onednn_verbose,\S*,)(\d[\d.e-]*|NUMBER|FLOAT)(?!\S)", r"\1NUMBER"),
+    (r"(attr-scratchpad:\S*,)(\d[\d.e-]*|NUMBER|FLOAT)(?!\S)", r"\1NUMBER"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?|\d{4}-\d\d-\d\d", "DATE"),
     (r"\d{8}-\d{6}|\d\d-[A-Z][a-z]{2}-\d{4} at [\d:]{8}", "DATE"),
     (r"(_seconds) [\d.]+", r"\1 N"),
