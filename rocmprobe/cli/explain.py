@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Optional, Union
 from rocmprobe.explain.explain import Explanation, explain
 from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, known, over, together
 from rocmprobe.explain.recorded import facts_of_machine, facts_of_results, log_of
-from rocmprobe.explain.several_runs import last_failing_run
 from rocmprobe.model.results import BadInput, Machine, from_json, read_results
 from rocmprobe.report.text import count
 from rocmprobe.text import reading
@@ -34,7 +33,7 @@ def explained(source: Optional[str], given: Facts) -> Explanation:
         log, recorded = _of_standard_input(piped=source is None)
     else:
         log, recorded = _of_file(Path(str(source)))
-    facts = together(given, together(recorded, facts_in(last_failing_run(log).log)))
+    facts = together(given, together(recorded, facts_in(log)))
     explanation = explain(log, facts)
     return replace(explanation, note=" ".join(filter(None, (explanation.note, *_not_looked_at(log)))))
 

@@ -13,7 +13,6 @@ from typing import Optional
 
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.primitives import WORDS
-from rocmprobe.explain.several_runs import last_failing_run
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
 from rocmprobe.knowledge import causes
@@ -72,14 +71,13 @@ class Explanation:
 
 def explain(log: Log, facts: Facts) -> Explanation:
     """Why the program that printed ``log`` failed, on a machine with these ``facts``."""
-    log, runs = last_failing_run(log)
     weighed = weigh(log, facts)
     shares = scores(weighed.points, calibration())
     named = _shown(shares, weighed)
     ranked = tuple(_ranked(name, share, weighed, facts.true_gfx) for name, share in named)
     layer, group = _best_layer(shares, weighed), _best_group(shares)
     summary, action = _answer(ranked, layer, group, weighed, facts.true_gfx)
-    notes = (runs, _note(ranked), *(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed)))
+    notes = (_note(ranked), *(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed)))
     return Explanation(
         summary, layer, group, action, ranked, facts, _decide(ranked, layer), " ".join(filter(None, notes))
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Optional
 
-from rocmprobe.explain.anchors import anchors
 from rocmprobe.text.log import Line
 from rocmprobe.text.tables import table
 
@@ -32,11 +31,6 @@ class Signature:
     points: Mapping[str, float] = field(default_factory=dict)
     layer: Optional[str] = None
     shows: Optional[str] = None
-
-    @cached_property
-    def anchors(self) -> Optional[tuple[str, ...]]:
-        """Strings of which a log has one that this is in, None where it has to be searched for."""
-        return anchors(self.pattern)
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -95,13 +89,10 @@ def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     alone.
     """
     kept = list(lines)
-    whole = "\n".join(line.text for line in kept)
     without_python_s = [line for line in kept if not _WARNING.match(line.text)]
     grave = [line for line in without_python_s if not _WARNING_OF_MIOPEN.match(line.text)]
     hits = []
     for signature in signatures():
-        if signature.anchors is not None and not any(map(whole.__contains__, signature.anchors)):
-            continue
         search, where = signature.regex.search, kept
         if signature.kind == "fatal":
             where = without_python_s if (signature.layer or "").startswith("miopen") else grave
