@@ -14,9 +14,9 @@ from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.model.shapes import Recorded, Shapes
 from rocmprobe.run.options import RunOptions
 from rocmprobe.run.plan import Request, cases, in_order
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 
-GPU = Target("cuda:0", "miopen")
+GPU = Device("cuda:0", "miopen")
 SETTINGS = settings_for("miopen")
 NATIVE = Request("convolution", ("every",), problems="native", directions=True)
 OWN = "conv2d-fp16-n1-c8-i9x9-k8-f3x3"
@@ -404,7 +404,7 @@ class TestWithoutTorch:
     SETTINGS = settings_for("miopen", "all")
 
     def planned(self, *drivers):
-        target = Target("cuda:0", "miopen", None, drivers)
+        target = Device("cuda:0", "miopen", None, drivers)
         requests = EVERYTHING
         return [case for each in requests for case in cases(each, target, self.SETTINGS, RunOptions())]
 

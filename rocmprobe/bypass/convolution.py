@@ -111,7 +111,7 @@ class BypassInterceptor(Interceptor):
             return str(reason)
         lifted = call.weight.dim() == 3
         return _Prepared(
-            Problem(plain, self._cap, self._algorithm),
+            ConvolutionShape(plain, self._cap, self._algorithm),
             result_format(call.as_2d() if lifted else call),
             (plain.batch, *_output_side(plain, call.transposed)),
             lifted,
@@ -122,7 +122,7 @@ class BypassInterceptor(Interceptor):
 class _Prepared:
     """``lifted``: a 1-d problem, computed as a 2-d one of height 1."""
 
-    problem: Problem
+    problem: ConvolutionShape
     layout: torch.memory_format
     output_shape: tuple[int, ...]
     lifted: bool
@@ -219,7 +219,7 @@ DTYPES = {
 }
 
 
-class Problem:
+class ConvolutionShape:
     """A plain convolution whose operands always lie alike.
 
     Args:

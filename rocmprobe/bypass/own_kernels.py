@@ -66,7 +66,7 @@ def forget() -> None:
         _known.clear()
 
 
-def tried(device: torch.device, dtype: str) -> kernels.Trial:
+def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
     """Run the self-test in this process; its verdict is kept for this one and others.
 
     Raises:

@@ -40,7 +40,7 @@ class Requires:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LibraryLayer:
     """A kind of layer besides plain convolution that enters a vendor library. ``words`` name it; ``option``
     is the keyword of ``rocmprobe.bypass.install`` that sends it to PyTorch's own kernels."""
 
@@ -91,7 +91,7 @@ class Check:
     verified: bool = True
     seconds: float = 0.1
     script: Optional[ReproScript] = None
-    layer: Optional[Layer] = None
+    layer: Optional[LibraryLayer] = None
     explanation: Optional[Explanation] = None
 
 

@@ -25,12 +25,12 @@ def kernel(context: CheckContext) -> CheckResult:
     import torch
 
     from rocmprobe.bypass import own_kernels
-    from rocmprobe.kernels import KernelsUnavailable, Trial
+    from rocmprobe.kernels import KernelsUnavailable, SelfTest
 
     device = torch.device(context.device)
     context.placed(lambda: torch.zeros(1, device=device))
 
-    def tried() -> Trial:
+    def tried() -> SelfTest:
         try:
             return own_kernels.tried(device, context.dtype_name)
         except KernelsUnavailable as unavailable:

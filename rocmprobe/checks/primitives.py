@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rocmprobe.checks.check import KERNELS, Check, Layer, Requires
+from rocmprobe.checks.check import KERNELS, Check, LibraryLayer, Requires
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
@@ -177,13 +177,13 @@ _primitive_check = partial(Check, rung="primitives", verified=False)
 _recurrent_check = partial(_primitive_check, requires=Requires(("elementwise", "gemm")))
 _fused_check = partial(
     _primitive_check, requires=Requires(("elementwise",), outside=("gemm",), convolution="fwd"),
-    layer=Layer("convolution with ReLU in one operator", "fused_convolution"),
+    layer=LibraryLayer("convolution with ReLU in one operator", "fused_convolution"),
 )  # fmt: skip
 CHECKS = (
     Check(
         "batch-norm", "batch-norm", "Does batch norm train and give right numbers?",
         batch_norm, KERNELS, capi_dtypes=("float32",),
-        layer=Layer("batch norm", "batch_norm"),
+        layer=LibraryLayer("batch norm", "batch_norm"),
         script=ReproScript(
             ("x", "w", "b", "dy"), ("draw(4, 16, 14, 14)", "draw(16)", "draw(16)", "draw(4, 16, 14, 14)"),
             ABOVE_HALF, ("[", "y.detach(), *torch.autograd.grad(y, leaves, dy)", "]"), least=1.0,
@@ -196,7 +196,7 @@ CHECKS = (
     Check(
         "batch-norm-eval", "batch-norm", "Is batch norm right with the statistics that training left?",
         batch_norm_eval, KERNELS, verified=False,
-        layer=Layer("batch norm in evaluation", "batch_norm"),
+        layer=LibraryLayer("batch norm in evaluation", "batch_norm"),
         script=ReproScript(
             ("x", *"mvwb"), ("draw(4, 16, 14, 14)", *["draw(16)"] * 4), ABOVE_HALF,
             ("[", "torch.nn.functional.batch_norm(x, *map(wide, (m, v, w, b)))", "]"), least=1.0,
@@ -204,19 +204,19 @@ CHECKS = (
     ),
     _recurrent_check(
         "rnn", question="Is an Elman RNN of one and of two layers right, with its gradients?",
-        function=rnn, layer=Layer("RNN", "rnn"), script=recurrent("RNN", 1),
+        function=rnn, layer=LibraryLayer("RNN", "rnn"), script=recurrent("RNN", 1),
     ),
     _recurrent_check(
         "lstm", question="Is an LSTM of one and of two layers right, with its gradients?",
-        function=lstm, layer=Layer("LSTM", "rnn"), script=recurrent("LSTM", 4),
+        function=lstm, layer=LibraryLayer("LSTM", "rnn"), script=recurrent("LSTM", 4),
     ),
     _recurrent_check(
         "gru", question="Is a GRU of one and of two layers right, with its gradients?",
-        function=gru, layer=Layer("GRU", "rnn"), script=recurrent("GRU", 3),
+        function=gru, layer=LibraryLayer("GRU", "rnn"), script=recurrent("GRU", 3),
     ),
     _primitive_check(
         "ctc-loss", question="Is the CTC loss right, with its gradient?", function=ctc_loss,
-        requires=KERNELS, layer=Layer("CTC loss", "ctc_loss"),
+        requires=KERNELS, layer=LibraryLayer("CTC loss", "ctc_loss"),
         script=ReproScript(
             ("x", "dy"), ("draw(12, 2, 5)", "draw(2)"), (UNIFORM,),
             ("[", "y.detach(), *torch.autograd.grad(y, x, dy)", "]"), least=1.0,

@@ -35,7 +35,7 @@ _PATIENCE = 5.0
 class Watched:
     """One device, read by a thread of its own: a read that never returns must not stop the others."""
 
-    def __init__(self, tree: Tree, device: sensing.Device, interval: float) -> None:
+    def __init__(self, tree: Tree, device: sensing.SensorDevice, interval: float) -> None:
         self.device = device
         self.reading: Mapping[str, float] = {}
         self.limits: Mapping[str, float] = {}
@@ -111,7 +111,9 @@ def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: 
 
 
 @contextmanager
-def _watching(tree: Tree, devices: Sequence[sensing.Device], interval: float) -> Iterator[Sequence[Watched]]:
+def _watching(
+    tree: Tree, devices: Sequence[sensing.SensorDevice], interval: float
+) -> Iterator[Sequence[Watched]]:
     watched = [Watched(tree, device, interval) for device in devices]
     try:
         for each in watched:

@@ -26,7 +26,7 @@ from rocmprobe.model.states import STATES
 from rocmprobe.run.journal import NAME, Appended, header
 from rocmprobe.run.lease import leased
 from rocmprobe.run.options import BUDGETS
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 from rocmprobe.text.console import Console
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
@@ -56,7 +56,7 @@ class Progress:
         self._planned: set[str] = set()
         self._promised = float("inf")
         self._summed_up = float("-inf")
-        self._targets = [from_json(Target, each) for each in run["targets"]]
+        self._targets = [from_json(Device, each) for each in run["targets"]]
         self._settings = {
             device: [from_json(Setting, each) for each in rows] for device, rows in run["settings"].items()
         }

@@ -32,7 +32,7 @@ _BELIEVED = (70, 130)
 
 
 @dataclass(frozen=True)
-class Device:
+class SensorDevice:
     """What can be read of one device: ``files`` by quantity, each with what its number is divided by.
 
     A device without a ``folder`` is the processor."""
@@ -46,18 +46,18 @@ class Device:
     vram: Fact = field(default_factory=Fact)
 
 
-def find_devices(tree: Tree) -> tuple[Device, ...]:
+def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
     """Every AMD GPU that has sensors, by PCI address, whether it sleeps or not; the processor where there is
     none."""
     found = pci.read_devices(tree).values()
     cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
     watched = [card for card in cards if card.files]
     return tuple(sorted(watched, key=lambda card: (len(card.address), card.address))) or (
-        Device("cpu", "processor"),
+        SensorDevice("cpu", "processor"),
     )
 
 
-def read(tree: Tree, device: Device) -> dict[str, float]:
+def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
     """One reading, by the names of ``telemetry.QUANTITIES``; empty where the GPU sleeps: it is not woken."""
     if not device.folder:
         return processor(tree)
@@ -73,7 +73,7 @@ def read(tree: Tree, device: Device) -> dict[str, float]:
     return {**reading, **_throttled(tree, f"{device.folder}/gpu_metrics")}
 
 
-def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
+def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
     """The limits of a device, by quantity. Asking for that of power wakes a GPU that sleeps, so this is for
     one that has answered.
 
@@ -104,7 +104,7 @@ def read_limits(tree: Tree, device: Device) -> dict[str, Limit]:
     return found
 
 
-def _card(tree: Tree, device: pci.Device) -> Device:
+def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
     folder, hwmon = device.folder, amdgpu.hwmon(tree, device.folder)
     files = {
         quantity: (name, amdgpu.SENSORS[quantity].divisor)
@@ -119,7 +119,7 @@ def _card(tree: Tree, device: pci.Device) -> Device:
     name = gpus.marketing_name(pci_id, device.revision.value) or chip
     # The carve-out of a processor with graphics is full as it comes; more is taken from the system's memory.
     vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
-    return Device(device.address, name, folder, hwmon, files, isa, vram)
+    return SensorDevice(device.address, name, folder, hwmon, files, isa, vram)
 
 
 def _throttled(tree: Tree, name: str) -> dict[str, float]:

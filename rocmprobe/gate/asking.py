@@ -43,7 +43,7 @@ from rocmprobe.run.journal import NullJournal
 from rocmprobe.run.lease import DeviceLease, holder, lease_name
 from rocmprobe.run.options import Budgets, RunOptions
 from rocmprobe.run.session import Session
-from rocmprobe.run.targets import Target, find_targets
+from rocmprobe.run.targets import Device, find_targets
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
 #: In place of the folder of a run, for those who wait for a device that a check holds.
@@ -208,7 +208,7 @@ def _machine(
     return launched(found.python, found.reads_toml), machine
 
 
-def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Target:
+def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:
     """The device that is meant: with ``auto`` that of the results, else the first GPU, and the CPU where
     there is no GPU and torch is built for none. A GPU that torch cannot use is no reason to pass the CPU."""
     recommended = results.recommendation if results else None
@@ -228,7 +228,7 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Target
     return target
 
 
-def _same_chip(results: Results, target: Target) -> None:
+def _same_chip(results: Results, target: Device) -> None:
     """Raises Over where the results are of another chip: what they recommend says nothing of this one."""
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
@@ -242,7 +242,7 @@ def _name(order: Order, results: Optional[Results]) -> str:
     return order.setting or (recommended.configuration.setting if recommended else None) or "default"
 
 
-def _held(target: Target, setting: Setting) -> Optional[DeviceLease]:
+def _held(target: Device, setting: Setting) -> Optional[DeviceLease]:
     """Hold the device alone; a run that comes meanwhile waits until the check is over.
 
     Raises Over where another process uses it.

@@ -18,7 +18,7 @@ from rocmprobe.model.results import (
 )
 from rocmprobe.run.options import RunOptions
 from rocmprobe.run.plan import Request, cases_under, native_problems
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 
 #: Problems of convolution in float32, and in each other dtype.
 _FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1
@@ -34,7 +34,7 @@ class Question:
     usual: Optional[float] = None
 
 
-def setting_of(name: str, target: Target, torch: Optional[str], results: Optional[Results]) -> Setting:
+def setting_of(name: str, target: Device, torch: Optional[str], results: Optional[Results]) -> Setting:
     """The setting ``name`` of the backend of ``target``, for PyTorch ``torch``. One that runs derive on the
     machine is as ``results`` have it.
 
@@ -55,7 +55,7 @@ def setting_of(name: str, target: Target, torch: Optional[str], results: Optiona
 
 
 def questions(
-    target: Target, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
+    target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
 ) -> tuple[Question, ...]:
     """What is asked of ``target`` under ``setting``: the ladder, convolution in float32 (and backward where
     ``purpose`` is training), batch norm, and convolution in every other dtype for which ``results`` recommend
@@ -87,7 +87,7 @@ def _failed(outcome: Optional[Outcome]) -> bool:
 
 
 def _cases(
-    target: Target, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...]
+    target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...]
 ) -> Iterator[Case]:
     # Named, so that a setting that runs try only where ``default`` fails has no such condition here.
     options = RunOptions(purpose=purpose, settings=f"{setting.name},")

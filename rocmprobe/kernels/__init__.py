@@ -26,17 +26,17 @@ from rocmprobe.kernels import gate, self_test
 from rocmprobe.kernels.compilation import cache_folder
 from rocmprobe.kernels.families.extents import Strides
 from rocmprobe.kernels.families.family import Option
-from rocmprobe.kernels.gate import Verdict
+from rocmprobe.kernels.gate import KernelVerdict
 from rocmprobe.kernels.launches import Launch
-from rocmprobe.kernels.module import CUDA, HIP, Device, Module
+from rocmprobe.kernels.module import CUDA, HIP, KernelDevice, Module
 from rocmprobe.kernels.rates import Rates, measured
-from rocmprobe.kernels.self_test import Trial
+from rocmprobe.kernels.self_test import SelfTest
 from rocmprobe.kernels.sources import DTYPES, FAMILIES, source_hash
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import loaded
 
 __all__ = [
-    "CUDA", "DTYPES", "HIP", "NAMES", "KernelsUnavailable", "Module", "Option", "Rates", "Trial",
+    "CUDA", "DTYPES", "HIP", "NAMES", "KernelsUnavailable", "Module", "Option", "Rates", "SelfTest",
     "available", "convolution", "measure", "options", "verdict",
 ]  # fmt: skip
 
@@ -107,7 +107,7 @@ def convolution(
     module.launch(prepared, addresses, stream)
 
 
-def verdict(kind: str, index: int, dtype: str) -> Trial:
+def verdict(kind: str, index: int, dtype: str) -> SelfTest:
     """Run the self-test in this process, and keep its verdict for :func:`available` on this machine.
 
     Raises:
@@ -138,8 +138,8 @@ def measure(kind: str, index: int, image: int, feature: int, size: int, stream: 
 
 
 @cache
-def _device(kind: str, index: int) -> Device:
-    return Device(kind, index)
+def _device(kind: str, index: int) -> KernelDevice:
+    return KernelDevice(kind, index)
 
 
 @lru_cache(maxsize=_MOST_PREPARED)
@@ -161,7 +161,7 @@ def _prepared(
     )  # fmt: skip
 
 
-def _tried_in_child(device: Device, dtype: str, folder: Optional[Path]) -> Verdict:
+def _tried_in_child(device: KernelDevice, dtype: str, folder: Optional[Path]) -> KernelVerdict:
     libraries = [loaded.hip(), loaded.hiprtc()] if device.kind == HIP else [loaded.cuda(), loaded.nvrtc()]
     limits = [str(os.getpid()), str(gate.CHILD_LIMIT)]
     about = [device.kind, str(device.index), dtype, str(folder or ""), *libraries]

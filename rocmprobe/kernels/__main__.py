@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from rocmprobe.kernels import gate
-from rocmprobe.kernels.gate import Verdict
-from rocmprobe.kernels.module import Device
+from rocmprobe.kernels.gate import KernelVerdict
+from rocmprobe.kernels.module import KernelDevice
 from rocmprobe.kernels.self_test import tried, verdict_of
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.lifetime import die_after, die_with_parent
@@ -27,9 +27,9 @@ def main(arguments: list[str]) -> None:
     for library in libraries:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
     try:
-        verdict = verdict_of(tried(Device(kind, int(index)), dtype, Path(folder) if folder else None))
+        verdict = verdict_of(tried(KernelDevice(kind, int(index)), dtype, Path(folder) if folder else None))
     except KernelsUnavailable as unavailable:
-        verdict = Verdict("failed", unavailable.reason, unavailable.log)
+        verdict = KernelVerdict("failed", unavailable.reason, unavailable.log)
     print(gate.printed(verdict))
 
 

@@ -31,7 +31,7 @@ _LOG_BYTES = 20_000
 
 
 @dataclass(frozen=True)
-class Verdict:
+class KernelVerdict:
     """What is known of the kernels of one dtype on one device.
 
     Attributes:
@@ -57,29 +57,31 @@ class Verdict:
         return self.reason
 
 
-def read(folder: Optional[Path], identity: Mapping[str, str]) -> Verdict:
+def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
     """The verdict in ``folder`` (None: none is kept) for what ``identity`` names.
 
     A trial whose process is gone without a verdict has failed. A file that is no verdict of this version is
     none.
     """
     if folder is None:
-        return Verdict("untried")
+        return KernelVerdict("untried")
     try:
         record = json.loads(_path(folder, identity).read_text("utf-8"))
         if record["version"] != _VERSION or record["identity"] != dict(identity):
-            return Verdict("untried")
-        verdict = Verdict(**record["verdict"])
+            return KernelVerdict("untried")
+        verdict = KernelVerdict(**record["verdict"])
         if verdict.state not in ("passed", "failed", "began"):
-            return Verdict("untried")
+            return KernelVerdict("untried")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return Verdict("untried")
+        return KernelVerdict("untried")
     if verdict.state == "began" and not _runs(verdict.process):
-        return Verdict("failed", reason="their trial never ended: it was stopped, or it stopped the machine")
+        return KernelVerdict(
+            "failed", reason="their trial never ended: it was stopped, or it stopped the machine"
+        )
     return verdict
 
 
-def write(folder: Optional[Path], identity: Mapping[str, str], verdict: Verdict) -> None:
+def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVerdict) -> None:
     """Keep a verdict, whole or not at all. A folder that cannot be written is no failure: nothing is kept."""
     if folder is None:
         return
@@ -99,7 +101,7 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: Verdict)
             part.unlink()
 
 
-def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Verdict:
+def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> KernelVerdict:
     """Return the verdict that ``command`` prints as its last line, or why it printed none.
 
     The child is killed after ``time_limit`` seconds, and if this process is interrupted. A child that the
@@ -122,7 +124,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Verdic
         except subprocess.TimeoutExpired as still:
             output = still.output or b""
         text = output.decode("utf-8", "replace")
-        return Verdict(
+        return KernelVerdict(
             "failed", reason=f"their trial did not end in {time_limit:.0f} s", log=text[-_LOG_BYTES:]
         )
     except BaseException:
@@ -130,18 +132,18 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Verdic
         raise
     text = output.decode("utf-8", "replace")
     try:
-        return Verdict(**json.loads(text.strip().rpartition("\n")[2]))
+        return KernelVerdict(**json.loads(text.strip().rpartition("\n")[2]))
     except (ValueError, TypeError):
         seconds = time.monotonic() - started
         ended = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
-        return Verdict(
+        return KernelVerdict(
             "failed",
             reason=f"their trial ended by itself ({ended}, after {seconds:.0f} s)",
             log=text[-_LOG_BYTES:],
         )
 
 
-def printed(verdict: Verdict) -> str:
+def printed(verdict: KernelVerdict) -> str:
     """The line that :func:`tried_in_child` reads."""
     return json.dumps(asdict(verdict))
 

@@ -25,7 +25,7 @@ from rocmprobe.runtimes.rtc import HIPRTC, NVRTC, Rtc
 HIP, CUDA = "hip", "cuda"
 
 
-class Device:
+class KernelDevice:
     """A device of the runtime that this process has loaded: the HIP runtime (HIP) or CUDA's driver (CUDA).
 
     ``index`` is the runtime's own number, torch's ``cuda:N``.
@@ -118,7 +118,11 @@ class Module:
     """
 
     def __init__(
-        self, device: Device, dtype: str, folder: Union[Path, str, None] = "", source: Optional[str] = None
+        self,
+        device: KernelDevice,
+        dtype: str,
+        folder: Union[Path, str, None] = "",
+        source: Optional[str] = None,
     ) -> None:
         target = device.target
         self.device = device

@@ -14,8 +14,8 @@ from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels import exact, gate
 from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.families.family import Family, Option
-from rocmprobe.kernels.gate import Verdict
-from rocmprobe.kernels.module import Device, Module
+from rocmprobe.kernels.gate import KernelVerdict
+from rocmprobe.kernels.module import KernelDevice, Module
 from rocmprobe.kernels.sources import FAMILIES
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes.calls import CallFailed
@@ -54,7 +54,7 @@ PROBLEMS = (
 
 
 @dataclass(frozen=True)
-class Trial:
+class SelfTest:
     """What came of a self-test.
 
     Attributes:
@@ -70,7 +70,7 @@ class Trial:
     log: str
 
 
-def trial(device: Device, dtype: str) -> Trial:
+def trial(device: KernelDevice, dtype: str) -> SelfTest:
     """The self-test of one dtype, at any time.
 
     Raises:
@@ -94,32 +94,32 @@ def trial(device: Device, dtype: str) -> Trial:
         for each in module.kernels.values()
     )
     log = "\n".join(filter(None, (module.compiled.log, kernels)))
-    return Trial(module.compiled.seconds, cases, tuple(wrong), log)
+    return SelfTest(module.compiled.seconds, cases, tuple(wrong), log)
 
 
-def identity(device: Device, dtype: str) -> dict[str, str]:
+def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
     """What a verdict is for."""
     return {**device.identity(), "dtype": dtype}
 
 
-def tried(device: Device, dtype: str, folder: Optional[Path]) -> Trial:
+def tried(device: KernelDevice, dtype: str, folder: Optional[Path]) -> SelfTest:
     """The self-test in this process, with its verdict kept in ``folder``. Raises KernelsUnavailable."""
     about = identity(device, dtype)
-    gate.write(folder, about, Verdict("began", process=os.getpid()))
+    gate.write(folder, about, KernelVerdict("began", process=os.getpid()))
     try:
         found = trial(device, dtype)
     except KernelsUnavailable as unavailable:
-        gate.write(folder, about, Verdict("failed", unavailable.reason, unavailable.log))
+        gate.write(folder, about, KernelVerdict("failed", unavailable.reason, unavailable.log))
         raise
     gate.write(folder, about, verdict_of(found))
     return found
 
 
-def verdict_of(found: Trial) -> Verdict:
+def verdict_of(found: SelfTest) -> KernelVerdict:
     if not found.wrong:
-        return Verdict("passed", log=found.log)
+        return KernelVerdict("passed", log=found.log)
     count = f"{len(found.wrong)} of {found.cases} results of the self-test are wrong"
-    return Verdict("failed", count, "\n".join((*found.wrong, found.log)))
+    return KernelVerdict("failed", count, "\n".join((*found.wrong, found.log)))
 
 
 def _fault(

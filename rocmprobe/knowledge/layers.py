@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.checks.check import Layer
+from rocmprobe.checks.check import LibraryLayer
 from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import Cure, are_switches, is_switch
 from rocmprobe.model.results import BadInput, Outcome, Setting
 
 #: The layers, and the checks that ask about each.
-LAYERS: Mapping[Layer, tuple[str, ...]] = {
+LAYERS: Mapping[LibraryLayer, tuple[str, ...]] = {
     layer: tuple(name for name, check in CHECKS.items() if check.layer == layer)
     for layer in dict.fromkeys(filter(None, (check.layer for check in CHECKS.values())))
 }

@@ -20,7 +20,7 @@ from typing import Optional
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.model.results import BadInput, Setting, from_json
 from rocmprobe.process.processes import pid_namespace, started
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 from rocmprobe.text.reading import read_json
 
 with contextlib.suppress(ImportError):
@@ -126,7 +126,7 @@ class DeviceLease:
         return descriptor
 
 
-def leased(case: Case, setting: Setting, targets: Iterable[Target]) -> list[str]:
+def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]:
     """Return the names of the devices that a case under ``setting`` uses, of a run with ``targets``."""
     own = next(each for each in targets if each.device == case.device)
     if setting.device == "cpu":
@@ -136,7 +136,7 @@ def leased(case: Case, setting: Setting, targets: Iterable[Target]) -> list[str]
     return [lease_name(own)]
 
 
-def lease_name(target: Target) -> str:
+def lease_name(target: Device) -> str:
     """Return the name of the lease of a device: torch's numbers of GPUs change with variables such as
     HIP_VISIBLE_DEVICES, their PCI addresses do not."""
     address = target.gpu.address.value if target.gpu else None

@@ -16,7 +16,7 @@ from rocmprobe.model.problem_matrix import problem_matrix
 from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
 from rocmprobe.model.results import DIRECTIONS, Setting
 from rocmprobe.run.options import RunOptions
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Request:
 
 
 def cases(
-    request: Request, target: Target, settings: tuple[Setting, ...], options: RunOptions
+    request: Request, target: Device, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
     """The cases of ``request`` on one target, in the order in which they should be settled."""
     if not _requested_at(request, options):
@@ -49,7 +49,7 @@ def cases(
 
 def cases_under(
     request: Request,
-    target: Target,
+    target: Device,
     driver: str,
     setting: Setting,
     options: RunOptions,
@@ -102,7 +102,7 @@ def _requested_at(request: Request, options: RunOptions) -> bool:
 def _under(
     request: Request,
     form: Case,
-    target: Target,
+    target: Device,
     setting: Setting,
     options: RunOptions,
     chosen: Optional[Sequence[Problem]],
@@ -131,7 +131,7 @@ def _wanted(setting: Setting, options: RunOptions) -> bool:
 
 
 def _sweep(
-    request: Request, form: Case, target: Target, setting: Setting, options: RunOptions
+    request: Request, form: Case, target: Device, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
     """The cases of one forced solver: what it may run at all, where ``default`` fails or all is requested
     for. At level quick, of each dtype the first problem alone, made small."""

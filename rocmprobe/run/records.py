@@ -14,7 +14,7 @@ from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.schema import required_fields
 from rocmprobe.run.interpreters import Interpreter
 from rocmprobe.run.options import RunOptions
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 from rocmprobe.simulate.machines import SimulatedMachine
 
 
@@ -26,7 +26,7 @@ class Run:
     started: str
     options: RunOptions
     machine: results.Machine
-    targets: tuple[Target, ...]
+    targets: tuple[Device, ...]
     settings: Mapping[str, tuple[results.Setting, ...]]
     simulation: Optional[SimulatedMachine]
     folder: str

@@ -60,7 +60,7 @@ from rocmprobe.run.records import (
 )  # fmt: skip
 from rocmprobe.run.sampling import Sampler, sampled
 from rocmprobe.run.session import unasked
-from rocmprobe.run.targets import Target, find_targets, targets_of
+from rocmprobe.run.targets import Device, find_targets, targets_of
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 from rocmprobe.text.plain_text import quoted
 
@@ -145,7 +145,7 @@ def link_latest(folder: Path) -> None:
 
 
 def _settings(
-    target: Target, wanted: str, torch: Optional[str], verified: Optional[Setting]
+    target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
     """The settings that users name, and for MIOpen those that force one solver each (only Find obeys)."""
     rows = settings_for(target.backend, wanted, torch, target.drivers)
@@ -198,7 +198,7 @@ def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> Non
 def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
     """Write down what becomes of the cases that were in flight, and that the run goes on."""
     journal = Journal(folder, run["options"]["redact"])
-    targets = {target.device: target for target in (from_json(Target, each) for each in run["targets"])}
+    targets = {target.device: target for target in (from_json(Device, each) for each in run["targets"])}
     begun = {
         record["case"]: from_record(record).question
         for record in records(folder)
@@ -351,7 +351,7 @@ def baseline(folder: Path) -> Optional[Baseline]:
     return next((from_record(each).baseline for each in found), None)
 
 
-def _written(target: Target) -> WrittenTarget:
+def _written(target: Device) -> WrittenTarget:
     gpu, place = target.gpu or Gpu(), target.place
     return WrittenTarget(
         target.device, target.backend, gpu.name.value, in_processor(gpu), list(target.drivers),
@@ -384,7 +384,7 @@ def new_folder(started: str, label: str) -> Path:
     return path
 
 
-def _label(targets: tuple[Target, ...]) -> str:
+def _label(targets: tuple[Device, ...]) -> str:
     isa = next((target.native_isa for target in targets if target.native_isa), None)
     return str(isa or targets[0].device.partition(":")[0])
 

@@ -70,7 +70,7 @@ class Sampler:
             self._begin(self._sample, device)
         self._sample(first)
 
-    def _sample(self, device: sensing.Device) -> None:
+    def _sample(self, device: sensing.SensorDevice) -> None:
         began = time.monotonic()
         awake: Optional[bool] = None
         # A full disk ends the samples; the journal has its own word on that.

@@ -26,7 +26,7 @@ from rocmprobe.run.interpreters import OWN, Launch, found_again, launch
 from rocmprobe.run.journal import BaseJournal, CannotWrite, Journal, header
 from rocmprobe.run.lease import DeviceLease, leased
 from rocmprobe.run.options import BUDGETS, Budgets, RunOptions
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 from rocmprobe.run.trial import Trials
 from rocmprobe.simulate.machines import SimulatedMachine
 
@@ -45,7 +45,7 @@ class Session:
     def __init__(
         self,
         options: RunOptions,
-        targets: tuple[Target, ...],
+        targets: tuple[Device, ...],
         settings: Mapping[str, tuple[Setting, ...]],
         budgets: Budgets,
         journal: BaseJournal,
@@ -87,7 +87,7 @@ class Session:
             budgets = replace(budgets, **simulated.budgets)
         return cls(
             options,
-            tuple(from_json(Target, target) for target in run["targets"]),
+            tuple(from_json(Device, target) for target in run["targets"]),
             {
                 device: tuple(from_json(Setting, setting) for setting in settings)
                 for device, settings in run["settings"].items()
@@ -284,7 +284,7 @@ class Session:
     def _setting(self, case: Case) -> Setting:
         return next(each for each in self.settings[case.device] if each.name == case.setting)
 
-    def _target(self, case: Case) -> Target:
+    def _target(self, case: Case) -> Device:
         return next(target for target in self.targets if target.device == case.device)
 
 
@@ -296,7 +296,7 @@ def _launch(interpreter: Optional[Mapping[str, Any]]) -> Launch:
     return launch(python, interpreter["reads_toml"])
 
 
-def unasked(case: Case, target: Target, state: str, cause: Optional[str], *evidence: str) -> Outcome:
+def unasked(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
     """The outcome of a case that no trial answered."""
     return Outcome(
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,

@@ -20,7 +20,7 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 
 
 @dataclass(frozen=True)
-class Target:
+class Device:
     """A device to test: torch's name for it, the backend behind it, the GPU if it is one, the drivers that
     ask; ``place`` is where those libraries are that ``capi`` calls."""
 
@@ -51,7 +51,7 @@ def _first_card(gpus: list[Gpu]) -> int:
     return next((number for number, gpu in enumerate(gpus) if not in_processor(gpu)), 0)
 
 
-def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
+def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     """The targets that ``wanted`` ("auto", "cpu", "cuda:N", "all") names on ``machine``.
 
     ``auto``: the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU. Of
@@ -66,9 +66,9 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
     vendor = {"rocm": "amd", "cuda": "nvidia"}.get(kind)
     gpus = visible(machine, vendor) if vendor else []
     cuda = tuple(
-        Target(f"cuda:{index}", backend_for("cuda", kind).name, gpu) for index, gpu in enumerate(gpus)
+        Device(f"cuda:{index}", backend_for("cuda", kind).name, gpu) for index, gpu in enumerate(gpus)
     )
-    cpu = Target("cpu", backend_for("cpu", kind).name)
+    cpu = Device("cpu", backend_for("cpu", kind).name)
     if wanted == "cpu":
         return (cpu,)
     if wanted == "auto":
@@ -86,7 +86,7 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Target, ...]:
 
 def targets_of(
     device: str, driver: str, wanted_libraries: str, machine: Machine
-) -> tuple[tuple[Target, ...], Machine]:
+) -> tuple[tuple[Device, ...], Machine]:
     """The targets of a run under ``driver`` ("auto", "torch", "capi"), and the machine with what HIP said.
 
     ``auto``: torch where it is there, capi where an AMD GPU is and a place with HIP and MIOpen, both where
@@ -122,7 +122,7 @@ def targets_of(
     return find_targets(device, machine), machine
 
 
-def _joined(by_torch: tuple[Target, ...], direct: tuple[Target, ...]) -> tuple[Target, ...]:
+def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[Device, ...]:
     """What torch reaches, with capi beside it where HIP has the device, too; what HIP alone has follows."""
     places = {target.device: target.place for target in direct}
     both = tuple(
@@ -136,7 +136,7 @@ def _joined(by_torch: tuple[Target, ...], direct: tuple[Target, ...]) -> tuple[T
 
 def _called_directly(
     device: str, wanted: str, machine: Machine, first: str = ""
-) -> tuple[tuple[Target, ...], Machine]:
+) -> tuple[tuple[Device, ...], Machine]:
     """Targets of the driver capi alone, and the machine with what HIP said."""
     if device == "cpu":
         raise NothingToTest(
@@ -158,5 +158,5 @@ def _called_directly(
     one = _first_card(gpus) if number is None else number
     wanted_numbers = range(len(gpus)) if device == "all" else [one]
     backend = backend_for("cuda", "rocm").name
-    targets = tuple(Target(f"cuda:{at}", backend, gpus[at], ("capi",), place) for at in wanted_numbers)
+    targets = tuple(Device(f"cuda:{at}", backend, gpus[at], ("capi",), place) for at in wanted_numbers)
     return targets, machine

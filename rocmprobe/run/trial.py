@@ -40,7 +40,7 @@ from rocmprobe.run.interpreters import OWN, Launch
 from rocmprobe.run.journal import BaseJournal
 from rocmprobe.run.libraries import found_again, with_folder
 from rocmprobe.run.options import Budgets
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 from rocmprobe.simulate.machines import SimulatedMachine
 
 #: How often a case may end its child before it counts as settled.
@@ -108,7 +108,7 @@ class Trials:
 
     def __init__(
         self,
-        targets: Mapping[str, Target],
+        targets: Mapping[str, Device],
         settings: Mapping[str, Mapping[str, Setting]],
         budgets: Budgets,
         simulated: Optional[SimulatedMachine],

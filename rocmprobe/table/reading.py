@@ -219,7 +219,7 @@ class Subject(NamedTuple):
     advice: tuple[Advice, ...]
 
 
-class Run(NamedTuple):
+class TableRun(NamedTuple):
     """One results.json. ``started`` is a date in ISO 8601, "" where it has none."""
 
     sha256: str
@@ -231,7 +231,7 @@ class Run(NamedTuple):
     subjects: tuple[Subject, ...]
 
 
-def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
+def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun:
     """The rows of a results.json. Raises NoResults, of which Simulated is one unless ``simulated``."""
     try:
         data: Results = _DECODER.decode(content)
@@ -253,7 +253,7 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> Run:
         raise NoResults("no outcome in it")
     started = data.started.strip()
     system = _system(data)
-    return Run(
+    return TableRun(
         hashlib.sha256(content).hexdigest(),
         _text(data.rocmprobe, 40),
         started if _DATE.fullmatch(started) else "",

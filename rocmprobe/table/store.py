@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
-from rocmprobe.table.reading import Advice, Chip, Machine, Question, Run, Stack, System
+from rocmprobe.table.reading import Advice, Chip, Machine, Question, Stack, System, TableRun
 from rocmprobe.text.redact import redacted
 
 #: KiB of SQLite's cache. It sorts on disk above that.
@@ -160,7 +160,7 @@ class Store:
     def devices(self) -> list[str]:
         return self._devices.values
 
-    def add(self, run: Run, name: str) -> bool:
+    def add(self, run: TableRun, name: str) -> bool:
         """Take the rows of a run in; False where the same file is in already."""
         known = self._base.execute("SELECT 1 FROM run WHERE sha256 = ?", (run.sha256,)).fetchone()
         if known:

@@ -25,7 +25,7 @@ from rocmprobe.gate.questions import questions, setting_of
 from rocmprobe.gate.verdict import CONVENTIONS, Verdict, exit_code, judged
 from rocmprobe.model.results import read_results, write_results
 from rocmprobe.run.lease import DeviceLease
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 from rocmprobe.simulate.machines import machine_names
 
 KEYS = {
@@ -294,7 +294,7 @@ def test_a_hang_keeps_to_the_budget(tmp_path: Path) -> None:
 
 # The questions.
 
-TARGET = Target("cuda:0", "miopen")
+TARGET = Device("cuda:0", "miopen")
 
 
 def asked(name: str, purpose: str = "training") -> list[tuple[str, str, str | None]]:

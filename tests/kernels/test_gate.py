@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rocmprobe.kernels import gate
-from rocmprobe.kernels.gate import Verdict
+from rocmprobe.kernels.gate import KernelVerdict
 
 IDENTITY = {
     "native": "gfx1010:xnack-",
@@ -21,23 +21,23 @@ IDENTITY = {
 
 
 def test_a_verdict_is_read_back_for_what_it_names_and_for_nothing_else(tmp_path):
-    verdict = Verdict("failed", "12 of 40 values differ", log="some lines")
+    verdict = KernelVerdict("failed", "12 of 40 values differ", log="some lines")
     gate.write(tmp_path / "new", IDENTITY, verdict)
     assert gate.read(tmp_path / "new", IDENTITY) == verdict
     for name in IDENTITY:
         other = gate.read(tmp_path / "new", {**IDENTITY, name: "another"})
         assert (other.state, "not tried" in other.refusal()) == ("untried", True)
     assert verdict.refusal() == "12 of 40 values differ"
-    assert Verdict("passed").refusal() == ""
+    assert KernelVerdict("passed").refusal() == ""
     assert [path.name for path in (tmp_path / "new").iterdir() if ".json" not in path.name] == []
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path):
-    gate.write(None, IDENTITY, Verdict("passed"))
+    gate.write(None, IDENTITY, KernelVerdict("passed"))
     assert gate.read(None, IDENTITY).state == "untried"
     file = tmp_path / "file"
     file.touch()
-    gate.write(file, IDENTITY, Verdict("passed"))
+    gate.write(file, IDENTITY, KernelVerdict("passed"))
     assert gate.read(file, IDENTITY).state == "untried"
 
 
@@ -46,18 +46,18 @@ def test_without_a_folder_nothing_is_kept(tmp_path):
     [b"", b"{", b"[1]", b'{"version": 1}', b"\xff", b"[" * 100_000, b'{"version": 9, "identity": {}}'],
 )
 def test_what_is_no_verdict_is_none(tmp_path, content):
-    gate.write(tmp_path, IDENTITY, Verdict("passed"))
+    gate.write(tmp_path, IDENTITY, KernelVerdict("passed"))
     (path,) = tmp_path.iterdir()
     path.write_bytes(content)
     assert gate.read(tmp_path, IDENTITY).state == "untried"
 
 
 def test_a_trial_whose_process_is_gone_has_failed(tmp_path):
-    gate.write(tmp_path, IDENTITY, Verdict("began", process=os.getpid()))
+    gate.write(tmp_path, IDENTITY, KernelVerdict("began", process=os.getpid()))
     assert gate.read(tmp_path, IDENTITY).refusal() == "another process is trying them"
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    gate.write(tmp_path, IDENTITY, Verdict("began", process=ended.pid))
+    gate.write(tmp_path, IDENTITY, KernelVerdict("began", process=ended.pid))
     verdict = gate.read(tmp_path, IDENTITY)
     assert (verdict.state, "never ended" in verdict.refusal()) == ("failed", True)
 
@@ -67,14 +67,14 @@ def child(*statements: str) -> list[str]:
 
 
 def test_a_child_prints_its_verdict_last():
-    verdict = Verdict("failed", "no kernel")
+    verdict = KernelVerdict("failed", "no kernel")
     command = child("print('a line of a library')", f"print(gate.printed(gate.{verdict!r}))")
     assert gate.tried_in_child(command) == verdict
 
 
 def test_a_child_is_not_to_try_again_by_itself():
     command = child(
-        "import os", "print(gate.printed(gate.Verdict('failed', reason=os.environ[gate.VARIABLE])))"
+        "import os", "print(gate.printed(gate.KernelVerdict('failed', reason=os.environ[gate.VARIABLE])))"
     )
     assert gate.tried_in_child(command).reason == "0"
 

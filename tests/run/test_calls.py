@@ -16,7 +16,7 @@ from rocmprobe.run import libraries
 from rocmprobe.run.evidence import Calls
 from rocmprobe.run.journal import Journal
 from rocmprobe.run.options import Budgets
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 from rocmprobe.run.trial import Trials
 
 
@@ -59,7 +59,7 @@ def test_a_call_that_hangs_is_named(place, tmp_path, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", place.folder)
     monkeypatch.setenv("LC_STAND_IN_FAULTS", "miopenCreate=hang")
     budgets = Budgets(start=60, first_call=3, steady=60, teardown=10, measure=0.1)
-    target = Target("cuda:0", "miopen", None, ("capi",), place)
+    target = Device("cuda:0", "miopen", None, ("capi",), place)
     settings = {setting.name: setting for setting in settings_for("miopen", "default", drivers=["capi"])}
     trials = Trials({"cuda:0": target}, {"cuda:0": settings}, budgets, None, Journal(tmp_path, True))
     case = Case("cuda:0", "capi", "default", "batch-norm", "float32")
@@ -77,7 +77,7 @@ def test_of_a_failure_the_calls_of_the_last_try_are_kept_and_the_phase_in_which_
 ):
     monkeypatch.setenv("LD_LIBRARY_PATH", place.folder)
     monkeypatch.setenv("LC_STAND_IN_FAULTS", "miopenBatchNormalizationForwardTraining=status:7")
-    target = Target("cuda:0", "miopen", None, ("capi",), place)
+    target = Device("cuda:0", "miopen", None, ("capi",), place)
     settings = {setting.name: setting for setting in settings_for("miopen", "default", drivers=["capi"])}
     budgets = Budgets(start=60, first_call=60, steady=60, teardown=10, measure=0.1)
     trials = Trials({"cuda:0": target}, {"cuda:0": settings}, budgets, None, Journal(tmp_path, True))

@@ -27,13 +27,13 @@ from pathlib import Path
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.run.options import BUDGETS
 from rocmprobe.run.journal import Journal
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 from rocmprobe.run.trial import Trials
 from rocmprobe.knowledge.settings import settings_for
 
 settings = {setting.name: setting for setting in settings_for("miopen", "all")}
 journal = Journal(Path(sys.argv[1]), redact=False)
-trials = Trials({"cpu": Target("cpu", "miopen")}, {"cpu": settings}, BUDGETS["quick"], None, journal)
+trials = Trials({"cpu": Device("cpu", "miopen")}, {"cpu": settings}, BUDGETS["quick"], None, journal)
 trials.outcome(Case("cpu", "torch", "as-found", "copy", "float32"))
 """
 

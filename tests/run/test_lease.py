@@ -15,7 +15,7 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Fact, Gpu
 from rocmprobe.run.lease import DeviceLease, holder, leased
-from rocmprobe.run.targets import Target
+from rocmprobe.run.targets import Device
 
 #: Says that it asks, holds devices until it is told to go on, and says that it has them.
 HOLDER = """
@@ -177,6 +177,6 @@ def gpu(address: str | None) -> Gpu:
     ],
 )
 def test_a_case_leases_what_it_computes_on(device: str, check: str, on_cpu: bool, names: list[str]) -> None:
-    targets = [Target("cuda:0", "miopen", gpu("0000:03:00.0")), Target("cuda:1", "miopen", gpu(None))]
+    targets = [Device("cuda:0", "miopen", gpu("0000:03:00.0")), Device("cuda:1", "miopen", gpu(None))]
     setting = next(row for row in settings_for("miopen", "all") if (row.device == "cpu") == on_cpu)
     assert leased(Case(device, "torch", setting.name, check, "float32"), setting, targets) == names

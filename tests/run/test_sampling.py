@@ -17,7 +17,10 @@ from rocmprobe.model.telemetry import POINTS, summary
 from rocmprobe.run.sampling import NAME, Sampler, sampled
 from rocmprobe.simulate.machines import load_machine
 
-DEVICES = (sensing.Device("0000:0b:00.0", "A", folder="/a"), sensing.Device("0000:0c:00.0", "B", folder="/b"))
+DEVICES = (
+    sensing.SensorDevice("0000:0b:00.0", "A", folder="/a"),
+    sensing.SensorDevice("0000:0c:00.0", "B", folder="/b"),
+)
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def test_a_read_that_never_returns_costs_only_its_own_samples(
 ) -> None:
     reading, writing = os.pipe()
 
-    def read(tree: Tree, device: sensing.Device) -> dict[str, float]:
+    def read(tree: Tree, device: sensing.SensorDevice) -> dict[str, float]:
         return {"power_w": float(len(os.read(reading, 1)))} if device.name == "A" else {"power_w": 5.0}
 
     monkeypatch.setattr(sensing, "read", read)

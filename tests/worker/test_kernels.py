@@ -21,7 +21,7 @@ from rocmprobe.checks import CHECKS  # noqa: E402
 from rocmprobe.checks.tools.compiler import Compiler  # noqa: E402
 from rocmprobe.checks.tools.context import CheckContext, CheckResult  # noqa: E402
 from rocmprobe.checks.tools.failures import NotApplicable  # noqa: E402
-from rocmprobe.kernels import KernelsUnavailable, Rates, Trial  # noqa: E402
+from rocmprobe.kernels import KernelsUnavailable, Rates, SelfTest  # noqa: E402
 
 INDUCTOR = "cpu/torch/default/inductor/float32"
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
@@ -113,7 +113,7 @@ class AsAGpu:
 
 @pytest.mark.parametrize("wrong", [(), ("kernel-gemm 64x64x8 fwd: 3 of 9 values differ",)])
 def test_kernels_of_our_own(wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = Trial(1.5, 200, wrong, "gather_gemm_64x64x8: 126 VGPRs, 79 SGPRs, 8192 bytes of LDS")
+    trial = SelfTest(1.5, 200, wrong, "gather_gemm_64x64x8: 126 VGPRs, 79 SGPRs, 8192 bytes of LDS")
     monkeypatch.setattr(own_kernels, "tried", lambda device, dtype: trial)
     monkeypatch.setattr(own_kernels, "rates", lambda device: Rates(1e-5, 5e12, 3e11))
     asks = asked("float32")
@@ -129,7 +129,7 @@ def test_kernels_of_our_own(wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPa
 
 
 def test_kernels_that_cannot_be_used_are_not_applicable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tried(device: Any, dtype: str) -> Trial:
+    def tried(device: Any, dtype: str) -> SelfTest:
         raise KernelsUnavailable("the ISA of the silicon is not known")
 
     monkeypatch.setattr(own_kernels, "tried", tried)

@@ -27,7 +27,7 @@ _PATIENCE = 1.0
 
 
 def read_gpus(
-    tree: Tree, devices: Mapping[str, pci.Device], environ: Mapping[str, str], hip: Optional[str] = None
+    tree: Tree, devices: Mapping[str, pci.PciDevice], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> tuple[list[tuple[str, Gpu]], dict[str, Fact]]:
     """AMD GPUs with their PCI addresses, one for each device that the runtime shows, and facts on them.
 
@@ -61,7 +61,7 @@ def read_gpus(
     return found, facts
 
 
-def suspended(tree: Tree, devices: Mapping[str, pci.Device]) -> list[str]:
+def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
     """Addresses of AMD GPUs that sleep; any query wakes them."""
     return [
         address
@@ -70,7 +70,7 @@ def suspended(tree: Tree, devices: Mapping[str, pci.Device]) -> list[str]:
     ]
 
 
-def _states(tree: Tree, amd: Mapping[str, pci.Device]) -> dict[str, dict[str, Fact]]:
+def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
     """The present state of each GPU, read in a thread of its own: the controller of a GPU that hangs lets
     a read wait for ever."""
     found: dict[str, dict[str, Fact]] = {}
@@ -102,7 +102,7 @@ def _why_unlisted(tree: Tree, refused: tuple[str, ...]) -> str:
 def _from_node(
     tree: Tree,
     node: kfd.Node,
-    device: Optional[pci.Device],
+    device: Optional[pci.PciDevice],
     environ: Mapping[str, str],
     hip: Optional[str],
     state: Mapping[str, Fact],
@@ -133,7 +133,7 @@ def _from_node(
 
 def _from_device(
     tree: Tree,
-    device: pci.Device,
+    device: pci.PciDevice,
     environ: Mapping[str, str],
     hip: Optional[str],
     state: Mapping[str, Fact],
@@ -180,7 +180,7 @@ def _isa_by_table(pci_id: Optional[int], why: str) -> Fact:
     return Fact(isa, f"{_TABLE} by PCI id {_shown(pci_id, 4)}; {why}")
 
 
-def _pci_id(node: kfd.Node, device: Optional[pci.Device]) -> Fact:
+def _pci_id(node: kfd.Node, device: Optional[pci.PciDevice]) -> Fact:
     on_pci = device.device if device else Fact(None, f"{node.source} device_id")
     if node.pci_id is None:
         return _hex_fact(on_pci, 4)
@@ -210,7 +210,9 @@ def _apu(pci_id: Optional[int]) -> Fact:
     return Fact(known, f"{_TABLE} {which} PCI id {_shown(pci_id, 4)}")
 
 
-def _name(tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.Device]) -> Fact:
+def _name(
+    tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.PciDevice]
+) -> Fact:
     """The name of exactly this device and revision; else what all revisions share, the board, the chip."""
     here = f"{_TABLE} by PCI id {_shown(pci_id, 4)}"
     product = gpus.product(pci_id, revision)
@@ -244,7 +246,7 @@ def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[st
     return own
 
 
-def _vram(node: kfd.Node, device: Optional[pci.Device], whole: bool) -> Fact:
+def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
     """Bytes of video memory; both witnesses where they disagree, as they do on an APU.
 
     amdgpu counts the carve-out, KFD what compute may allocate. A partition has its own share, which
@@ -258,7 +260,7 @@ def _vram(node: kfd.Node, device: Optional[pci.Device], whole: bool) -> Fact:
     return dataclasses.replace(card, source=f"{card.source} ({node.vram_source}: {node.vram_bytes})")
 
 
-def _function(address: str, devices: Mapping[str, pci.Device]) -> str:
+def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
     """The PCI function that a node is of: its own, or function 0 where partitions count as functions."""
     return address if address in devices else address.rpartition(".")[0] + ".0"
 

@@ -17,7 +17,7 @@ _NO_ISA = Fact(None, "not an AMD GPU")
 _NOT_ASKED = Fact(None, "not read for NVIDIA GPUs")
 
 
-def read_gpus(tree: Tree, devices: Mapping[str, pci.Device]) -> list[tuple[str, Gpu]]:
+def read_gpus(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[tuple[str, Gpu]]:
     """NVIDIA GPUs with their PCI addresses."""
     on_pci = {address: device for address, device in devices.items() if device.vendor == NVIDIA}
     with_driver = tree.names(PROC)
@@ -27,7 +27,7 @@ def read_gpus(tree: Tree, devices: Mapping[str, pci.Device]) -> list[tuple[str, 
     ]
 
 
-def _gpu(tree: Tree, address: str, device: Optional[pci.Device], with_driver: bool) -> Gpu:
+def _gpu(tree: Tree, address: str, device: Optional[pci.PciDevice], with_driver: bool) -> Gpu:
     information = f"{PROC}/{address}/information"
     match = _MODEL.search(tree.text(information) or "")
     name = Fact(match.group(1) if match else None, f"{information} Model")

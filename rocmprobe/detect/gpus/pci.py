@@ -20,7 +20,7 @@ _SPEED = re.compile(r"([0-9.]+ GT/s)(?: PCIe)?")
 
 
 @dataclass(frozen=True)
-class Device:
+class PciDevice:
     """One PCI function; ``folder`` is the sysfs folder that was read. Facts without a value say why."""
 
     address: str
@@ -33,12 +33,12 @@ class Device:
     product: Fact
 
 
-def read_devices(tree: Tree) -> dict[str, Device]:
+def read_devices(tree: Tree) -> dict[str, PciDevice]:
     """GPUs of every vendor by PCI address, from the bus and from DRM cards."""
     # A recorded tree often has only /sys/class/drm; on a live machine both lead to the same device.
     folders = [f"{DEVICES}/{name}" for name in tree.names(DEVICES)]
     folders += [f"{DRM}/{name}/device" for name in tree.names(DRM) if _CARD.fullmatch(name)]
-    found: dict[str, Device] = {}
+    found: dict[str, PciDevice] = {}
     for folder in folders:
         device = _device(tree, folder)
         if device is not None:
@@ -88,7 +88,7 @@ def _speed_and_width(tree: Tree, folder: str, which: str) -> Optional[str]:
     return f"{speed.group(1)} x{width}" if speed and width else None
 
 
-def _device(tree: Tree, folder: str) -> Optional[Device]:
+def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
     # The class first: one small read leaves out nearly every PCI device of a machine.
     if _class(tree, folder) >> 8 not in _GPU_CLASSES:
         return None
@@ -101,7 +101,7 @@ def _device(tree: Tree, folder: str) -> Optional[Device]:
     device = number_fact(tree, f"{folder}/device")
     if device.value is None and number("0x" + event_device) is not None:
         device = Fact(number("0x" + event_device), f"{folder}/uevent PCI_ID")
-    return Device(
+    return PciDevice(
         address=address,
         folder=folder,
         vendor=vendor,

@@ -31,7 +31,7 @@ _NOTHING = children.Ended("no answer, and it cannot be killed")
 
 
 @dataclass
-class Run:
+class ToolRun:
     """A tool at work in a thread; ``ended`` is None until it is done."""
 
     tool: Tool
@@ -58,7 +58,7 @@ class Tool:
         return self.name.replace("-", "_")
 
 
-def start(tree: Tree, environ: Mapping[str, str]) -> list[Run]:
+def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
     """Start every installed tool, each in a thread of its own; none for a recorded tree.
 
     They get ``environ`` as it is: an override of the ISA is theirs, too.
@@ -73,7 +73,7 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[Run]:
     return runs
 
 
-def read_facts(tree: Tree, runs: list[Run], asleep: Sequence[str] = ()) -> dict[str, Fact]:
+def read_facts(tree: Tree, runs: list[ToolRun], asleep: Sequence[str] = ()) -> dict[str, Fact]:
     """Of each tool ``TOOL.exit`` ("0", an exit code, "SIGSEGV", "no answer in 5 s"), ``TOOL.state``,
     ``TOOL.message`` and ``TOOL.meaning``, and its output: ``rocminfo.agents`` (GPUs alone, each with
     the ISA that the runtime has for it), ``rocminfo.runtime``, ``rocminfo.not_learned`` (what
@@ -98,7 +98,7 @@ def read_facts(tree: Tree, runs: list[Run], asleep: Sequence[str] = ()) -> dict[
     return facts
 
 
-def _facts(run: Run) -> dict[str, Fact]:
+def _facts(run: ToolRun) -> dict[str, Fact]:
     ended = run.result()
     command = " ".join((run.path, *run.tool.arguments))
     text = f"{ended.out}\n{ended.err}"
@@ -144,12 +144,12 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in re.findall(r"[0-9]{1,9}", text)]
 
 
-def _start(tool: Tool, path: str, environ: Mapping[str, str]) -> Run:
+def _start(tool: Tool, path: str, environ: Mapping[str, str]) -> ToolRun:
     def work() -> None:
         run.ended = children.run((path, *tool.arguments), environ, SECONDS, _KEPT)
 
     thread = threading.Thread(target=work, name=tool.name, daemon=True)
-    run = Run(tool, path, thread)
+    run = ToolRun(tool, path, thread)
     thread.start()
     return run
 

@@ -85,7 +85,7 @@ class Ladder:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceSection:
     """Ladders and matrices of one device."""
 
     name: str
@@ -212,7 +212,7 @@ def device_names(results: Results) -> list[str]:
     return sorted(names)
 
 
-def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:
+def device(results: Results, name: str, fit: Fit = FITS[0]) -> DeviceSection:
     mine = [outcome for outcome in results.outcomes if outcome.device == name]
     native, effective = mine[0].native_isa, mine[0].effective_isa
     isa = f"{native} as {effective}" if poses(native, effective) else native or ""
@@ -229,7 +229,7 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> Device:
         if fit.tables
         else (None, None, None)
     )
-    return Device(name, isa, ladders, layers, problem_matrix, convolutions)
+    return DeviceSection(name, isa, ladders, layers, problem_matrix, convolutions)
 
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:

@@ -130,7 +130,7 @@ def counts(results: Results) -> str:
     return f"{text.count(len(results.outcomes), 'outcome')}: {', '.join(states) or 'none'}."
 
 
-def _device(device: view.Device) -> Iterator[str]:
+def _device(device: view.DeviceSection) -> Iterator[str]:
     isa = f" ({words(device.isa, 60)})" if device.isa else ""
     yield f"### Device {code(device.name, 60)}{isa}"
     for ladder in device.ladders:
