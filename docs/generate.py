@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from rocmprobe.cli import main
+from rocmprobe.cli.base import COMMANDS, command
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
 from rocmprobe.knowledge.compatibility import Answer, relations
@@ -376,8 +376,8 @@ def _module(name: str) -> ModuleType:
 
 
 def _commands() -> Iterator[str]:
-    for name, command in sorted(main.commands.items()):
-        yield from _command(name, command)
+    for name in COMMANDS:
+        yield from _command(name, command(name))
         yield ""
 
 

@@ -14,7 +14,8 @@ import click
 import pytest
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.cli import main
+from rocmprobe.cli.base import COMMANDS
+from rocmprobe.cli.base import command as imported
 from rocmprobe.explain.explain import explain
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
 from rocmprobe.knowledge.settings import all_settings
@@ -73,7 +74,7 @@ def refused(words: list[str]) -> str:
     name, *arguments = words
     if name in ("--help", "-h", "--version"):
         return ""
-    command = main.commands.get(name)
+    command = imported(name) if name in COMMANDS else None
     if command is None:
         return f"there is no command {name}"
     if not arguments:

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import rocmprobe
-from rocmprobe.cli.results import report_command
+from rocmprobe.cli.report import report_command
 from rocmprobe.model.results import read_results, to_json, write_results
 from rocmprobe.text.redact import census, redacted_text
 

@@ -1,8 +1,5 @@
-"""The command line. Thin: options in, one call, exit code out."""
+"""The command line: a file for each command, named as it is. Thin: options in, one call, exit code out."""
 
-from __future__ import annotations
-
-from rocmprobe.cli import check, machine, programs, results, run, submit, table
 from rocmprobe.cli.base import main
 
-__all__ = ["check", "machine", "main", "programs", "results", "run", "submit", "table"]
+__all__ = ["main"]

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NoReturn, Optional
 
 import click
@@ -89,8 +90,28 @@ def exhausted(error: Optional[BaseException]) -> str:
     return exhausted(error.__cause__ or error.__context__)
 
 
+#: Each is in the file of its name.
+COMMANDS = (
+    "check", "compare", "detect", "env", "exec", "explain", "install", "list", "monitor", "report", "repro",
+    "run", "shapes", "submit", "table",
+)  # fmt: skip
+
+
+def command(name: str) -> click.Command:
+    """Import the command of that name."""
+    found: click.Command = getattr(import_module(f"rocmprobe.cli.{name}"), f"{name}_command")
+    return found
+
+
 class _Commands(click.Group):
-    """The group of all commands, which prints one line if a resource of the system runs out."""
+    """The group of all commands, which imports the one that runs, and prints one line if a resource of the
+    system runs out."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Optional[click.Command]:
+        return command(cmd_name) if cmd_name in COMMANDS else None
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:

@@ -12,7 +12,7 @@ from typing import Optional
 
 import click
 
-from rocmprobe.cli.base import answering, main, needs_linux
+from rocmprobe.cli.base import answering, needs_linux
 from rocmprobe.gate.messages import Order
 from rocmprobe.gate.verdict import CONVENTIONS, exit_code, judged
 from rocmprobe.model.exit_codes import USAGE
@@ -25,7 +25,7 @@ _OVER = 0.5
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin"
 
 
-@main.command("check")
+@click.command("check")
 @click.argument("results", required=False, type=click.Path(path_type=Path), metavar="[RESULTS|FOLDER]")
 @click.option("--budget", type=click.FloatRange(3, 86400), default=50, show_default=True, metavar="SECONDS",
               help="Wall time from start to end, whatever hangs.")  # fmt: skip

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import click
+
+from rocmprobe.cli.base import answering
 from rocmprobe.cli.github_job import no_commands, summarise
 from rocmprobe.judge.comparison.compare import Comparison, as_data, compare, worse
 from rocmprobe.judge.comparison.environment_changes import Difference
+from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, Results, from_json, read_joined, read_results, results_file
 from rocmprobe.text.printing import say_json
+
+
+@click.command("compare")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/ci.md).")
+@answering
+def compare_command(old: Path, new: Path, as_json: bool) -> int:
+    """Say what changed from one run to another: states, environment, time and memory beyond the noise.
+
+    OLD and NEW are results.json files, or folders of runs. Exits 1 for a regression (what worked fails, or
+    takes clearly longer or more memory), and where nothing can be compared (docs/ci.md).
+
+    \b
+    Example:
+      rocmprobe compare last/results.json reports/latest/results.json
+    """
+    return FINDINGS if answer(old, new, as_json, os.environ) else OK
 
 
 def compared(old: Path, new: Path) -> Comparison:

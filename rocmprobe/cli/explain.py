@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,18 +11,60 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Optional, Union
 
+import click
+
+from rocmprobe.cli.base import answering
 from rocmprobe.explain.explain import Explanation, explain
 from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, known, over, together
 from rocmprobe.explain.recorded import facts_of_machine, facts_of_results, log_of
+from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, Machine, from_json, read_results
 from rocmprobe.report.text import count
 from rocmprobe.text import reading
 from rocmprobe.text.log import LONGEST, Log, read_log
+from rocmprobe.text.printing import say_json
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 #: Bytes of a file that are enough to distinguish results from a log.
 _START = 4096
 _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | rocmprobe explain"
+
+
+@click.command("explain")
+@click.argument("log", required=False, metavar="[FILE|-]")
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/troubleshooting.md).")
+@click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
+              help="JSON file of further facts, or the output of `rocmprobe detect --json`.")  # fmt: skip
+@click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
+              help="A single fact: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, "
+              "rocblas_targets, os, first_gpu, exit, a variable.")  # fmt: skip
+@click.option(
+    "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
+)
+@answering
+def explain_command(
+    log: Optional[str], as_json: bool, facts: Optional[Path], given: tuple[str, ...], no_redact: bool
+) -> int:
+    """Say why a program failed, from the log that it printed, or from the results.json of a run.
+
+    \b
+    Examples:
+      python train.py 2>&1 | rocmprobe explain
+      rocmprobe explain log.txt --fact 'gpu=RX 5700 XT' --fact HSA_OVERRIDE_GFX_VERSION=10.3.0
+    """
+    answer = explained(log, given_facts(facts, given))
+    if not no_redact:
+        answer = without_identifiers(answer)
+    if as_json:
+        say_json(as_data(answer))
+    else:
+        from rocmprobe.cli.github_job import no_commands
+        from rocmprobe.report.terminal.explanation import render_explanation
+        from rocmprobe.text.console import Console
+
+        with no_commands(os.environ):
+            render_explanation(answer, Console())
+    return OK
 
 
 def explained(source: Optional[str], given: Facts) -> Explanation:

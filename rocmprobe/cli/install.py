@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import textwrap
@@ -9,12 +10,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Optional
 
+import click
+
+from rocmprobe.cli.base import answering
 from rocmprobe.cli.explain import given_facts, read_facts
+from rocmprobe.cli.github_job import no_commands
 from rocmprobe.explain.log_facts import Facts, together
 from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
+from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, Machine, NothingToTest, write_whole
+from rocmprobe.text.printing import say, say_json
 
 _WIDTH = 100
 #: Words of the names of cards of NVIDIA and Intel.
@@ -23,6 +30,61 @@ _OTHER_CARD = re.compile(
     re.IGNORECASE,
 )
 _NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in --fact true_gfx=gfx1010"
+
+
+@click.command("install")
+@click.option("--stack", metavar="NAME", help="This stack alone, such as official-rocm5.2.")
+@click.option("--constraints", "constraints", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write the constraints file of the first stack, or of --stack.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Stacks and commands as JSON (docs/installing.md).")
+@click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
+              help="Another machine: what `rocmprobe detect --json` prints, or results.")  # fmt: skip
+@click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
+              help="Another machine: a fact of it, such as gpu, true_gfx, os.")  # fmt: skip
+@click.option("--simulate", metavar="MACHINE", help="A simulated machine (`rocmprobe list machines`).")
+@answering
+def install_command(
+    stack: Optional[str], constraints: Optional[Path], as_json: bool, facts: Optional[Path],
+    given: tuple[str, ...], simulate: Optional[str],
+) -> int:  # fmt: skip
+    """Print which torch there is for this GPU, and the commands that install it. Runs none of them.
+
+    The stacks are ranked by what their owners report (docs/installing.md). Exits 1 where no published torch
+    is known to work, 3 where there is no AMD GPU.
+
+    \b
+    Examples:
+      rocmprobe install
+      rocmprobe install --fact 'gpu=RX 5700 XT' --fact os=Windows
+      rocmprobe install --stack official-rocm5.2 --constraints constraints.txt
+    """
+    described = facts or given
+    if simulate and described:
+        raise BadInput("--simulate is a machine of its own; leave out --facts and --fact, or --simulate")
+    place = place_of_facts(facts, given) if described else place_of(_machine(simulate))
+    found = chosen(place, stack)
+    works = any(each.status != "fails" for each in found)
+    if constraints:
+        if not works:
+            raise BadInput(f"--constraints: no stack is known to work on {place.gfx}; leave it out")
+        write_constraints(found[0], place, constraints)
+    if as_json:
+        say_json(data(place, found, constraints))
+    else:
+        with no_commands(os.environ):
+            for line in lines(place, found, constraints):
+                say(line)
+    return OK if works else FINDINGS
+
+
+def _machine(simulated: Optional[str]) -> Machine:
+    if simulated is None:
+        from rocmprobe.detect import detect
+
+        return detect(Path("/"))
+    from rocmprobe.simulate.machines import load_machine
+
+    return load_machine(simulated).machine
 
 
 def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:

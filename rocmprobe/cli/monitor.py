@@ -12,15 +12,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
+import click
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rocmprobe.cli.base import describe_holder
+from rocmprobe.cli.base import answering, describe_holder, needs_linux
 from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.judge.findings.alarms import alarms
+from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.model.telemetry import QUANTITIES, WATCHED, Quantity
 from rocmprobe.report.text import bytes_
@@ -30,6 +32,27 @@ from rocmprobe.text.console import Console
 _HEADER = ("time", "device", "name", *QUANTITIES, "alarms")
 #: Seconds without an answer after which a GPU is said to give none.
 _PATIENCE = 5.0
+
+
+@click.command("monitor")
+@click.option(
+    "--csv", type=click.Path(path_type=Path), metavar="FILE", help="Also append every reading to FILE."
+)
+@click.option("--root", type=click.Path(path_type=Path, exists=True), default=Path("/"), hidden=True)
+@answering
+def monitor_command(csv: Optional[Path], root: Path) -> int:
+    """Show temperatures, fan, power, clocks and memory of every AMD GPU, live, beside a long training.
+
+    Ctrl-C ends it. Exits 3 where there is no AMD GPU.
+
+    \b
+    Example:
+      rocmprobe monitor --csv training.csv
+    """
+    if why := needs_linux("monitor"):
+        raise NothingToTest(why)
+    monitor(root, csv)
+    return OK
 
 
 class Watched:

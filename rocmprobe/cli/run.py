@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, exhausted, main, needs_linux
+from rocmprobe.cli.base import answering, exhausted, needs_linux
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, NOTHING, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Results, read_results
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rocmprobe.run.options import RunOptions
 
 
-@main.command("run")
+@click.command("run")
 @click.option(
     "--device",
     default="auto",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, main
+from rocmprobe.cli.base import answering
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, write_whole
 from rocmprobe.text.plain_text import one_line, plain
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 REPOSITORY = "ROCMPROBE_REPOSITORY"
 
 
-@main.command("submit")
+@click.command("submit")
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RESULTS...")
 @click.option("-o", "output", type=click.Path(path_type=Path), metavar="BUNDLE.zip",
               help="The file to write (default: rocmprobe-CHIP-HASH.zip in this folder).")  # fmt: skip

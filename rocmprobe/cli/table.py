@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, main
+from rocmprobe.cli.base import answering
 from rocmprobe.cli.github_job import summarise
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, replacing, write_whole
@@ -19,7 +19,7 @@ _FORMATS = ("html", "json", "csv", "parquet")
 _ENDS = {".htm": "html", ".ndjson": "json", **{f".{name}": name for name in _FORMATS}}
 
 
-@main.command("table")
+@click.command("table")
 @click.argument("results", nargs=-1, required=True, metavar="RESULTS...")
 @click.option("--format", "form", type=click.Choice(_FORMATS),
               help="What to write (default: by the name of FILE, else html).")  # fmt: skip

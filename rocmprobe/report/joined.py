@@ -29,7 +29,7 @@ from rocmprobe.report.page import networks
 from rocmprobe.report.page.layout import Table, table
 from rocmprobe.report.states import VERDICT_WORDS, reason
 from rocmprobe.report.templates import content_security_policy, environment, style_sheet
-from rocmprobe.report.terminal.ending import styled
+from rocmprobe.report.terminal.findings import styled
 from rocmprobe.report.terminal.markdown import LIMIT
 from rocmprobe.report.write import judged_results
 

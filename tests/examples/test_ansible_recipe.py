@@ -15,7 +15,7 @@ import pytest
 import runs
 import yaml
 
-from rocmprobe.cli import main
+from rocmprobe.cli.base import command
 
 RECIPE = Path(__file__).parents[2] / "examples" / "ansible"
 (PLAY,) = yaml.safe_load((RECIPE / "rocmprobe.yml").read_text("utf-8"))
@@ -53,7 +53,7 @@ def test_rocmprobe_takes_what_the_playbook_calls() -> None:
     for name, *arguments in called:
         filled = [part for each in arguments for part in ([each, "50"] if each == "--budget" else [each])]
         filled += ["x.html"] if filled and filled[-1] == "-o" else []
-        main.commands[name].make_context(name, ["results", *filled] if name == "table" else filled)
+        command(name).make_context(name, ["results", *filled] if name == "table" else filled)
 
 
 def test_the_inventory_sets_every_variable_of_the_playbook() -> None:

@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 import yaml
 
-from rocmprobe.cli import main
+from rocmprobe.cli.base import command
 
 RECIPES = Path(__file__).parents[2] / "examples" / "kubernetes"
 MANIFESTS = tuple(sorted(RECIPES.glob("*.yaml")))
@@ -234,7 +234,7 @@ def test_rocmprobe_takes_what_the_plugin_and_the_manifests_call() -> None:
     called = [[name, *arguments.split()] for found in calls for name, arguments in found]
     assert [name for name, *_ in called] == ["check", "run", "check"]
     for name, *arguments in called:
-        main.commands[name].make_context(name, [each.strip('"') for each in arguments])
+        command(name).make_context(name, [each.strip('"') for each in arguments])
 
 
 @pytest.mark.thorough

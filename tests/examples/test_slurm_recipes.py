@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rocmprobe.cli import main
+from rocmprobe.cli.base import command
 
 RECIPES = Path(__file__).parents[2] / "examples" / "slurm"
 SCRIPTS = sorted(RECIPES.glob("*.sh"))
@@ -77,7 +77,7 @@ def test_rocmprobe_takes_what_the_scripts_call() -> None:
     assert sorted(name for name, _ in called) == ["check", "run", "table"]
     for name, arguments in called:
         words = arguments.replace("$BUDGET", "50").replace('"', "").rstrip(")").split()
-        main.commands[name].make_context(name, [each for each in words if not each.startswith("$@")])
+        command(name).make_context(name, [each for each in words if not each.startswith("$@")])
 
 
 def test_each_node_gets_one_task_and_the_table_waits_for_all(tmp_path: Path, calls: Path) -> None:

@@ -7,20 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
-from rocmprobe.model.results import Finding, Outcome, Results
+from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.states import STATES
 from rocmprobe.report import text
 from rocmprobe.report.identity import changes_sentence, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
-from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_tone, verdict_word
+from rocmprobe.report.states import verdict_tone, verdict_word
+from rocmprobe.report.terminal.findings import print_findings, styled
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
-_SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def render_run(results: Results, paths: Mapping[str, Path], console: Console) -> None:
@@ -82,18 +81,6 @@ def _print_blocks(blocks: Iterable[view.Block], console: Console) -> None:
         console.print(Text(_indented(block.body)), soft_wrap=True)
 
 
-def print_findings(findings: Iterable[Finding], console: Console) -> None:
-    for number, finding in enumerate(findings):
-        if number == 0:
-            console.print(styled(("\nFindings", "bold")))
-        style = _SEVERITY_STYLES[finding.severity]
-        symbol = f"{SEVERITY_SYMBOLS[finding.severity]} "
-        blame = f"  {finding.layer}, {finding.cause}"
-        console.print(styled((symbol, style), (finding.title, "bold"), (blame, "dim")))
-        if finding.advice:
-            console.print(Padding(Text(text.plain(finding.advice)), (0, 0, 0, 2), expand=False))
-
-
 def _print_counts(results: Results, console: Console) -> None:
     drivers = sorted({outcome.driver for outcome in results.outcomes}, reverse=True)
     console.print()
@@ -110,14 +97,6 @@ def _print_line(label: str, outcomes: Sequence[Outcome], console: Console) -> No
         counted.append(", " if position else "")
         counted.append(f"{look.symbol} {counts[look.name]} {look.name}", _STYLES[look.tone])
     console.print(counted)
-
-
-def styled(*parts: tuple[str, str]) -> Text:
-    """Text objects, never markup strings: what a log says must not be read as rich's markup."""
-    line = Text()
-    for part, style in parts:
-        line.append(text.plain(part), style)
-    return line
 
 
 def _indented(body: str) -> str:

@@ -15,7 +15,7 @@ from rocmprobe.model.results import Fact, Finding, Gpu, Machine
 from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.report import text
 from rocmprobe.report.identity import poses, show_gpu_name
-from rocmprobe.report.terminal.ending import print_findings, styled
+from rocmprobe.report.terminal.findings import print_findings, styled
 
 #: The facts that people ask for first, in this order; all others are in the JSON.
 _SOFTWARE = (

@@ -1,4 +1,4 @@
-"""Commands that run the user's program."""
+"""``rocmprobe exec``: the user's program under the recommended configuration."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Optional
 
 import click
 
-from rocmprobe.cli.base import answering, main, needs_linux
+from rocmprobe.cli.base import answering, needs_linux
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
 _PROGRAM = {"allow_interspersed_args": False}
 
 
-@main.command("exec", context_settings=_PROGRAM)
+@click.command("exec", context_settings=_PROGRAM)
 @click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
               help="Results that recommend it (default: reports/recommended/results.json).")  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
@@ -56,29 +56,3 @@ def exec_command(
             "write `python` without a folder to use that"
         )
     become(program, words, environ)
-
-
-@main.command("shapes", context_settings=_PROGRAM)
-@click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="FILE")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@answering
-def shapes_command(output: Path, command: tuple[str, ...]) -> int:
-    """Record the distinct convolution problems that a program runs, in all its processes (docs/bypass.md).
-
-    The exit code is the program's own; 2 where nothing was run.
-
-    \b
-    Example:
-      rocmprobe shapes -o shapes.json -- python train.py
-    """
-    if why := needs_linux("shapes"):
-        raise BadInput(why)
-    from rocmprobe.launch.recording import record
-    from rocmprobe.run.journal import CannotWrite
-
-    try:
-        code, found = record(command, output)
-    except OSError as error:
-        raise CannotWrite(error.errno, error.strerror, str(output)) from error
-    print_stderr(f"{found or 'no'} problem(s) in {output}")
-    return code

@@ -1,0 +1,59 @@
+"""``rocmprobe detect``: the facts of this machine, with their sources."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from rocmprobe.cli.base import answering
+from rocmprobe.model.exit_codes import NOTHING, OK
+from rocmprobe.model.results import BadInput, Machine, to_json
+from rocmprobe.text.printing import say_json
+
+
+@click.command("detect")
+@click.option("--json", "as_json", is_flag=True, help="All facts as JSON.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("/"),
+              help="Read a recorded root file system instead of /.")  # fmt: skip
+@click.option("--deep", is_flag=True, help="Also query torch, in a separate process; takes seconds.")
+@click.option(
+    "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
+)
+@answering
+def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> int:
+    """Show facts about this machine with their sources, and findings. Runs no kernel, needs no torch.
+
+    Exits 3 where there is no AMD GPU.
+
+    \b
+    Examples:
+      rocmprobe detect --json
+      rocmprobe detect --deep
+    """
+    from rocmprobe.detect import ask_torch, detect
+    from rocmprobe.judge.findings.machine import machine_findings
+    from rocmprobe.model.results import from_json
+    from rocmprobe.text.redact import census, redacted
+
+    if deep and root != Path("/"):
+        raise BadInput("--deep asks the torch of this machine; leave out --root, or --deep")
+    machine = detect(root)
+    if deep:
+        machine = replace(machine, facts={**machine.facts, **ask_torch()})
+    if not no_redact:
+        machine = from_json(Machine, redacted(to_json(machine)))
+    findings = machine_findings(machine)
+    if as_json:
+        data = {**to_json(machine), "findings": [to_json(finding) for finding in findings]}
+        say_json({**data, "redacted": {} if no_redact else census(data)})
+    else:
+        from rocmprobe.cli.github_job import no_commands
+        from rocmprobe.report.terminal.machine_summary import render_machine
+        from rocmprobe.text.console import Console
+
+        with no_commands(os.environ):
+            render_machine(machine, findings, Console())
+    return OK if machine.amd_gpus else NOTHING

@@ -1,0 +1,75 @@
+"""``rocmprobe env``: the recommended configuration as variables."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from rocmprobe.cli.base import answering
+from rocmprobe.model.exit_codes import FINDINGS, OK
+from rocmprobe.model.results import BadInput
+from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
+
+
+@click.command("env")
+@click.argument("results", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--shell", type=click.Choice(("sh", "fish", "powershell", "dotenv", "json")), default="sh",
+    show_default=True,
+)  # fmt: skip
+@click.option("--setting", default="", metavar="NAME",
+              help="Another setting of the results than the recommended one.")  # fmt: skip
+@click.option("--simulated", is_flag=True, help="Use results of a simulated machine, too.")
+@answering
+def env_command(results: Optional[Path], shell: str, setting: str, simulated: bool) -> int:
+    """Print the recommended configuration as variables; Python lines that it also needs go to stderr.
+
+    Without RESULTS it is that of reports/recommended, the last complete run on this machine. Exits 1 where
+    no configuration is recommended.
+
+    \b
+    Examples:
+      eval "$(rocmprobe env)"
+      rocmprobe env --setting vendor-off
+    """
+    from rocmprobe.judge.recommendation.configuration import needs_clean_databases, unusable
+    from rocmprobe.launch.choice import choose
+
+    chosen = choose(results, setting, simulated)
+    configuration, environment = chosen.configuration, chosen.results.environment
+    if configuration.setting is None:
+        print_stderr(f"these results recommend no configuration: {chosen.why_none}")
+        return FINDINGS
+    refused = unusable(configuration)
+    if refused:
+        place = f"{chosen.path}: {'settings' if setting else 'recommendation/configuration'}"
+        raise BadInput(f"{place}/{refused}; the file is damaged, run again")
+    env = dict(configuration.env)
+    if chosen.results.simulated:
+        print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")
+    if environment:
+        print_stderr(f"for the Python environment {environment.name}: {environment.path_here}")
+    if any(
+        needs_clean_databases(chosen.results, each)
+        for each in chosen.results.settings
+        if each.name == configuration.setting
+    ):
+        print_stderr("your own databases and caches fail; `rocmprobe exec` uses clean ones")
+    forms = {
+        "sh": "export {0}={1}", "fish": "set -gx {0} {1}", "dotenv": "{0}={1}",
+        "powershell": "$env:{0} = {1}",
+    }  # fmt: skip
+    if shell == "json":
+        say_json(env)
+    else:
+        for name, value in env.items():
+            # PowerShell doubles a quote where a POSIX shell ends the text.
+            doubled = "'" + value.replace("'", "''") + "'"
+            say(forms[shell].format(name, doubled if shell == "powershell" else shlex.quote(value)))
+    if configuration.code:
+        print_stderr("the program also needs these lines:")
+        print_stderr_lines(configuration.code)
+    return OK

@@ -1,0 +1,30 @@
+"""``rocmprobe list``: the tables that rocmprobe works from."""
+
+from __future__ import annotations
+
+import click
+
+from rocmprobe.cli.base import answering
+from rocmprobe.model.exit_codes import OK
+
+
+@click.command("list")
+@click.argument(
+    "what",
+    type=click.Choice(
+        ("settings", "solvers", "problems", "checks", "machines", "variables", "gpus", "causes")
+    ),
+)
+@answering
+def list_command(what: str) -> int:
+    """Print one of the tables that rocmprobe works from.
+
+    \b
+    Example:
+      rocmprobe list settings
+    """
+    from rocmprobe.report.terminal.tables import TABLES
+    from rocmprobe.text.console import Console
+
+    Console().print(TABLES[what]())
+    return OK

@@ -1,0 +1,59 @@
+"""``rocmprobe report``: the report of a run, written again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from rocmprobe.cli.base import answering
+from rocmprobe.model.exit_codes import OK
+from rocmprobe.model.results import BadInput, write_whole
+from rocmprobe.text.printing import say
+
+
+@click.command("report")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(("html", "md", "json", "junit", "issue")), default="html",
+    show_default=True,
+)  # fmt: skip
+@click.option("--for", "tracker", type=click.Choice(("miopen", "rocm", "pytorch", "ultralytics")),
+              help="With --format issue: the tracker whose form to fill in (default: miopen).")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path),
+              help="Output file (default: beside the results; md and issue: the terminal).")  # fmt: skip
+@answering
+def report_command(results: Path, form: str, tracker: Optional[str], output: Optional[Path]) -> int:
+    """Write the report of a run again, from its results.json or from the folder of a run that died.
+
+    The issue describes the most severe failure in the fields of a tracker's form (docs/reporting-a-bug.md).
+
+    \b
+    Examples:
+      rocmprobe report reports/latest/results.json -o report.html
+      rocmprobe report reports/latest/results.json --format issue --for pytorch
+    """
+    from rocmprobe.cli.github_job import no_commands
+    from rocmprobe.report import joined, write
+
+    if tracker and form != "issue":
+        raise BadInput(f"--for {tracker} goes with --format issue; add it, or leave --for out")
+    try:
+        if form in write.TEXTS:
+            text = joined.as_text(results, form) or write.as_text(results, form, tracker or "miopen")
+            if output is None:
+                with no_commands(os.environ):
+                    say(text, end="")
+                return OK
+            path = output
+            write_whole(text.encode(), path)
+        else:
+            path = joined.write_page(results, form, output) or write.write_document(results, form, output)
+    except OSError as error:
+        if error.filename is None:  # standard output
+            raise
+        raise BadInput(f"{error.filename}: {error.strerror}; name another file with -o") from error
+    say(path)
+    return OK

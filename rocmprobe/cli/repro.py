@@ -1,0 +1,32 @@
+"""``rocmprobe repro``: one case as a script without rocmprobe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rocmprobe.cli.base import answering
+from rocmprobe.model.exit_codes import OK
+from rocmprobe.model.results import read_results
+from rocmprobe.text.printing import say
+
+
+@click.command("repro")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("case")
+@answering
+def repro_command(results: Path, case: str) -> int:
+    """Print a torch script that repeats one case without rocmprobe, to attach to a bug report.
+
+    CASE is the id of an outcome, or a part of it that no other has. Comments at the end of the script give
+    the result of the run and the command line for MIOpenDriver.
+
+    \b
+    Example:
+      rocmprobe repro reports/latest/results.json default/gemm/float32 > repro.py
+    """
+    from rocmprobe.report.repro.script import reproduction
+
+    say(reproduction(read_results(results), case))
+    return OK

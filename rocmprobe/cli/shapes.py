@@ -1,0 +1,39 @@
+"""``rocmprobe shapes``: the convolutions of a program, recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rocmprobe.cli.base import answering, needs_linux
+from rocmprobe.model.results import BadInput
+from rocmprobe.text.printing import print_stderr
+
+_PROGRAM = {"allow_interspersed_args": False}
+
+
+@click.command("shapes", context_settings=_PROGRAM)
+@click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="FILE")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@answering
+def shapes_command(output: Path, command: tuple[str, ...]) -> int:
+    """Record the distinct convolution problems that a program runs, in all its processes (docs/bypass.md).
+
+    The exit code is the program's own; 2 where nothing was run.
+
+    \b
+    Example:
+      rocmprobe shapes -o shapes.json -- python train.py
+    """
+    if why := needs_linux("shapes"):
+        raise BadInput(why)
+    from rocmprobe.launch.recording import record
+    from rocmprobe.run.journal import CannotWrite
+
+    try:
+        code, found = record(command, output)
+    except OSError as error:
+        raise CannotWrite(error.errno, error.strerror, str(output)) from error
+    print_stderr(f"{found or 'no'} problem(s) in {output}")
+    return code
