@@ -178,7 +178,7 @@ class NullJournal(BaseJournal):
         self._listener = listener
 
     def append(self, record: str, **content: Any) -> None:
-        whole = to_record(record, content)
+        whole = {"record": record, **to_record(record, content)}
         self._apply(from_record(whole))
         self._listener(whole)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -139,14 +136,3 @@ def test_a_layer_may_be_removed_from_inside_of_a_call(layers):
     expected = F.conv2d(input, weight)
     assert torch.equal(F.conv2d(input, weight), expected)
     assert dispatch.interceptors("cpu") == ()
-
-
-def test_the_package_stands_on_the_kernels_and_their_runtimes_alone():
-    below = ("rocmprobe.bypass", "rocmprobe.kernels", "rocmprobe.runtimes")
-    for file in Path(bypass.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            for name in names:
-                assert not name.startswith("rocmprobe") or name.startswith(below), file

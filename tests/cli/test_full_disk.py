@@ -80,9 +80,8 @@ def test_no_room_in_mid_run_ends_it_in_order(tmp_path: Path, whole: Run, settled
         f"rocmprobe: {folder}: cannot be written any more (File too large); {kept} outcomes are kept, make "
         f"room and go on with `rocmprobe run --resume {folder}`\n"
     )
-    assert {path.name for path in folder.iterdir()} <= {"journal.jsonl", "results.json", "samples.jsonl"}
     if settled:
-        # By then there is room for the results, though never for the page.
+        # By then there is room for the results.
         partial = read_results(folder / "results.json")
         assert partial.partial
         assert len(partial.outcomes) == kept
