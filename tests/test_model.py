@@ -220,7 +220,7 @@ class TestFilesThatAreNoResults:
             '"text"',
             "{}",
             '{"name": "package"}',
-            '{"schema_version": 2, "name": "of another program"}',
+            '{"schema_version": 9, "name": "of another program"}',
         ],
     )
     def test_a_foreign_file(self, tmp_path, content):

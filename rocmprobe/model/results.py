@@ -41,7 +41,7 @@ from rocmprobe.text.plain_text import message, one_line, quoted
 
 _T = TypeVar("_T")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BadInput = reading.BadInput
 
 #: How a process ended that gave no answer.

@@ -30,8 +30,8 @@ class Run:
     settings: Mapping[str, tuple[results.Setting, ...]]
     simulation: Optional[SimulatedMachine]
     folder: str
+    interpreter: Optional[Interpreter]
     boot: str = ""
-    interpreter: Optional[Interpreter] = None
 
 
 @dataclass(frozen=True)

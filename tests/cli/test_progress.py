@@ -74,7 +74,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
             {"name": "default", "reason": "", "verdict": "native"}
         ]},
         targets=[{"device": "cpu", "backend": "onednn"}], rocmprobe="0", started="", folder="", machine={},
-        simulation=None,
+        simulation=None, interpreter=None,
     )  # fmt: skip
     printed = io.StringIO()
     shown = Progress(Console(file=printed, width=200), tmp_path, silence=0.2)
@@ -153,6 +153,7 @@ def test_a_run_that_takes_much_longer_says_so_once(tmp_path: Path, each: float) 
 def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
     header = {
         "record": "run", "rocmprobe": "", "started": "", "folder": "", "machine": {}, "simulation": None,
+        "interpreter": None,
         "options": {"level": "quick", "settings": "default"}, "settings": {
             "cuda:0": [{"name": "default", "reason": "", "verdict": "native"}]
         },

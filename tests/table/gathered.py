@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.model.results import SCHEMA_VERSION
 from rocmprobe.table.document import document
 from rocmprobe.table.gather import gather
 from rocmprobe.table.sources import found
@@ -41,7 +42,7 @@ def results(
         "os.name": "Debian 12",
     }
     return {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "rocmprobe": "0.1.0",
         "started": f"2026-01-{day:02}T00:00:00Z",
         "finished": None,

@@ -13,6 +13,7 @@ from gathered import command, outcome, put, results, table
 from runs import CHECKOUT
 
 from rocmprobe.cli import main
+from rocmprobe.model.results import SCHEMA_VERSION
 from rocmprobe.table import store
 from rocmprobe.table.files import COLUMNS
 
@@ -77,7 +78,7 @@ def test_runs_of_one_machine_with_two_torches_are_two_stacks(tmp_path: Path) -> 
     put(
         tmp_path / "joined" / "new" / "results.json", results(outcome("pass"), facts={"torch.version": "2.9"})
     )
-    put(tmp_path / "joined" / "results.json", {"schema_version": 1, "members": []})
+    put(tmp_path / "joined" / "results.json", {"schema_version": SCHEMA_VERSION, "members": []})
     made = table(tmp_path)
     found = {made["stacks"][cell["stack"]]["torch"]: cell["states"] for cell in made["cells"]}
     assert found == {"2.0.1": {"crash": 1}, "2.9": {"pass": 1}}
