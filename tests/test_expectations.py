@@ -10,7 +10,7 @@ from rocmprobe.judge.expected import Expectations
 from rocmprobe.knowledge.expectations import expectations, observed, read_expectations
 from rocmprobe.model.baseline import Baseline, baseline_of
 from rocmprobe.model.changes import BASELINE, TABLE
-from rocmprobe.model.results import BadInput, Fact, Gpu, Machine, Outcome, Results
+from rocmprobe.model.results import SCHEMA_VERSION, BadInput, Fact, Gpu, Machine, Outcome, Results
 
 ROW = """\
 [[expectation]]
@@ -180,7 +180,7 @@ class TestTheTable:
 
 class TestResultsThatAreNoBaseline:
     FORMER = Results(
-        1,
+        SCHEMA_VERSION,
         "0",
         "2026-01-01T00:00:00Z",
         None,

@@ -12,7 +12,7 @@ import pytest
 from runs import PROBLEM, SMALL, Run, machine_file, resume, run
 
 from rocmprobe import pytest_plugin
-from rocmprobe.model.results import Outcome, Results, write_results
+from rocmprobe.model.results import SCHEMA_VERSION, Outcome, Results, write_results
 from rocmprobe.simulate.machines import load_machine
 
 DEFAULT, OFF, GONE = (
@@ -28,8 +28,8 @@ def former(path: Path, machine: Path, states: Mapping[str, str]) -> Path:
     )
     simulated = load_machine(str(machine))
     write_results(
-        Results(1, "0", "2026-01-02T03:04:05Z", None, True, simulated.name, {}, simulated.machine, (), (), (),
-                outcomes),
+        Results(SCHEMA_VERSION, "0", "2026-01-02T03:04:05Z", None, True, simulated.name, {},
+                simulated.machine, (), (), (), outcomes),
         path,
     )  # fmt: skip
     return path

@@ -18,7 +18,17 @@ from sample_logs import COLLECT_ENV, LINES
 from tiers import examples
 
 from rocmprobe.cli import main
-from rocmprobe.model.results import Attempt, Fact, Gpu, Machine, Outcome, Results, Trial, write_results
+from rocmprobe.model.results import (
+    SCHEMA_VERSION,
+    Attempt,
+    Fact,
+    Gpu,
+    Machine,
+    Outcome,
+    Results,
+    Trial,
+    write_results,
+)
 
 FATAL = (
     "rocBLAS error: Cannot read /home/joe/env/lib/python3.8/site-packages/torch/lib/rocblas/library/"
@@ -157,7 +167,18 @@ def of_a_run(folder: Path) -> Path:
         )
     )
     results = Results(
-        1, "0", "2026-01-01T00:00:00Z", None, False, None, {}, machine, (), (), trials, (passed, failed)
+        SCHEMA_VERSION,
+        "0",
+        "2026-01-01T00:00:00Z",
+        None,
+        False,
+        None,
+        {},
+        machine,
+        (),
+        (),
+        trials,
+        (passed, failed),
     )
     write_results(results, folder / "results.json")
     return folder / "results.json"

@@ -10,7 +10,7 @@ from runs import SMALL, machine_file, rocmprobe, run
 
 from rocmprobe.cli.run import _exit_code
 from rocmprobe.model import exit_codes
-from rocmprobe.model.results import Machine, Outcome, Results
+from rocmprobe.model.results import SCHEMA_VERSION, Machine, Outcome, Results
 
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3-p1"
 MIOPEN_DEAD = {"library": "miopen", "effect": "raise", "message": "miopenStatusUnknownError"}
@@ -73,7 +73,9 @@ def test_a_batch_norm_that_begins_to_fail_is_a_part_of_it(tmp_path: Path) -> Non
 
 def test_a_gpu_that_no_longer_answers_ends_it_as_it_ends_every_run() -> None:
     outcome = Outcome("a", "cuda:0", "torch", "default", "copy", "copy", "blocked", cause="gpu-wedged")
-    results = Results(1, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), (outcome,))
+    results = Results(
+        SCHEMA_VERSION, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), (outcome,)
+    )
     assert _exit_code(results, "findings", holds=False) == exit_codes.WEDGED
     answering = replace(results, outcomes=())
     assert _exit_code(answering, "findings", holds=False) == exit_codes.FINDINGS

@@ -10,9 +10,11 @@ import pytest
 from runs import cli, machine_file
 
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import Machine, Results, write_results
+from rocmprobe.model.results import SCHEMA_VERSION, Machine, Results, write_results
 
-RESULTS = Results(1, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), ())
+RESULTS = Results(
+    SCHEMA_VERSION, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), ()
+)
 Make = Callable[[Path], list[object]]
 
 
