@@ -21,11 +21,11 @@ from figures import publish
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect import detect
+from rocmprobe.engine.child import Child
+from rocmprobe.engine.child_environment import environment, must_spawn
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import Setting, to_json
-from rocmprobe.run.child import Child
-from rocmprobe.run.child_environment import environment, must_spawn
 
 #: Seconds that a measurement takes at least.
 SECONDS = 0.1

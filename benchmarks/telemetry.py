@@ -17,7 +17,7 @@ from figures import publish
 
 from rocmprobe.detect.sensors import find_devices
 from rocmprobe.detect.tree import Tree
-from rocmprobe.run.sampling import NAME, Sampler, sampled
+from rocmprobe.engine.sampling import NAME, Sampler, sampled
 
 
 def main() -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from figures import publish
 
+from rocmprobe.engine.child import Child
+from rocmprobe.engine.child_environment import environment
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import to_json
-from rocmprobe.run.child import Child
-from rocmprobe.run.child_environment import environment
 
 _PARTS = 4
 DEFAULT = settings_for("onednn")[0]

@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from rocmprobe.cli.base import COMMANDS, command
+from rocmprobe.engine.options import WrittenOptions
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
 from rocmprobe.knowledge.compatibility import Answer, relations
@@ -31,7 +32,6 @@ from rocmprobe.knowledge.variables import find
 from rocmprobe.model.results import SCHEMA_VERSION, Results
 from rocmprobe.model.schema import schema_of
 from rocmprobe.report.terminal.settings_table import generated, markdown_table
-from rocmprobe.run.options import WrittenOptions
 from rocmprobe.simulate.machines import load_machine, machine_names
 
 _PAGES = ("catalogue", "chips-and-stacks", "command-line", "installing", "quickstart")

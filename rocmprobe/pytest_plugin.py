@@ -20,6 +20,13 @@ import pytest
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine import run
+from rocmprobe.engine.journal import CannotWrite, header
+from rocmprobe.engine.options import RunOptions
+from rocmprobe.engine.plan import Request, cases, in_order
+from rocmprobe.engine.sampling import Sampler
+from rocmprobe.engine.session import Session
+from rocmprobe.engine.targets import DRIVERS
 from rocmprobe.judge.expected import Expectations
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.exit_codes import NOTHING, USAGE
@@ -34,13 +41,6 @@ from rocmprobe.model.results import (
 from rocmprobe.process.leftovers import remove_leftovers
 from rocmprobe.process.signals import held, take_signals
 from rocmprobe.report.pytest_html import HtmlRows
-from rocmprobe.run import run
-from rocmprobe.run.journal import CannotWrite, header
-from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Request, cases, in_order
-from rocmprobe.run.sampling import Sampler
-from rocmprobe.run.session import Session
-from rocmprobe.run.targets import DRIVERS
 from rocmprobe.text.redact import redacted, redacted_text
 
 _RUN = pytest.StashKey[Path]()

@@ -34,7 +34,7 @@ settings.load_profile("tiers")
 collect_ignore = [] if THOROUGH else ["bypass/test_opinfo.py"]
 
 #: Rooms whose tests run whole programs, which take tens of seconds for a file.
-_LONG = {"run", "cli", "worker", "report", "launch", "test_simulated_machines.py"}
+_LONG = {"engine", "cli", "worker", "report", "exec", "test_simulated_machines.py"}
 _HERE = os.path.dirname(__file__)
 
 

@@ -7,14 +7,14 @@ from itertools import groupby
 import pytest
 
 from rocmprobe.checks import CHECKS, MODELS
+from rocmprobe.engine.options import RunOptions
+from rocmprobe.engine.plan import Request, cases, in_order
+from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.knowledge.solvers import by_name, forced_setting, solvers
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.model.shapes import Recorded, Shapes
-from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Request, cases, in_order
-from rocmprobe.run.targets import Device
 
 GPU = Device("cuda:0", "miopen")
 SETTINGS = settings_for("miopen")

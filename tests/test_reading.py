@@ -86,7 +86,7 @@ def test_a_line_without_end_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 #: Who takes JSON apart besides: what this program wrote a moment ago, or programs without this package.
-_OWN = re.compile(r"^(worker/|inject/|bypass/|kernels/|text/(reading|tables)\.py)")
+_OWN = re.compile(r"^(worker/|exec/inject/|bypass/|kernels/|text/(reading|tables)\.py)")
 
 
 def test_nobody_else_reads_json_or_toml_from_outside() -> None:

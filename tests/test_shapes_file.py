@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from rocmprobe.engine.trial import kernel_threads
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import BadInput
 from rocmprobe.model.shapes import Recorded, Steps, problem_of, read_problems, read_shapes, write
-from rocmprobe.run.trial import kernel_threads
 
 TEXTS = (
     "conv2d-fp16-n4-c64-i56x48-k128-f3x1-s2x1-p1-g2-bias-nhwc", "conv1d-fp32-n1-c4-i9-k6-f3-d2",

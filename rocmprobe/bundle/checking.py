@@ -22,8 +22,8 @@ from rocmprobe.bundle.clean import cleaned, line
 from rocmprobe.bundle.derived import derived, difference, gathered
 from rocmprobe.bundle.manifest import FORMAT, LICENCE, document, manifest, wrong_label
 from rocmprobe.bundle.simulated import sign_of_simulation
+from rocmprobe.engine.journal import parsed
 from rocmprobe.model.results import BadInput, Results, as_stored, from_json, to_json
-from rocmprobe.run.journal import parsed
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
 from rocmprobe.text.redact import redacted_by_form

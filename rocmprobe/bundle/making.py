@@ -17,8 +17,8 @@ from rocmprobe.bundle.derived import derived, difference, gathered
 from rocmprobe.bundle.manifest import document, manifest, wrong_label
 from rocmprobe.bundle.naming import place_of
 from rocmprobe.bundle.simulated import sign_of_simulation
+from rocmprobe.engine.journal import parsed
 from rocmprobe.model.results import BadInput, Results, as_stored, ordinary_run, read_results, to_json
-from rocmprobe.run.journal import parsed
 from rocmprobe.text import reading
 from rocmprobe.text.redact import redacted, redacted_with, users_of_homes
 

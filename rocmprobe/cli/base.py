@@ -55,7 +55,7 @@ def _code(command: Callable[[], int]) -> int:
         raise
     except Exception as error:
         # Imported late: it costs a fifth of what `explain` takes.
-        from rocmprobe.run.journal import CannotWrite
+        from rocmprobe.engine.journal import CannotWrite
 
         if isinstance(error, CannotWrite):
             printing.print_stderr(error)
@@ -156,8 +156,8 @@ def describe_holder(device: str) -> str:
 
     ``device`` is the name of a lease, such as "cpu" or "GPU 0000:03:00.0".
     """
+    from rocmprobe.engine.lease import holder
     from rocmprobe.report.text import one_line
-    from rocmprobe.run.lease import holder
 
     found = holder(device)
     if found is None:

@@ -35,8 +35,8 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
       eval "$(rocmprobe env)"
       rocmprobe env --setting vendor-off
     """
+    from rocmprobe.exec.choice import choose
     from rocmprobe.judge.recommendation.configuration import needs_clean_databases, unusable
-    from rocmprobe.launch.choice import choose
 
     chosen = choose(results, setting, simulated)
     configuration, environment = chosen.configuration, chosen.results.environment

@@ -41,8 +41,8 @@ def exec_command(
     """
     if why := needs_linux("exec"):
         raise BadInput(why)
-    from rocmprobe.launch.command import become, checked, environment, interpreter
-    from rocmprobe.launch.conditions import conditions
+    from rocmprobe.exec.command import become, checked, environment, interpreter
+    from rocmprobe.exec.conditions import conditions
 
     under = conditions(profile, bypass, setting, simulated)
     environ, words = under.inside(os.environ), under.command(command)

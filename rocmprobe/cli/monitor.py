@@ -21,12 +21,12 @@ from rich.text import Text
 from rocmprobe.cli.base import answering, describe_holder, needs_linux
 from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
+from rocmprobe.engine.journal import CannotWrite
 from rocmprobe.judge.findings.alarms import alarms
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.model.telemetry import QUANTITIES, WATCHED, Quantity
 from rocmprobe.report.text import bytes_
-from rocmprobe.run.journal import CannotWrite
 from rocmprobe.text.console import Console
 
 _HEADER = ("time", "device", "name", *QUANTITIES, "alarms")

@@ -21,12 +21,12 @@ from rich.text import Text
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case, trial_key
 from rocmprobe.cli.base import describe_holder
+from rocmprobe.engine.journal import NAME, Appended, header
+from rocmprobe.engine.lease import leased
+from rocmprobe.engine.options import BUDGETS
+from rocmprobe.engine.targets import Device
 from rocmprobe.model.results import Setting, from_json
 from rocmprobe.model.states import STATES
-from rocmprobe.run.journal import NAME, Appended, header
-from rocmprobe.run.lease import leased
-from rocmprobe.run.options import BUDGETS
-from rocmprobe.run.targets import Device
 from rocmprobe.text.console import Console
 
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}

@@ -18,8 +18,8 @@ from rocmprobe.process.signals import ending_in_order, held
 from rocmprobe.text.printing import print_stderr
 
 if TYPE_CHECKING:
-    from rocmprobe.run.interpreters import Interpreter
-    from rocmprobe.run.options import RunOptions
+    from rocmprobe.engine.interpreters import Interpreter
+    from rocmprobe.engine.options import RunOptions
 
 
 @click.command("run")
@@ -137,9 +137,9 @@ def run_command(
     if why := needs_linux("run"):
         raise NothingToTest(why)
     from rocmprobe.cli.verify import derived, refuse, verifying
+    from rocmprobe.engine import joined, run
+    from rocmprobe.engine.interpreters import interpreters, pass_on
     from rocmprobe.process.leftovers import remove_leftovers
-    from rocmprobe.run import joined, run
-    from rocmprobe.run.interpreters import interpreters, pass_on
     from rocmprobe.text.console import Console
 
     _import_the_rest()
@@ -188,7 +188,7 @@ def _interpreters(
     wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
 ) -> tuple[Interpreter, ...]:
     """Return the interpreters that ``--python`` names; to verify, that of the results. Raise BadInput."""
-    from rocmprobe.run.interpreters import interpreters, pass_on
+    from rocmprobe.engine.interpreters import interpreters, pass_on
 
     if not wanted and expected and expected.environment:
         wanted = [f"{expected.environment.name}={expected.environment.path_here}"]
@@ -220,8 +220,8 @@ def _run_one(
     """Run the suites for the run begun in ``folder``, and show what it came to. Return the exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verified
+    from rocmprobe.engine import run
     from rocmprobe.report.terminal.ending import render_run
-    from rocmprobe.run import run
 
     with no_commands(os.environ):
         code, results = _settled(folder, workers, pytest_args, console)
@@ -243,9 +243,9 @@ def _run_joined(
     """Run the suites for each run that is joined in ``folder``, and show the choice among them. Return the
     exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands, summarise
+    from rocmprobe.engine import joined, run
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
     from rocmprobe.report.terminal.ending import render_run
-    from rocmprobe.run import joined, run
 
     code = OK
     with no_commands(os.environ):
@@ -280,8 +280,8 @@ def _settled(
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run begun in ``folder``. Return our exit code for that of pytest, and the
     results; None if they could not be written."""
+    from rocmprobe.engine import run
     from rocmprobe.report.write import write_report
-    from rocmprobe.run import run
 
     processes = run.workers(folder, workers)
     if workers and workers > processes:
@@ -300,8 +300,8 @@ def _settled(
 def run_options(given: dict[str, Any]) -> RunOptions:
     """The options of the command line as those of a run. Raises BadInput where they exclude each other."""
     from rocmprobe.checks import CHECKS
+    from rocmprobe.engine.options import RunOptions
     from rocmprobe.model.shapes import read_shapes
-    from rocmprobe.run.options import RunOptions
 
     given = dict(given)
     redact, file = not given.pop("no_redact"), given.pop("shapes")

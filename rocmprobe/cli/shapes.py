@@ -28,8 +28,8 @@ def shapes_command(output: Path, command: tuple[str, ...]) -> int:
     """
     if why := needs_linux("shapes"):
         raise BadInput(why)
-    from rocmprobe.launch.recording import record
-    from rocmprobe.run.journal import CannotWrite
+    from rocmprobe.engine.journal import CannotWrite
+    from rocmprobe.exec.recording import record
 
     try:
         code, found = record(command, output)

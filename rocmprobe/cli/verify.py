@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.checks import CHECKS
+from rocmprobe.engine.options import RunOptions
 from rocmprobe.judge.assessment import assess, driver_of, of_driver
 from rocmprobe.judge.recommendation.configuration import isa_override
 from rocmprobe.judge.recommendation.recommend import dtypes_asked
@@ -16,7 +17,6 @@ from rocmprobe.knowledge.expectations import observed
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.model.results import NATIVE, BadInput, Results, Setting, from_json
-from rocmprobe.run.options import RunOptions
 
 #: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
 _NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)

@@ -19,6 +19,13 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
+from rocmprobe.engine.interpreters import OWN, Launch, found_again, interpreters
+from rocmprobe.engine.interpreters import launch as launched
+from rocmprobe.engine.journal import NullJournal
+from rocmprobe.engine.lease import DeviceLease, holder, lease_name
+from rocmprobe.engine.options import Budgets, RunOptions
+from rocmprobe.engine.session import Session
+from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.gate.messages import Order, Pipe
 from rocmprobe.gate.questions import Question, questions, setting_of
 from rocmprobe.judge.assessment import device_of
@@ -37,13 +44,6 @@ from rocmprobe.model.results import (
     read_results,
 )
 from rocmprobe.process.guardian import guardian
-from rocmprobe.run.interpreters import OWN, Launch, found_again, interpreters
-from rocmprobe.run.interpreters import launch as launched
-from rocmprobe.run.journal import NullJournal
-from rocmprobe.run.lease import DeviceLease, holder, lease_name
-from rocmprobe.run.options import Budgets, RunOptions
-from rocmprobe.run.session import Session
-from rocmprobe.run.targets import Device, find_targets
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
 #: In place of the folder of a run, for those who wait for a device that a check holds.

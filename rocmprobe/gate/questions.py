@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.options import RunOptions
+from rocmprobe.engine.plan import Request, cases_under, native_problems
+from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import Problem, parse_problem
@@ -16,9 +19,6 @@ from rocmprobe.model.results import (
     Results,
     Setting,
 )
-from rocmprobe.run.options import RunOptions
-from rocmprobe.run.plan import Request, cases_under, native_problems
-from rocmprobe.run.targets import Device
 
 #: Problems of convolution in float32, and in each other dtype.
 _FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1

@@ -83,8 +83,8 @@ def recorded(folder: Path) -> Results:
 
     Raises BadInput where its journal does not hold what a run writes.
     """
-    from rocmprobe.run import run
-    from rocmprobe.run.journal import NAME
+    from rocmprobe.engine import run
+    from rocmprobe.engine.journal import NAME
 
     found = run.results(folder)
     check_results(found, folder / NAME)
@@ -94,13 +94,13 @@ def recorded(folder: Path) -> Results:
 def judged_results(folder: Path) -> Results:
     """The judged results of the run in ``folder``, with a count of what was redacted in them, as results.json
     holds them."""
-    from rocmprobe.run import run
+    from rocmprobe.engine import run
 
     return _judged(run.results(folder), folder)
 
 
 def _judged(found: Results, folder: Path) -> Results:
-    from rocmprobe.run import run
+    from rocmprobe.engine import run
 
     results = as_stored(judge(found, run.baseline(folder)))
     return replace(results, redacted=census(to_json(results))) if results.options["redact"] else results

@@ -94,7 +94,7 @@ class Fault:
 @dataclass(frozen=True)
 class SimulatedMachine:
     """A simulated machine: its facts, and what goes wrong on it. ``budgets`` (by name) stand in
-    for those of the level (``run/options.py``), so that a machine that hangs need not be waited for in
+    for those of the level (``engine/options.py``), so that a machine that hangs need not be waited for in
     full. ``problems`` are tested where the user names none; with ``fresh`` every case has a child of
     its own. ``solvers`` are those that its MIOpen has, empty for all that ``data/solvers.toml`` lets pass.
     ``telemetry`` is what its sensors say over a run."""

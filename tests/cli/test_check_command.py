@@ -19,13 +19,13 @@ import sample
 from runs import CHECKOUT, Started, cli, environment, machine_file, rocmprobe, wait_until
 from stand_in_libraries import python_without_torch
 
+from rocmprobe.engine.lease import DeviceLease
+from rocmprobe.engine.targets import Device
 from rocmprobe.gate.messages import Order, Seen
 from rocmprobe.gate.metrics import text, write
 from rocmprobe.gate.questions import questions, setting_of
 from rocmprobe.gate.verdict import CONVENTIONS, Verdict, exit_code, judged
 from rocmprobe.model.results import read_results, write_results
-from rocmprobe.run.lease import DeviceLease
-from rocmprobe.run.targets import Device
 from rocmprobe.simulate.machines import machine_names
 
 KEYS = {

@@ -24,8 +24,8 @@ from runs import (
     wait_until,
 )
 
+from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.model.results import read_results
-from rocmprobe.run.lease import DeviceLease
 
 
 @pytest.mark.parametrize("way", [Background.interrupt, Background.terminate], ids=["ctrl-c", "sigterm"])
@@ -194,7 +194,7 @@ def test_a_terminal_that_closes_ends_a_run_unless_it_is_to_outlive_it(
 def test_such_tests_work_where_pytest_was_started_to_ignore_ctrl_c() -> None:
     """As a CI runner may do, and a script that puts it in the background: children would ignore it, too."""
     name = "test_what_was_recorded_is_kept_however_it_ends[SIGINT of rocmprobe]"
-    test = f"{CHECKOUT}/tests/launch/test_shapes.py::{name}"
+    test = f"{CHECKOUT}/tests/exec/test_shapes.py::{name}"
     done = subprocess.run(
         [*ignoring(signal.SIGINT), sys.executable, "-m", "pytest", "-p", "no:xdist", "-o", "addopts=", test],
         cwd=CHECKOUT, env=environment(), capture_output=True, text=True, check=False,

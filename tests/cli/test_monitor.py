@@ -18,8 +18,8 @@ from runs import environment, rocmprobe, wait_until
 from rocmprobe.cli import main
 from rocmprobe.cli.monitor import monitor
 from rocmprobe.detect import sensors as sensing
+from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.model.results import BadInput
-from rocmprobe.run.lease import DeviceLease
 from rocmprobe.text.plain_text import is_plain
 
 DEVICE = "sys/bus/pci/devices/0000:0b:00.0"

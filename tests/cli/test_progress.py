@@ -18,8 +18,8 @@ from runs import PROBLEM, SMALL, environment, machine_file, run, wait_until
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.cli.progress import Progress, TimeLeft
-from rocmprobe.run.journal import NAME, Journal, records
-from rocmprobe.run.lease import DeviceLease
+from rocmprobe.engine.journal import NAME, Journal, records
+from rocmprobe.engine.lease import DeviceLease
 
 #: The command line with little patience for silence.
 _IMPATIENT = """\

@@ -10,9 +10,9 @@ from pathlib import Path
 from runs import rocmprobe, run
 
 from rocmprobe.cli.verify import verifying
+from rocmprobe.engine.options import RunOptions
 from rocmprobe.model.results import Configuration, Recommendation, from_json
 from rocmprobe.model.shapes import Shapes
-from rocmprobe.run.options import RunOptions
 
 MODEL = """
 import multiprocessing, torch

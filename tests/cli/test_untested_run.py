@@ -15,7 +15,7 @@ from rocmprobe.model.results import read_results
 OTHER_MACHINE = """
 import dataclasses
 from rocmprobe.model.results import Fact, Gpu
-from rocmprobe.run import run
+from rocmprobe.engine import run
 detect = run.detect
 def with_a_card():
     machine = detect()

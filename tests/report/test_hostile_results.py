@@ -17,7 +17,7 @@ from rendering import render
 from runs import PROBLEM, machine_file, run
 
 from rocmprobe.cli import main
-from rocmprobe.launch import command
+from rocmprobe.exec import command
 from rocmprobe.model.results import read_results
 from rocmprobe.text.plain_text import is_plain
 

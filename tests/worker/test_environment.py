@@ -13,10 +13,10 @@ from runs import SMALL, Run, run
 
 import rocmprobe
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.child import Child
+from rocmprobe.engine.child_environment import databases_folder, environment, kernels_folder, must_spawn
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Setting, to_json
-from rocmprobe.run.child import Child
-from rocmprobe.run.child_environment import databases_folder, environment, kernels_folder, must_spawn
 
 JUNK = {
     "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_NO_SCRATCH_RECLAIM": "0",
@@ -144,7 +144,7 @@ def test_a_worker_in_the_own_interpreter_finds_the_modules_that_the_parent_finds
     package = str(Path(rocmprobe.__file__).parent.parent)
     program = (
         f"import sys; sys.path.append({package!r})\nimport subprocess\n"
-        "from rocmprobe.run.interpreters import OWN\n"
+        "from rocmprobe.engine.interpreters import OWN\n"
         "subprocess.run(OWN.command('flags'), cwd=sys.argv[1], check=True)\n"
     )
     done = subprocess.run(

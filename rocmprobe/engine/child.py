@@ -1,0 +1,262 @@
+"""One child process: started by fork or from scratch, spoken to over pipes, ended for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.engine.interpreters import OWN, Launch
+from rocmprobe.engine.server import fork_server
+from rocmprobe.process.processes import descendants, kill_same
+from rocmprobe.text.reading import json_line
+
+#: An event is a line of some KiB; a child that sends more without a newline is broken.
+_LONGEST_EVENT = 1 << 20
+_LOG_BYTES = 16 * 1024
+#: More than a pipe holds: what was written to it before now is read by then.
+_PIPE_BYTES = 1 << 20
+#: Seconds that a process has to go after SIGKILL; one stuck in a driver never does.
+_UNKILLABLE_AFTER = 10.0
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Capture:
+    """A byte sink that keeps the first and the last ``size`` bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped = 0
+
+    def write(self, data: bytes) -> None:
+        room = self._size - len(self._head)
+        self._head += data[:room]
+        self._tail += data[max(0, room) :]
+        if len(self._tail) > 2 * self._size:
+            self._dropped += len(self._tail) - self._size
+            del self._tail[: -self._size]
+
+    def text(self) -> str:
+        """As text: what is not UTF-8 replaced, colours and control characters removed."""
+        tail = bytes(self._tail[-self._size :])
+        dropped = self._dropped + len(self._tail) - len(tail)
+        gap = f"\n[{dropped} bytes left out]\n".encode() if dropped else b""
+        return _CONTROL.sub("", (bytes(self._head) + gap + tail).decode("utf-8", "replace"))
+
+
+class Child:
+    """A worker process. ``events`` come one at a time; what it prints goes to ``log``.
+
+    A fork server forks it, unless ``spawn`` is set or the server is not ready within ``seconds``. ``launch``
+    names the interpreter.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        workdir: Path,
+        spawn: bool,
+        seconds: float = 120.0,
+        launch: Launch = OWN,
+    ) -> None:
+        command_reader, self._commands = os.pipe()
+        self._events, event_writer = os.pipe()
+        self._output, output_writer = os.pipe()
+        self.log = Capture(_LOG_BYTES)
+        self.since_mark = Capture(_LOG_BYTES)
+        self._buffer = b""
+        try:
+            ends = command_reader, event_writer, output_writer
+            server = None if spawn else fork_server(launch, seconds)
+            forked = server.fork(*ends, workdir) if server else None
+            self.start_method = "fork" if forked else "spawn"
+            self._process = forked or _spawned(*ends, environ, workdir, launch)
+        finally:
+            for descriptor in (command_reader, event_writer, output_writer):
+                os.close(descriptor)
+        self._selector = selectors.DefaultSelector()
+        os.set_blocking(self._commands, False)
+        for descriptor in (self._events, self._output):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
+        """Write one command line. A child that is gone, or reads nothing for ``seconds`` while the pipe is
+        full, shows when its events are waited for."""
+        data = json.dumps(message).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            while data and select.select([], [self._commands], [], seconds)[1]:
+                data = data[os.write(self._commands, data) :]
+
+    def mark(self) -> None:
+        """Let ``since_mark`` start afresh."""
+        self.since_mark = Capture(_LOG_BYTES)
+
+    def event(self, seconds: float) -> Optional[dict[str, Any]]:
+        """The next event, or None when ``seconds`` pass without one.
+
+        Raises EOFError when the child has closed its end, which it does by ending.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                if not line:
+                    continue
+                event = _parsed(line)
+                if event is not None:
+                    self._drain()
+                    return event
+                self.log.write(b"[not an event] " + line[:200] + b"\n")
+                continue
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return None
+            self._pump(min(remaining, 1.0))
+
+    def _pump(self, seconds: float) -> None:
+        """Move what is readable into the buffers; raises EOFError at the end of the events."""
+        for key, _ in self._selector.select(seconds):
+            data = _read(key.fd)
+            if data is None:
+                continue
+            if key.fd == self._output:
+                if not data:
+                    self._selector.unregister(key.fd)
+                self._keep(data)
+            elif data:
+                self._buffer += data
+                if b"\n" not in self._buffer and len(self._buffer) > _LONGEST_EVENT:
+                    self._buffer = b""
+            else:
+                self._drain()
+                raise EOFError
+        if b"\n" in self._buffer or self._process.poll() is None:
+            return
+        if all(key.fd != self._events for key, _ in self._selector.select(0)):
+            # A grandchild may hold the pipes open and print; the child itself is what counts.
+            self._drain()
+            raise EOFError
+
+    def _drain(self) -> None:
+        """Take over all output that was written before now; who prints without end is not waited for."""
+        taken = 0
+        while taken < _PIPE_BYTES and (data := _read(self._output)):
+            self._keep(data)
+            taken += len(data)
+
+    def _keep(self, data: bytes) -> None:
+        self.log.write(data)
+        self.since_mark.write(data)
+
+    def dump_stacks(self) -> None:
+        """Have faulthandler print every thread's stack into the log."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+        time.sleep(0.3)
+        self._drain()
+
+    def close(self, seconds: float) -> str:
+        """Ask the child to end, wait, else kill it. Returns the exit: "0", a code, a signal, "killed"."""
+        self._close_commands()
+        return self.exit(seconds)
+
+    def exit(self, seconds: float) -> str:
+        """How the child ends by itself within ``seconds``, else "killed"; a driver may hold an ended one."""
+        below = descendants(self.pid)
+        ends = time.monotonic() + seconds
+        while self._process.poll() is None and time.monotonic() < ends:
+            try:
+                self.event(0.05)
+            except EOFError:
+                time.sleep(0.005)
+        if self._process.poll() is None:
+            return self.kill()
+        status = self._gone()
+        kill_same(below)
+        return status
+
+    def kill(self, grace: float = 2.0) -> str:
+        """TERM, then after ``grace`` seconds KILL, to the whole process group. Returns "killed", or
+        "unkillable"."""
+        # Those that went into a session of their own are out of the group.
+        below = descendants(self.pid)
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _UNKILLABLE_AFTER)):
+            self._signal_group(number)
+            ends = time.monotonic() + patience
+            while self._process.poll() is None and time.monotonic() < ends:
+                time.sleep(0.02)
+            if self._process.poll() is not None:
+                self._gone()
+                kill_same(below)
+                return "killed"
+        return "unkillable"
+
+    def _gone(self) -> str:
+        self._drain()
+        code = self._process.poll()
+        # What the child started and left behind ends with it. Its own number may be another's by now.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._close_commands()
+        self._selector.close()
+        for descriptor in (self._events, self._output):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        if code is not None and code < 0:
+            return signal.Signals(-code).name
+        return str(code)
+
+    def _close_commands(self) -> None:
+        if self._commands >= 0:
+            os.close(self._commands)
+            self._commands = -1
+
+    def _signal_group(self, number: int) -> None:
+        """To the group, and to the child itself, which may not have a group of its own yet."""
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(self.pid, number)
+
+
+def _spawned(
+    commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path, launch: Launch
+) -> subprocess.Popen[bytes]:
+    arguments = str(commands), str(events), str(os.getpid())
+    # `python -c` imports from its working directory, so the child has its own.
+    return subprocess.Popen(
+        launch.command("rocmprobe.worker", *arguments), stdin=subprocess.DEVNULL, stdout=output,
+        stderr=output, env=dict(environ), cwd=workdir, pass_fds=(commands, events), start_new_session=True,
+    )  # fmt: skip
+
+
+def _read(descriptor: int) -> Optional[bytes]:
+    """Up to 64 KiB, b"" at the end, None if nothing is there now."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _parsed(line: bytes) -> Optional[dict[str, Any]]:
+    event = json_line(line)
+    return event if isinstance(event, dict) and "event" in event else None

@@ -1,0 +1,154 @@
+"""The lease of devices: one process at a time uses a device, across the processes of a run and across runs.
+
+A lease is ``flock`` on a file for each device below the user's runtime folder: the kernel wakes those who
+wait in their order, and a lease ends with its process. The file names the holder, for those who wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.targets import Device
+from rocmprobe.model.results import BadInput, Setting, from_json
+from rocmprobe.process.processes import pid_namespace, started
+from rocmprobe.text.reading import read_json
+
+with contextlib.suppress(ImportError):
+    # Windows has none. No run is made there, but what a run left is read.
+    import fcntl
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a device: its run's folder, and since when (seconds since the epoch) it holds it.
+    ``start`` and ``space`` distinguish it from a later process with its number, and from one of another
+    container."""
+
+    pid: int
+    run: str
+    since: float
+    start: Optional[int] = None
+    space: int = 0
+
+    @property
+    def lives(self) -> bool:
+        """Whether it may still be there; a process of another container cannot be seen from here."""
+        return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
+
+
+def hold_for_good(path: Path) -> bool:
+    """Lock a file until this process ends. Returns whether no other process has it locked."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    except OSError:
+        # A file system without locks must not cost the run.
+        os.close(descriptor)
+    return True
+
+
+def holder(device: str) -> Optional[Holder]:
+    """Return the process that holds ``device``, the name of a lease; None if nobody does, or nobody of this
+    user."""
+    try:
+        found: Holder = from_json(Holder, read_json(_file(device), ""))
+    except (OSError, BadInput, TypeError):
+        # Not there, let go, or being written at this moment.
+        return None
+    return found if found.lives else None
+
+
+class DeviceLease:
+    """The lease of ``devices``, by the names that ``leased`` gives them; ``run`` is the folder of the run,
+    for those who wait."""
+
+    def __init__(self, devices: Iterable[str], run: Path) -> None:
+        # All take them in one order, so that no two wait for each other.
+        self._devices = sorted(set(devices))
+        self._run = run
+        self._descriptors: list[int] = []
+
+    def take(self, wait: bool = True) -> bool:
+        """Hold the devices, as soon as no other process holds one of them. Return False if one does and this
+        must not ``wait``."""
+        try:
+            for device in self._devices:
+                self._descriptors.append(self._locked(device, wait))
+        except BlockingIOError:
+            self.let_go()
+            return False
+        except BaseException:
+            self.let_go()
+            raise
+        return True
+
+    def let_go(self) -> None:
+        """Hold nothing any more."""
+        while self._descriptors:
+            descriptor = self._descriptors.pop()
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+    def _locked(self, device: str, wait: bool) -> int:
+        # Not inherited by children: a leaked one would keep the lock alive.
+        descriptor = os.open(_file(device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            raise
+        except OSError:
+            # A file system without locks must not cost the run.
+            return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        pid = os.getpid()
+        own = Holder(pid, str(self._run), time.time(), started(pid), pid_namespace())
+        # Who waits may find no word of this one; no reason to end a run.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(asdict(own)).encode(), 0)
+        return descriptor
+
+
+def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]:
+    """Return the names of the devices that a case under ``setting`` uses, of a run with ``targets``."""
+    own = next(each for each in targets if each.device == case.device)
+    if setting.device == "cpu":
+        return ["cpu"]
+    if case.rung == "multi-gpu":
+        return [lease_name(each) for each in targets]
+    return [lease_name(own)]
+
+
+def lease_name(target: Device) -> str:
+    """Return the name of the lease of a device: torch's numbers of GPUs change with variables such as
+    HIP_VISIBLE_DEVICES, their PCI addresses do not."""
+    address = target.gpu.address.value if target.gpu else None
+    return f"GPU {address}" if address else target.device
+
+
+def _file(device: str) -> Path:
+    """Return the file of a lease; its folder is made if needed."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or ""
+    # The variable survives sudo and containers; its folder often does not.
+    if not os.access(base, os.W_OK | os.X_OK):
+        base = tempfile.gettempdir()
+    folder = Path(base) / f"rocmprobe-locks-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', device)}.lease"

@@ -1,0 +1,152 @@
+"""Which ROCm libraries the driver ``capi`` calls, and what they say of the machine's GPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.backends.capi import ORIGINS, Place, choose, place_in, places
+from rocmprobe.engine.child_environment import kept
+from rocmprobe.model.results import BadInput, Fact, Gpu, NothingToTest, to_json
+from rocmprobe.process import children
+from rocmprobe.text.reading import json_line
+from rocmprobe.text.redact import redacted
+
+#: How a folder that was named by hand reaches the processes of a run: their journal is redacted.
+VARIABLE = "ROCMPROBE_LIBRARIES"
+#: Without these two there is nothing to try; rocBLAS is used where it is there.
+_NEEDED = ("libamdhip64", "libMIOpen")
+_LOOKED = (
+    "LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's own lib/ were looked at"
+)
+#: The first start of a GPU after boot, and loading some GB from a cold disk, take a while.
+_QUERY_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class HipReport:
+    """What HIP says. ``devices`` in HIP's order, each with its ``arch``, ``name`` and ``bytes``; versions as
+    the libraries report them, "" where they do not; ``mapped`` are the files that the child had mapped."""
+
+    devices: tuple[Mapping[str, Any], ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def gpu(self, number: int) -> Gpu:
+        """The device where there are no other facts of it; HIP does not know its native ISA."""
+        device = self.devices[number]
+        arch = str(device["arch"]).partition(":")[0]
+        return Gpu(
+            effective_isa=Fact(arch or None, "HIP, gcnArchName"),
+            name=Fact(device["name"] or None, "HIP, hipDeviceGetName"),
+            vram_bytes=Fact(device["bytes"] or None, "HIP, hipMemGetInfo"),
+            vendor=Fact("amd", "HIP"),
+        )
+
+
+def find_place(wanted: str, first: str = "") -> Place:
+    """The place that ``wanted`` names: one of ORIGINS, a folder, or "" for the best there is, which is
+    ``first`` where that origin has all that is needed.
+
+    Raises BadInput for a word that is neither, NothingToTest where no such place has HIP and MIOpen.
+    """
+    if wanted and wanted not in ORIGINS:
+        if not Path(wanted).is_dir():
+            raise BadInput(f"--libraries {wanted}: neither a folder nor one of {', '.join(ORIGINS)}")
+        place: Optional[Place] = place_in(wanted)
+    else:
+        found = [each for each in places(os.environ) if not _lacking(each)]
+        place = (choose(found, first) if first and not wanted else None) or choose(found, wanted)
+    if place is None:
+        where = f"at the place {wanted!r}" if wanted else "anywhere"
+        raise NothingToTest(
+            f"no libamdhip64 with a libMIOpen {where}: {_LOOKED}; install ROCm, or name the folder with "
+            "--libraries"
+        )
+    if _lacking(place):
+        raise NothingToTest(f"--libraries {wanted}: this folder has no {' and no '.join(_lacking(place))}")
+    return place
+
+
+def _lacking(place: Place) -> list[str]:
+    return [name for name in _NEEDED if name not in place.files]
+
+
+def found_again(place: Place) -> Place:
+    """The place that a run's journal names in redacted form.
+
+    Raises BadInput where it is not there any more.
+    """
+    named = os.environ.get(VARIABLE)
+    candidates = [*([place_in(named)] if named else []), *places(os.environ)]
+    for candidate in candidates:
+        if redacted(to_json(candidate)) == redacted(to_json(place)):
+            return candidate
+    raise BadInput(f"{place.folder}: the libraries of this run are not found; name them with --libraries")
+
+
+def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` in which the loader finds what a folder named by hand holds; every other place is one
+    that the loader knows, or whose files name the paths of theirs."""
+    if place.origin != "folder":
+        return dict(environ)
+    folders = dict.fromkeys(os.path.dirname(path) for path in place.files.values())
+    before = environ.get("LD_LIBRARY_PATH")
+    return {**environ, "LD_LIBRARY_PATH": ":".join([*folders, *([before] if before else [])])}
+
+
+def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
+    """What the libraries of ``place`` report, read in a child of at most ``seconds``.
+
+    Raises NothingToTest where the child crashes or hangs, or HIP does not come up: with what, and where.
+    """
+    files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
+    command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]
+    ended = children.run(command, with_folder(place, kept(os.environ)), seconds)
+    answers: dict[str, tuple[Any, str]] = {}
+    call = "while it was loaded"
+    for line in ended.out.splitlines():
+        answer = json_line(line)
+        if not isinstance(answer, list) or not answer:
+            continue
+        question, *rest = answer
+        if question == "call":
+            call = f"in {rest[0]}"
+        elif len(rest) == 2:
+            answers[str(question)] = rest[0], rest[1]
+    devices, failure = answers.get("devices", (None, ""))
+    failure = answers.get("count", (None, ""))[1] or failure
+    if devices is None or failure:
+        how = failure or f"the process that asked it ended {call}: {ended.failure}"
+        last = "" if failure else (ended.err.strip().splitlines() or [""])[-1][:200]
+        raise NothingToTest(
+            f"{place.files['libamdhip64']}: HIP does not answer: {how}{f': {last}' if last else ''}; see "
+            "`rocmprobe detect`"
+        )
+    names = [name for name in answers if name in ("hip", "rocblas", "miopen")]
+    versions = {name: str(answers[name][0] or "") for name in names}
+    mapped = {name: tuple(paths) for name, paths in (answers.get("mapped", ({}, ""))[0] or {}).items()}
+    return HipReport(tuple(devices), {**versions, "hip": _release(versions.get("hip", ""))}, mapped)
+
+
+def _release(number: str) -> str:
+    """MAJOR.MINOR.PATCH of HIP's own number; older runtimes count in another way and keep their number."""
+    value = int(number) if number.isdigit() else 0
+    if value < 10_000_000:
+        return number
+    return f"{value // 10_000_000}.{value // 100_000 % 100}.{value % 100_000}"
+
+
+def facts(place: Place, answer: HipReport) -> dict[str, Fact]:
+    """What the run's results keep of it, as facts ``capi.*``."""
+    asked = f"{place.folder} ({place.origin})"
+    return {
+        "capi.place": Fact(place.folder, place.origin),
+        "capi.devices": Fact([str(device["arch"]) for device in answer.devices], asked),
+        "capi.mapped": Fact({name: list(paths) for name, paths in answer.mapped.items()}, "/proc/self/maps"),
+        **{f"capi.{name}": Fact(version or None, asked) for name, version in answer.versions.items()},
+    }

@@ -1,0 +1,285 @@
+"""From the requests of suites to cases: device, driver, setting, dtype or problem, direction; and what a case
+requires."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from rocmprobe.checks import CHECKS, MODELS
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.options import RunOptions
+from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.layers import NAME as BY_LAYER
+from rocmprobe.knowledge.settings import drivers_of
+from rocmprobe.knowledge.solvers import by_name
+from rocmprobe.model.problem_matrix import problem_matrix
+from rocmprobe.model.problems import LEVELS, Problem, parse_problem, problems
+from rocmprobe.model.results import DIRECTIONS, Setting
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of ``@pytest.mark.check``: a check, for which settings ("every", names, or "forced" for
+    those that force one solver each), and either dtypes or a set of problems (a key of
+    ``data/problems.toml``, or "matrix"), with each direction apart or not. ``level`` is the first level that
+    includes it."""
+
+    check: str
+    settings: tuple[str, ...] = ("default",)
+    dtypes: tuple[str, ...] = ("float32",)
+    problems: str = ""
+    directions: bool = False
+    level: str = "quick"
+
+
+def cases(
+    request: Request, target: Device, settings: tuple[Setting, ...], options: RunOptions
+) -> Iterator[Case]:
+    """The cases of ``request`` on one target, in the order in which they should be settled."""
+    if not _requested_at(request, options):
+        return
+    for driver in target.drivers:
+        requested = _directly(request) if driver == "capi" else request
+        for setting in settings:
+            if driver in drivers_of(setting) and _concerns(requested, setting):
+                yield from cases_under(requested, target, driver, setting, options)
+
+
+def cases_under(
+    request: Request,
+    target: Device,
+    driver: str,
+    setting: Setting,
+    options: RunOptions,
+    chosen: Optional[Sequence[Problem]] = None,
+) -> Iterator[Case]:
+    """Yield the cases of ``request`` under one setting, whatever settings it names. ``chosen`` problems
+    replace those of the request; they are in the form that ``setting`` needs."""
+    native = native_problems(options, setting) if chosen is None else chosen
+    form = Case(target.device, driver, setting.name, request.check, "")
+    for case in _under(request, form, target, setting, options, chosen):
+        yield replace(case, needs=_needs(case, setting, native, _directions(options)))
+
+
+def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
+    """Return the problems of convolution that a run tests first, in the form that ``setting`` needs."""
+    return _problems("native", options, setting)
+
+
+def in_order(asked: Sequence[Case]) -> list[Case]:
+    """The cases of a run as they are asked, those of one trial together and each after all that it depends
+    on: workers wait for the answers of others, and two must not wait for each other.
+
+    ``default``, which all else depends on, then the solvers alone, which a setting is made from, then the
+    other settings, and at last the one that is made from these. Of each, what is measured is last: it depends
+    on what is right. What may stop the machine, and nothing depends on, ends a run.
+    """
+    checks = list(CHECKS)
+    trials: dict[str, int] = {}
+    for case in asked:
+        trials.setdefault(case.trial_key, len(trials))
+
+    def place(case: Case) -> tuple[bool, int, bool, int, int]:
+        rank = 0 if case.setting == "default" else 1 if case.check == "solver" else 2
+        rank += case.setting == BY_LAYER
+        check = CHECKS[case.check]
+        return check.last, rank, check.exclusive, trials[case.trial_key], checks.index(case.check)
+
+    return sorted(asked, key=place)
+
+
+def _requested_at(request: Request, options: RunOptions) -> bool:
+    """Whether the run's level reaches that of the request. A check that is named runs at any level, and an
+    estimate names the models; for inference no model is trained."""
+    if request.check in MODELS and options.purpose == "inference":
+        return False
+    named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
+    return named or LEVELS.index(options.level) >= LEVELS.index(request.level)
+
+
+def _under(
+    request: Request,
+    form: Case,
+    target: Device,
+    setting: Setting,
+    options: RunOptions,
+    chosen: Optional[Sequence[Problem]],
+) -> Iterator[Case]:
+    """The cases of a request under one setting, made from ``form``; what they depend on is left out."""
+    if setting.solver:
+        yield from _sweep(request, form, target, setting, options)
+        return
+    subjects: Sequence[Optional[Problem]] = (None,)
+    if request.problems:
+        few = CHECKS[request.check].own_process
+        subjects = _problems(request.problems, options, setting, few) if chosen is None else chosen
+    for problem in subjects:
+        for dtype in (problem.dtype,) if problem else request.dtypes:
+            for direction in _request_directions(request, options):
+                text = problem.text if problem else None
+                case = replace(form, dtype=dtype, problem=text, direction=direction)
+                if setting.by_name and not _wanted(setting, options):
+                    case = replace(case, if_failed=(replace(case, setting="default").id,))
+                yield case
+
+
+def _wanted(setting: Setting, options: RunOptions) -> bool:
+    """Whether the user asks for ``setting`` whatever ``default`` comes to."""
+    return options.settings == "all" or setting.name in options.settings.replace(" ", "").split(",")
+
+
+def _sweep(
+    request: Request, form: Case, target: Device, setting: Setting, options: RunOptions
+) -> Iterator[Case]:
+    """The cases of one forced solver: what it may run at all, where ``default`` fails or all is requested
+    for. At level quick, of each dtype the first problem alone, made small."""
+    chosen = _problems(request.problems, options, setting)
+    if options.level == "quick":
+        chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
+    solver = by_name()[setting.solver]
+    for problem in chosen:
+        swept = _small(problem) if options.level == "quick" else problem
+        for direction in _directions(options):
+            if not solver.may_run(swept.text, direction, target.effective_isa):
+                continue
+            case = replace(form, dtype=problem.dtype, problem=swept.text, direction=direction)
+            default = replace(case, setting="default", check="convolution", problem=problem.text)
+            yield replace(case, if_failed=() if options.settings == "all" else (default.id,))
+
+
+def _small(problem: Problem) -> Problem:
+    """The same layer over at most two images of 28 pixels a side, or as large as the filter is: which kernel
+    runs depends on the layer, and how long it runs and its reference takes on the images."""
+    sizes = zip(problem.input_size, problem.kernel, problem.dilation)
+    cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
+    return replace(problem, batch=min(problem.batch, 2), input_size=cut)
+
+
+def _directly(request: Request) -> Request:
+    """The request for the driver capi. Batch norm under every setting: without a training step
+    nothing else shows whether a setting can train."""
+    dtypes = CHECKS[request.check].capi_dtypes
+    if dtypes is None:
+        return replace(request, settings=())
+    every = request.check == "batch-norm" and "default" in request.settings
+    return replace(
+        request,
+        settings=("every",) if every else request.settings,
+        dtypes=dtypes or request.dtypes,
+    )
+
+
+def _concerns(request: Request, setting: Setting) -> bool:
+    """Whether the request applies to ``setting``. A setting that changes the problems runs checks of problems
+    alone, a control in another dtype checks of numbers alone; the user's own databases are never cold."""
+    if setting.solver:
+        return "forced" in request.settings
+    every = "every" in request.settings and not setting.by_name
+    if not every and setting.name not in request.settings:
+        return False
+    if setting.changes_problems and not request.problems:
+        return False
+    if setting.dtype and request.check != "convolution":
+        return False
+    return not (setting.inherit_environment and request.check == "start-up")
+
+
+def _directions(options: RunOptions) -> tuple[str, ...]:
+    return DIRECTIONS[:1] if options.purpose == "inference" else DIRECTIONS
+
+
+def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
+    """Each direction apart where that is requested. Timed are iterations of training, or inference."""
+    timed = request.check in ("start-up", "throughput")
+    if request.directions or (timed and options.purpose == "inference"):
+        return _directions(options)
+    return (None,)
+
+
+def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
+    """The user's own problems where they are given, else those of the level; as ``setting`` has them. Own
+    problems leave nothing to the matrix: the native suite runs them under every setting already.
+    ``few``: of what a program convolves the heaviest alone, as many as run without it."""
+    if purpose == "matrix":
+        requested = () if options.problems else problem_matrix(options.level)
+    elif options.shapes and few:
+        most = len(problems(options.level, purpose))
+        requested = tuple(parse_problem(text) for text in options.shapes.heaviest(most))
+    elif options.problems and purpose not in ("gradients", "gradient-flow", "kinds"):
+        requested = tuple(parse_problem(text) for text in options.problems)
+    else:
+        requested = problems(options.level, purpose)
+    if not setting.changes_problems:
+        return requested
+    own = bool(options.problems)
+    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting, own) for problem in requested))))
+
+
+def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
+    """``problem`` in the dtype and memory format of ``setting``; None where it cannot have them, or has them
+    already, which ``default`` tests. ``own``: a problem of the user's that is channels-last already runs
+    all the same, since a program is judged by all its convolutions."""
+    if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
+        return None
+    changed = replace(
+        problem,
+        dtype=setting.dtype or problem.dtype,
+        channels_last=setting.channels_last or problem.channels_last,
+    )
+    as_it_is = own and setting.channels_last
+    return changed if changed != problem or as_it_is else None
+
+
+def _needs(
+    case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
+) -> tuple[str, ...]:
+    """The ids of the cases that ``case`` depends on: where one of these fails, it is blocked. The ``cpu``
+    setting depends on nothing of the GPU.
+
+    ``native`` are the problems and ``directions`` the directions that the run asks ``setting`` about.
+    """
+    if setting.device == "cpu":
+        return ()
+    requires = CHECKS[case.check].requires
+    # The driver capi asks the rungs below GEMM about bytes: once. No rung is asked about integers.
+    dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
+
+    def gate(check: str, of: str, its_dtype: str) -> str:
+        return replace(case, setting=of, check=check, dtype=its_dtype, problem=None, direction=None).id
+
+    in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
+    other_layers = "default" if setting.vendor_library else "vendor-off"
+    if setting.by_layer:
+        other_layers = setting.name
+    return (
+        *_convolutions(requires.convolution, case, native, directions),
+        *(gate(check, "default", dtype) for check in requires.below),
+        *(gate(check, "default", dtype) for check in (() if in_library else requires.outside)),
+        *(gate(check, other_layers, dtype) for check in requires.beside),
+        *(
+            gate(check, setting.name, "float32")
+            for check in requires.float32
+            if (check, case.dtype) != (case.check, "float32")
+        ),
+        *(gate(check, setting.name, dtype) for check in requires.autocast if dtype != "float32"),
+    )
+
+
+def _convolutions(
+    which: str, case: Case, native: Sequence[Problem], directions: Sequence[str]
+) -> tuple[str, ...]:
+    """The convolutions of ``Requires.convolution``: of a native problem in the same dtype, or else the first.
+
+    None for another kind in float64, which PyTorch keeps from MIOpen: it may hold where they fail.
+    """
+    if not which or (which == "own" and case.dtype == "float64"):
+        return ()
+    alike = [problem for problem in native if problem.dtype == case.dtype] or list(native)
+    wanted = {"own": (case.direction,), "fwd": DIRECTIONS[:1]}.get(which, tuple(directions))
+    return tuple(
+        replace(case, check="convolution", dtype=gate.dtype, problem=gate.text, direction=direction).id
+        for gate in alike[:1]
+        for direction in wanted
+    )

@@ -1,0 +1,305 @@
+"""A session: one process's part in a run. Settles each case once, gates first."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.interpreters import OWN, Launch, found_again, launch
+from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, header
+from rocmprobe.engine.lease import DeviceLease, leased
+from rocmprobe.engine.options import BUDGETS, Budgets, RunOptions
+from rocmprobe.engine.targets import Device
+from rocmprobe.engine.trial import Trials
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
+from rocmprobe.knowledge.solvers import Cure, cure
+from rocmprobe.model.results import (
+    NATIVE,
+    Outcome,
+    Setting,
+    from_json,
+)  # fmt: skip
+from rocmprobe.model.workload import parse_workload
+from rocmprobe.simulate.machines import SimulatedMachine
+
+#: As many times the hangs of one setting may the solvers hang that are run alone.
+_SWEEP_PATIENCE = 3
+
+
+class Session:
+    """Settles the cases of some targets: plan, trials, outcomes, journal.
+
+    ``run`` is the folder that other processes see as the holder of a device, None if this process holds its
+    devices already, or needs none. ``launch`` is how a child is started. ``spawn``: every child starts from
+    scratch, with no fork server.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        targets: tuple[Device, ...],
+        settings: Mapping[str, tuple[Setting, ...]],
+        budgets: Budgets,
+        journal: BaseJournal,
+        run: Optional[Path] = None,
+        simulated: Optional[SimulatedMachine] = None,
+        launch: Launch = OWN,
+        spawn: bool = False,
+    ) -> None:
+        self.options = options
+        self.targets = targets
+        self.settings = settings
+        self.journal = journal
+        self._run = run
+        self._budgets = budgets
+        self._cases: dict[str, Case] = {}
+        self._trials = Trials(
+            {target.device: target for target in targets},
+            {device: {setting.name: setting for setting in rows} for device, rows in settings.items()},
+            budgets,
+            simulated,
+            journal,
+            parse_workload(options.estimate).batch if options.estimate else None,
+            options.shapes.cpu_threads if options.shapes else 0,
+            # xdist gives its workers their number.
+            int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+            launch,
+            spawn,
+        )
+
+    @classmethod
+    def of_run(cls, folder: Path) -> Session:
+        """Return the session of this process in the run begun in ``folder``."""
+        run = header(folder)
+        options: RunOptions = from_json(RunOptions, run["options"])
+        budgets = BUDGETS[options.level]
+        simulated: Optional[SimulatedMachine] = None
+        if run["simulation"]:
+            simulated = from_json(SimulatedMachine, run["simulation"])
+            budgets = replace(budgets, **simulated.budgets)
+        return cls(
+            options,
+            tuple(from_json(Device, target) for target in run["targets"]),
+            {
+                device: tuple(from_json(Setting, setting) for setting in settings)
+                for device, settings in run["settings"].items()
+            },
+            budgets,
+            Journal(folder, options.redact),
+            # The times of a simulated machine mean nothing: nobody who measures waits for them.
+            None if simulated else folder.resolve(),
+            simulated,
+            _launch(run["interpreter"]),
+        )
+
+    def plan(self, cases: Iterable[Case]) -> None:
+        """Say which cases this run holds."""
+        self._cases = {case.id: case for case in cases}
+
+    def close(self, at_once: bool) -> None:
+        """``at_once``: the child may be in the middle of something and is not waited for."""
+        self._trials.close(at_once)
+
+    def outcome(self, case: Case) -> Outcome:
+        """The case's outcome. It is in the journal before this returns."""
+        settled = self.journal.find(case.id)
+        if settled:
+            return settled
+        forbidden = self._forbidden(case)
+        if forbidden is None:
+            return self._gathered(case)
+        self.journal.outcome(forbidden)
+        return self.journal.find(case.id) or forbidden
+
+    def _forbidden(self, case: Case) -> Optional[Outcome]:
+        """The outcome without asking: ``blocked`` if the device is gone or something the case depends on does
+        not hold, ``skipped`` if nothing gives a reason to ask, ``n/a`` if there is nothing to ask with."""
+        setting = self._setting(case)
+        if self.journal.wedged(case.device) and setting.device != "cpu":
+            return self._blocked(case, "the device stopped answering", "gpu-wedged")
+        limits = (
+            ("hang", self._budgets.hangs, "many-hangs"),
+            ("crash", self._budgets.crashes, "many-crashes"),
+        )
+        for state, limit, cause in limits:
+            if self.journal.count(state, case) >= limit:
+                message = (
+                    f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
+                )
+                return self._blocked(case, message, cause)
+        if setting.solver and self._hanging_solvers(case):
+            return self._blocked(case, "solvers that ran alone hung; the rest is not asked", "many-hangs")
+        meaningless = self._meaningless_on_gpu(case)
+        if meaningless:
+            return self._unasked(case, "n/a", None, meaningless)
+        for need in case.needs:
+            gate = self._gate(need)
+            if gate is None or not gate.blocks:
+                continue
+            why = gate.evidence[0] if gate.evidence else gate.state
+            reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
+            return self._blocked(case, reason, f"rung:{gate.rung}")
+        return self._needless(case) or (self._uncured(case) if setting.undecided else None)
+
+    def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
+        """Why the case's setting is not for this GPU, or None where it is."""
+        setting, target = self._setting(case), self._target(case)
+        native = target.native_isa or "not known"
+        if setting.isa and not re.fullmatch(setting.isa, native):
+            return f"for native ISAs {setting.isa} alone; that of this GPU is {native}"
+        if OVERRIDE in setting.env and target.effective_isa != target.native_isa:
+            return f"an override is set already: this GPU claims to be {target.effective_isa}"
+        return None
+
+    def _hanging_solvers(self, case: Case) -> bool:
+        """Whether enough solvers hung: this one, which needs no second proof, or any."""
+        own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
+        return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
+
+    def _needless(self, case: Case) -> Optional[Outcome]:
+        """``skipped`` where none of the cases failed that give a reason to ask. One that is no part of the
+        run gives a reason, too: then this was requested by name."""
+        reasons = [self._gate(each) for each in case.if_failed]
+        if not reasons or None in reasons:
+            return None
+        gates = [gate for gate in reasons if gate is not None]
+        if any(gate.fails for gate in gates):
+            return None
+        for gate in gates:
+            if gate.state == "blocked":
+                return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
+            if not gate.works:
+                return self._unasked(case, "skipped", None, f"{gate.id} is {gate.state}")
+        return self._unasked(case, "skipped", None, "default is right here: nothing needs to be found out")
+
+    def _uncured(self, case: Case) -> Optional[Outcome]:
+        """Find out what the case's setting is, once all that it is made from is settled; the outcome where it
+        comes to nothing."""
+        found = self.journal.derived(case)
+        if found is None:
+            by_layer = self._setting(case).by_layer
+            made = self._by_layer(case) if by_layer else cure(self._settled(case, ("solver",)))
+            if self.journal.wedged(case.device):
+                return self._blocked(case, "the device stopped answering", "gpu-wedged")
+            self.journal.derive(case, made)
+            # The first record counts, whoever wrote it.
+            found = self.journal.derived(case)
+        assert found is not None, "it was written a moment ago"
+        if found.env is None:
+            return self._unasked(case, found.state, None, found.reason)
+        self._trials.derive(case, found.applied(self._setting(case)))
+        return None
+
+    def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
+        """What the cases of ``checks`` came to, on the device and by the driver of ``case``; ``setting`` ""
+        is any."""
+        wanted = [
+            each.id
+            for each in self._cases.values()
+            if each.check in checks
+            and (each.device, each.driver) == (case.device, case.driver)
+            and setting in ("", each.setting)
+        ]
+        return [gate for gate in map(self._gate, wanted) if gate]
+
+    def _asks(self, case: Case, check: str) -> bool:
+        """Whether the run holds a case of ``check`` on the device and by the driver of ``case``."""
+        same = (case.device, case.driver)
+        return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
+
+    def _by_layer(self, case: Case) -> Cure:
+        """What ``by-layer`` is: convolution as it comes where that holds, or was not tested, else under
+        one of those settings under which it does."""
+        options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
+        cures = []
+        for setting in self.settings[case.device] if options else ():
+            if setting.verdict not in NATIVE or setting.by_layer or setting.solver:
+                continue
+            if setting.changes_problems or setting.inherit_environment or OVERRIDE in setting.env:
+                continue
+            if not self._asks(case, "convolution") or holds(
+                self._settled(case, ("convolution",), setting.name)
+            ):
+                found = self.journal.derived(replace(case, setting=setting.name))
+                cures.append(found.applied(setting) if found else setting)
+            if cures and cures[0].unchanged:
+                break
+        return by_layer(options, cures)
+
+    def _gate(self, case_id: str) -> Optional[Outcome]:
+        """The outcome of a case that another depends on; None if the run does not hold it."""
+        # Both are of one device, whose cases one process settles.
+        case = self._cases.get(case_id)
+        return self.outcome(case) if case else None
+
+    def _gathered(self, case: Case) -> Outcome:
+        self.journal.intent(case)
+        with self._leased(case):
+            outcome = self._answered(case)
+        self.journal.outcome(outcome)
+        # As it was written: pytest and its plugins show it, too.
+        return self.journal.find(case.id) or outcome
+
+    @contextmanager
+    def _leased(self, case: Case) -> Iterator[None]:
+        """Hold the devices of a case; a wait for other processes is said in the journal."""
+        if self._run is None:
+            yield
+            return
+        lease = DeviceLease(leased(case, self._setting(case), self.targets), self._run)
+        if not lease.take(wait=False):
+            self.journal.append("waiting", case=case.id, phase="device", left=None)
+            lease.take()
+            self.journal.append("waiting", case=case.id, phase="device", left=0)
+        try:
+            yield
+        finally:
+            lease.let_go()
+
+    def _answered(self, case: Case) -> Outcome:
+        try:
+            return self._trials.outcome(case)
+        except CannotWrite:
+            raise
+        except Exception:
+            # What breaks on this side of the pipes is an answer, too, and must not cost the others.
+            self._trials.drop()
+            lines = traceback.format_exc().splitlines()
+            return unasked(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
+
+    def _blocked(self, case: Case, reason: str, cause: Optional[str]) -> Outcome:
+        return self._unasked(case, "blocked", cause, reason)
+
+    def _unasked(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
+        return unasked(case, self._target(case), state, cause, reason)
+
+    def _setting(self, case: Case) -> Setting:
+        return next(each for each in self.settings[case.device] if each.name == case.setting)
+
+    def _target(self, case: Case) -> Device:
+        return next(target for target in self.targets if target.device == case.device)
+
+
+def _launch(interpreter: Optional[Mapping[str, Any]]) -> Launch:
+    """Return how a child is started in the interpreter that the journal names, or in this one."""
+    if interpreter is None:
+        return OWN
+    python = found_again(interpreter["name"], interpreter["python"])
+    return launch(python, interpreter["reads_toml"])
+
+
+def unasked(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
+    """The outcome of a case that no trial answered."""
+    return Outcome(
+        id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
+        rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,
+        problem=case.problem, direction=case.direction, dtype=case.dtype, cause=cause, evidence=evidence,
+    )  # fmt: skip

@@ -1,0 +1,499 @@
+"""Trials: cases handed to children, and what becomes of a child made into an outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Optional
+
+from rocmprobe.backends import BACKENDS, Backend
+from rocmprobe.checks import CONVOLUTIONS
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.detect.sensors import read_conditions
+from rocmprobe.detect.tree import Tree
+from rocmprobe.engine.child import Child
+from rocmprobe.engine.child_environment import databases_folder, environment, kernels_folder, must_spawn
+from rocmprobe.engine.evidence import (
+    Calls,
+    crash_cause,
+    describe_exit,
+    evidence_of,
+    killed_for_memory,
+    oom_kills,
+)
+from rocmprobe.engine.interpreters import OWN, Launch
+from rocmprobe.engine.journal import BaseJournal
+from rocmprobe.engine.libraries import found_again, with_folder
+from rocmprobe.engine.options import Budgets
+from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
+from rocmprobe.knowledge.miopen_log import Reading, forced_in_vain, left_no_solver
+from rocmprobe.knowledge.solvers import is_switch
+from rocmprobe.model.results import Attempt, Outcome, Setting, Trial, to_json
+from rocmprobe.model.states import works
+from rocmprobe.process.guardian import guardian
+from rocmprobe.process.leftovers import own_folder
+from rocmprobe.process.processes import active_seconds, activity, stuck_at
+from rocmprobe.simulate.machines import SimulatedMachine
+
+#: How often a case may end its child before it counts as settled.
+TRIES = {"crash": 3, "error": 3, "hang": 2}
+#: Seconds of silence after which the journal says that a child is waited for.
+_SOON = 2.0
+#: How often a cold start and a warm one follow each other, as far as the budget goes. Where nothing but
+#: chance decides, three warm ones are faster than three cold ones once in twenty times.
+START_ROUNDS = 3
+
+
+@dataclass
+class _Reply:
+    """What one child made of one case; ``over`` when the child is of no further use."""
+
+    answers: list[dict[str, Any]]
+    over: bool = False
+    phase: Optional[str] = None
+    activity: Optional[str] = None
+    log: str = ""
+    ending: dict[str, Any] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        return str(self.answers[-1]["state"])
+
+
+#: For a child that does not report its calls.
+_BY_TORCH = Calls()
+#: What a child says when torch is imported.
+_READY = _Reply([])
+
+
+@dataclass
+class _Live:
+    """The child at hand and the trial it is."""
+
+    child: Child
+    id: str
+    key: str
+    case: Case
+    started: float = field(default_factory=time.monotonic)
+    library: Optional[str] = None
+    mapped: dict[str, list[str]] = field(default_factory=dict)
+    calls: Calls = field(default_factory=Calls)
+    last_event: Optional[str] = None
+    settled: Optional[dict[str, Any]] = None
+    oom_kills: dict[str, int] = field(default_factory=oom_kills)
+
+
+def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
+    """How many threads the kernels of a child get, 0 for as many as torch takes: where it computes on the
+    CPU, the ``recorded`` ones of a program, but never more than the cores that this process may use, divided
+    among the processes that are ``sharing`` them: threads without a core keep each other waiting."""
+    if not on_cpu:
+        return 0
+    cores = len(os.sched_getaffinity(0))
+    own = max(1, cores // sharing)
+    return min(recorded, own) if recorded else own if sharing > 1 else 0
+
+
+class Trials:
+    """Holds at most one child; the cases of a trial that come one after another share it."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Device],
+        settings: Mapping[str, Mapping[str, Setting]],
+        budgets: Budgets,
+        simulated: Optional[SimulatedMachine],
+        journal: BaseJournal,
+        batch: Optional[int] = None,
+        threads: int = 0,
+        sharing: int = 1,
+        launch: Launch = OWN,
+        spawn: bool = False,
+    ) -> None:
+        """``targets`` and ``settings`` are by device. ``threads`` is how many a program had for its kernels
+        on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once; ``launch`` is
+        how a child is started. ``spawn``: every child starts from scratch, with no fork
+        server."""
+        self._spawn = spawn
+        self._conditions: dict[str, dict[str, float]] = {}
+        self._launch = launch
+        self._threads = threads
+        self._sharing = sharing
+        self._targets = targets
+        self._settings = settings
+        self._derived: dict[tuple[str, str, str], Setting] = {}
+        self._budgets = budgets
+        self._batch = batch
+        self._simulated = to_json(simulated) if simulated else None
+        self._fresh = simulated is not None and simulated.fresh
+        self._journal = journal
+        self._live: Optional[_Live] = None
+        self._folder = own_folder()
+        self._places = {key: found_again(target.place) for key, target in targets.items() if target.place}
+        self._guardian = guardian()
+        self._guardian.remove(self._folder)
+
+    def derive(self, case: Case, setting: Setting) -> None:
+        """Let the derived setting of ``case`` be this one from now on."""
+        self._derived[case.device, case.driver, case.setting] = setting
+
+    def _setting(self, case: Case) -> Setting:
+        derived = self._derived.get((case.device, case.driver, case.setting))
+        return derived or self._settings[case.device][case.setting]
+
+    def close(self, at_once: bool) -> None:
+        """End the child, ``at_once`` or in its own way, and remove the run's databases and caches."""
+        try:
+            self._end_child(at_once)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def drop(self) -> None:
+        """Have done with the child at hand, whatever state it and this are in."""
+        with contextlib.suppress(OSError, ValueError):
+            self._end_child(at_once=True)
+        self._live = None
+
+    def outcome(self, case: Case) -> Outcome:
+        """Put ``case`` to a child; a start-up to several, one after the other."""
+        self._conditions = {}
+        outcome = self._start_up(case) if case.check == "start-up" else self._asked(case)
+        return replace(outcome, conditions=self._conditions)
+
+    def _start_up(self, case: Case) -> Outcome:
+        """Cold and warm starts in turns: a machine whose load changes changes both."""
+        cold: list[Outcome] = []
+        warm: list[Outcome] = []
+        ends = time.monotonic() + self._budgets.starts
+        while not cold or (len(cold) < START_ROUNDS and time.monotonic() < ends):
+            self._end_child()
+            shutil.rmtree(databases_folder(self._folder, case), ignore_errors=True)
+            for outcomes in (cold, warm):
+                outcomes.append(self._asked(case))
+                self._end_child()
+                if not outcomes[-1].works:
+                    return merge_starts(cold, warm)
+        return merge_starts(cold, warm)
+
+    def _asked(self, case: Case) -> Outcome:
+        """A case that ends its child is tried again alone, in a fresh one."""
+        replies = [self._reply(case)]
+        trials = [self._last_id] * len(replies[-1].answers)
+        if self._budgets.tries == 1:
+            return self._made(case, replies, trials)
+        while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
+            # Where torch cannot be imported, the device was not reached and is not to blame.
+            if replies[-1].phase != "start" and not self._device_answers(case):
+                self._journal.append("wedged", device=case.device)
+                break
+            replies.append(self._reply(case))
+            trials += [self._last_id] * len(replies[-1].answers)
+            self._end_child()
+        if replies[-1].over and works(replies[-1].state) and not self._device_answers(case):
+            self._journal.append("wedged", device=case.device)
+        return self._made(case, replies, trials)
+
+    def _tries(self, state: str, case: Case) -> int:
+        """One hang under a setting, or in the sweep over solvers, is proven by a second; the next ones are
+        believed."""
+        proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
+        return 1 if state == "hang" and proven else TRIES.get(state, 1)
+
+    def _reply(self, case: Case) -> _Reply:
+        if self._live is None or self._live.key != case.trial_key or self._fresh:
+            self._end_child()
+            child = self._started(case)
+            reply = self._await_answer(child, "start")
+        else:
+            child = self._live.child
+            self._live.case, self._live.oom_kills = case, oom_kills()
+            reply = _READY
+        if reply is _READY:
+            child.mark()
+            if self._live:
+                self._live.calls, self._live.settled = Calls(), None
+            child.send(to_json(case))
+            reply = self._await_answer(child, "prepare")
+        if reply.over:
+            self._end_child()
+        return reply
+
+    def _read_conditions(self, case: Case, when: str) -> None:
+        """Read clocks and temperatures of what computes, which for a simulated machine is the CPU: ``before``
+        the first measurement of a case, and ``after`` the last one."""
+        on_cpu = self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
+        gpu = None if on_cpu else self._targets[case.device].gpu
+        found = read_conditions(Tree(Path("/")), gpu)
+        if found and (when == "after" or when not in self._conditions):
+            self._conditions[when] = found
+
+    def _backend(self, case: Case) -> Backend:
+        """The library that answers: the target's, or the CPU's where the setting goes there."""
+        on_cpu = self._setting(case).device == "cpu"
+        return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
+
+    def _started(self, case: Case) -> Child:
+        """A child for the case's trial that has its task; it has yet to say that it is ready."""
+        target, setting = self._targets[case.device], self._setting(case)
+        folder = databases_folder(self._folder, case)
+        folder.mkdir(parents=True, exist_ok=True)
+        trace = {} if case.exclusive else self._backend(case).trace_variables
+        kernels = kernels_folder(self._folder, case, setting)
+        environ = environment(setting, folder, kernels, trace, os.environ)
+        if self._simulated:
+            # What this machine's CPU is quick at is nothing to keep for the simulated one.
+            environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
+        # The server's torch may have loaded a second HIP.
+        place = self._places[case.device] if case.driver == "capi" else None
+        if place:
+            environ = with_folder(place, environ)
+        spawn = self._spawn or place is not None or must_spawn(setting)
+        environ.update(self._launch.variables)
+        child = Child(environ, folder, spawn, self._budgets.server or self._budgets.start, self._launch)
+        self._guardian.watch(child.pid)
+        trial_id = f"{case.trial_key}#{secrets.token_hex(3)}"
+        self._live = _Live(child, trial_id, case.trial_key, case)
+        self._last_id = trial_id
+        on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
+        # A measurement has the cores for itself.
+        threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
+        child.send(
+            {
+                "device": case.device, "backend": target.backend, "setting": to_json(setting),
+                "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb, "batch": self._batch,
+                "simulated": self._simulated, "environ": environ, "threads": threads,
+                "first": to_json(case), "place": to_json(place) if place else None,
+            }
+        )  # fmt: skip
+        return child
+
+    def _await_answer(self, child: Child, phase: str) -> _Reply:
+        """Events until the answer (or, at the start, readiness), each phase under its own budget."""
+        while True:
+            active, budget = active_seconds(child.pid), self._budgets.of(phase)
+            waited = min(budget, _SOON)
+            try:
+                event = child.event(waited)
+                if event is None and budget > _SOON:
+                    # What it did at first, such as to start Python, says nothing of why it is silent.
+                    active, waited = active_seconds(child.pid), budget - _SOON
+                    # Whoever watches the run, or finds what is left of it, learns its progress.
+                    event = self._awaited(child, phase, waited)
+            except EOFError:
+                return self._crashed(child, phase)
+            if event is None:
+                return self._hung(child, phase, activity(child.pid, active, waited), budget)
+            live = self._live
+            assert live is not None, "the child whose events these are"
+            if event["event"] in ("measuring", "measured"):
+                self._read_conditions(live.case, "before" if event["event"] == "measuring" else "after")
+                continue
+            live.mapped.update(event.get("mapped") or {})
+            live.library = event.get("library") or live.library
+            if event["event"] == "call":
+                live.calls.add(event)
+                live.last_event = live.calls.last
+                continue
+            if event["event"] == "settled":
+                live.settled = event["answer"]
+                continue
+            if event["event"] == "attempt":
+                live.calls = Calls()
+                continue
+            if event["event"] == "attempted":
+                live.calls.end()
+                continue
+            live.last_event = event["event"]
+            if event["event"] == "phase":
+                phase = event["phase"]
+                live.last_event = f"phase {phase}"
+            elif event["event"] == "ready":
+                return _READY
+            elif event["event"] == "unusable":
+                return _Reply(
+                    [_answer("error", event["message"], "torch-unusable")], True, phase, log=child.log.text()
+                )
+            elif event["event"] == "answer":
+                log = child.since_mark.text()
+                return _Reply(
+                    event["attempts"], event["poisoned"], phase, log=log, calls=live.calls.as_lines()
+                )
+
+    def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
+        """The child's next event, with a word in the journal before and after."""
+        case = self._live.case.id if self._live else ""
+        self._journal.append("waiting", case=case, phase=phase, left=seconds)
+        try:
+            return child.event(seconds)
+        finally:
+            self._journal.append("waiting", case=case, phase=phase, left=0)
+
+    def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
+        """What the child answered before it ended in a yardstick, which is no part of the question; else
+        ``answer``."""
+        settled = self._live.settled if self._live and phase == "yardstick" else None
+        if settled is None:
+            return answer
+        return {**settled, "message": f"the yardsticks were not timed: {answer['message']}"}
+
+    def _crashed(self, child: Child, phase: str) -> _Reply:
+        exit_status = child.exit(self._budgets.teardown)
+        ended, calls = self._ending(exit_status, phase), self._calls()
+        importing = "while importing torch" if calls is _BY_TORCH else "at its start"
+        where = importing if phase == "start" else f"in phase {phase}{calls.where}"
+        oom_killed = ended["oom_killed"]
+        message = f"the process ended with {describe_exit(exit_status, oom_killed)} {where}"
+        crash = _answer("crash", message, crash_cause(exit_status, oom_killed))
+        answer = self._settled_or(crash, phase)
+        self._record(exit_status)
+        return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.as_lines())
+
+    def _calls(self) -> Calls:
+        live = self._live
+        return live.calls if live and live.case.driver == "capi" else _BY_TORCH
+
+    def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
+        """``Outcome.ending`` of the child at hand, which is gone."""
+        live = self._live
+        before, after = (live.oom_kills if live else {}), oom_kills()
+        return {
+            "status": exit_status, "phase": phase, "after": live.last_event if live else None,
+            "oom_killed": killed_for_memory(before, after),
+        }  # fmt: skip
+
+    def _hung(self, child: Child, phase: str, doing: str, budget: float) -> _Reply:
+        stuck = stuck_at(child.pid)
+        child.dump_stacks()
+        log = child.since_mark.text()
+        exit_status = child.kill()
+        ended, calls = self._ending(exit_status, phase), self._calls()
+        message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
+        answer = self._settled_or({**_answer("hang", message, "timeout"), "evidence": stuck}, phase)
+        self._record(exit_status)
+        return _Reply([answer], True, phase, doing, log, ended, calls.as_lines())
+
+    def _end_child(self, at_once: bool = False) -> None:
+        if self._live:
+            child = self._live.child
+            exit_status = child.kill(grace=0.2) if at_once else child.close(self._budgets.teardown)
+            self._record(exit_status, after_last_answer=not at_once)
+
+    def _record(self, exit_status: str, after_last_answer: bool = False) -> None:
+        """Write the trial down; the child is gone."""
+        live, self._live = self._live, None
+        if live is None:
+            return
+        if exit_status != "unkillable":
+            self._guardian.forget(live.child.pid)
+        trial = Trial(
+            live.id, live.case.device, live.case.driver, live.case.setting, live.child.start_method,
+            exit_status, after_last_answer and exit_status != "0", live.child.log.text(),
+            round(time.monotonic() - live.started, 3), live.library,
+            {name: tuple(paths) for name, paths in live.mapped.items()},
+        )  # fmt: skip
+        self._journal.append("trial", trial=trial)
+        if exit_status == "unkillable":
+            self._journal.append("wedged", device=live.case.device)
+
+    def _device_answers(self, case: Case) -> bool:
+        """The canary: a small exact sum in a fresh child with no setting; it has two tries.
+
+        One that fails in words on a device that has not answered yet in this run, points to a
+        rung that does not hold (a torch without code for the chip, say), not to a device that is gone.
+        """
+        check = "copy" if case.driver == "capi" else "elementwise"
+        canary = Case(case.device, case.driver, "default", check, "float32")
+        before = self._journal.find(canary.id)
+        answered_before = before is not None and before.works
+        for _ in range(2):
+            if self._journal.wedged(case.device):
+                return False
+            reply = self._reply(canary)
+            self._end_child()
+            if reply.state in ("pass", "n/a") or (reply.state != "hang" and not answered_before):
+                return True
+        return False
+
+    def _works_by_default(self, case: Case) -> bool:
+        """Return True if the same case passed under ``default``."""
+        found = self._journal.find(replace(case, setting="default").id)
+        return found is not None and found.works
+
+    def _made(self, case: Case, replies: list[_Reply], trials: list[str]) -> Outcome:
+        answers = [answer for reply in replies for answer in reply.answers]
+        last, reply = answers[-1], replies[-1]
+        states = [answer["state"] for answer in answers]
+        state, message = last["state"], last["message"]
+        if "pass" in states and set(states) != {"pass"}:
+            failed = [answer for answer in answers if answer["state"] != "pass"]
+            state = "flaky"
+            message = f"{len(failed)} of {len(answers)} tries failed: {failed[-1]['message']}"
+        target, backend = self._targets[case.device], self._backend(case)
+        reading = backend.read(reply.log)
+        ran = reading if case.check.startswith((*CONVOLUTIONS, "solver")) else Reading()
+        solver, cause = ran.implementation or last.get("solver"), last["cause"]
+        algorithm = ran.algorithm or last.get("algorithm")
+        workspace = ran.workspace_bytes if ran.implementation else last.get("workspace_bytes")
+        forced = self._setting(case).solver
+        limits_solvers = any(is_switch(name, value) for name, value in self._setting(case).env.items())
+        if forced:
+            absent = forced_in_vain(forced, state, reading)
+            if absent:
+                state, message, cause = "n/a", absent, None
+        elif limits_solvers and self._works_by_default(case) and left_no_solver(state, reading):
+            message = f"{message}; no solver that this setting leaves applies to this problem"
+        elif state == "pass" and solver and backend.is_fallback(solver):
+            state, message = "slow", f"{solver} is {backend.library}'s last resort"
+        evidence = [message] if message else []
+        if state not in ("pass", "n/a"):
+            evidence += evidence_of(reply.log, reading, last["evidence"])
+        overridden = isa_of_override(self._setting(case).env.get(OVERRIDE, ""))
+        return Outcome(
+            id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
+            rung=case.rung, state=state, trial=trials[-1], native_isa=target.native_isa,
+            effective_isa=overridden or target.effective_isa, problem=case.problem, direction=case.direction,
+            dtype=case.dtype, phase=reply.phase, activity=reply.activity, cause=cause,
+            attempts=tuple(
+                Attempt(answer["state"], trial, answer["message"], answer["timings"].get("seconds", 0.0))
+                for answer, trial in zip(answers, trials)
+            ),
+            solver=solver, algorithm=algorithm, workspace_bytes=workspace, find_db=ran.find_db,
+            timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
+            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
+        )  # fmt: skip
+
+
+def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
+    """An answer in the form a worker gives, for a worker that gave none."""
+    empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
+    return {"state": state, "message": message, "cause": cause, **empty}
+
+
+def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
+    """One outcome of all starts, in the order in which they were made: the last one, with the attempts of
+    all, and times if all are right."""
+    last = (warm if len(warm) == len(cold) else cold)[-1]
+    made = [outcome for pair in zip(cold, warm) for outcome in pair]
+    made += cold[len(warm) :]
+    attempts = tuple(attempt for outcome in made for attempt in outcome.attempts)
+    timings: dict[str, float] = {"seconds": sum(attempt.seconds for attempt in attempts)}
+    if all("first_call" in outcome.timings for outcome in made) and warm:
+        for word, outcomes in (("cold", cold), ("warm", warm)):
+            first = [outcome.timings["first_call"] for outcome in outcomes]
+            timings.update({f"{word}_first_call": median(first), f"{word}_starts": len(first)})
+            timings.update({f"{word}_first_call_min": min(first), f"{word}_first_call_max": max(first)})
+        for name, reduced in (("steady", median), ("steady_p10", min), ("steady_p90", max)):
+            timings[name] = reduced([outcome.timings[name] for outcome in made])
+    evidence = last.evidence
+    if last is not cold[-1] and last.fails:
+        evidence = (*evidence[:1], "in a process that found filled databases and caches", *evidence[1:])
+    return replace(last, attempts=attempts, timings=timings, evidence=evidence)

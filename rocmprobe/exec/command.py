@@ -1,0 +1,207 @@
+"""From a command line to a running program, every Python below which imports ``site/sitecustomize.py``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rocmprobe.model.results import BadInput
+
+#: Passes the conditions on to the programs below; read by ``site/sitecustomize.py`` and ``inside``.
+CONDITIONS = "ROCMPROBE_EXEC"
+RECORD = "ROCMPROBE_RECORD"
+#: Set by a user: a file that every process adds a line to.
+STATUS = "ROCMPROBE_BYPASS_STATUS"
+#: Inductor hands frozen convolutions to operators of oneDNN's own when it packs their weights.
+NO_PACKING = {"TORCHINDUCTOR_CPP_WEIGHT_PREPACK": "0"}
+
+_SITE = Path(__file__).parent / "inject" / "site"
+_PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?")
+#: Programs that run another one, whose words follow options of their own.
+_WRAPPERS = frozenset(
+    ("chrt", "conda", "hatch", "ionice", "mamba", "mpiexec", "mpirun", "nice", "nohup", "numactl", "pdm",
+     "pipenv", "poetry", "setsid", "srun", "stdbuf", "strace", "taskset", "time", "timeout", "uv", "xvfb-run")
+)  # fmt: skip
+#: Programs that run another one with an environment that is not theirs.
+_OTHER_USERS = frozenset({"doas", "pkexec", "su", "sudo"})
+#: Options of Python and of env that take a value, in the same word or in the next.
+_PYTHON_VALUES = "WX"
+_ENV_VALUES = "uCaS"
+_DEEPEST = 5
+_TAKES_AWAY = (
+    "takes away what rocmprobe puts into the environment, so nothing was run; write it before `rocmprobe`"
+)
+
+
+def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` with ``variables``, in which every Python finds rocmprobe's sitecustomize first.
+
+    Raises BadInput where PYTHONPATH cannot name rocmprobe's folder, or no status can be written.
+    """
+    if os.pathsep in str(_SITE):
+        raise BadInput(f"{_SITE}: PYTHONPATH takes no folder with {os.pathsep!r} in it; install elsewhere")
+    found = {**environ, **variables}
+    path = environ.get("PYTHONPATH")
+    if not path:
+        found["PYTHONPATH"] = str(_SITE)
+    elif path.split(os.pathsep)[0] != str(_SITE):
+        found["PYTHONPATH"] = f"{_SITE}{os.pathsep}{path}"
+    if environ.get(STATUS):
+        # Programs may well change their folder.
+        found[STATUS] = os.path.abspath(environ[STATUS])
+        try:
+            os.close(os.open(found[STATUS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666))
+        except OSError as error:
+            raise BadInput(
+                f"{STATUS}: {found[STATUS]}: cannot be written ({error.strerror}); name another"
+            ) from error
+    return found
+
+
+def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Turn this process into ``program``: its exit code, signals and streams are then its own.
+
+    Raises BadInput where the system cannot start it.
+    """
+    # Python ignores these for itself, and a program would inherit that.
+    for name in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(name, signal.SIG_DFL)
+    try:
+        os.execve(program, list(command), dict(environ))  # noqa: S606 - to become it is the purpose
+    except OSError as error:
+        raise cannot_run(command, error) from error
+
+
+def cannot_run(command: Sequence[str], error: OSError) -> BadInput:
+    """What to say of a program that the system refused to start."""
+    return BadInput(f"{command[0]}: cannot be run ({error.strerror}); name a program, such as python FILE")
+
+
+def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The file of the program that ``command`` names.
+
+    Raises BadInput where there is none, or where its Python would not see what the environment asks.
+    """
+    path = environ.get("PATH", os.defpath)
+    program = shutil.which(command[0], path=path)
+    if program is None:
+        raise BadInput(f"{command[0]}: there is no such program; name one that can be run, after --")
+    why = _refused(list(command), path, 0)
+    if why:
+        raise BadInput(f"{shlex.join(command[:1])}: {why}")
+    return program
+
+
+def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """The Python that ``command`` starts, as far as its first word says so: itself, or what its file names;
+    None for a program that is none, or starts one in a way of its own."""
+    path = environ.get("PATH", os.defpath)
+    program = shutil.which(command[0], path=path)
+    if program is None or _PYTHON.fullmatch(os.path.basename(command[0])):
+        return program and os.path.abspath(program)
+    words = _interpreter(program)
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
+        return None
+    found = shutil.which(words[0], path=path)
+    return found and os.path.abspath(found)
+
+
+def _refused(words: list[str], path: str, depth: int) -> str:
+    """Why a Python that ``words`` start would not import rocmprobe's sitecustomize, "" if it would."""
+    if not words or depth > _DEEPEST:
+        return ""
+    name = os.path.basename(words[0])
+    if _PYTHON.fullmatch(name):
+        return _isolated(words[1:])
+    if name in _OTHER_USERS:
+        return f"it {_TAKES_AWAY}"
+    if name == "env":
+        return _by_env(words[1:], path, depth)
+    if name in _WRAPPERS:
+        rest = words[1:]
+        while rest and not (_PYTHON.fullmatch(os.path.basename(rest[0])) or shutil.which(rest[0], path=path)):
+            rest = rest[1:]
+        return _refused(rest, path, depth + 1)
+    return _refused(_interpreter(shutil.which(words[0], path=path)), path, depth + 1)
+
+
+def _interpreter(program: str | None) -> list[str]:
+    """The words of a script's first line, or of the second where pip found the first one too long."""
+    try:
+        with open(program or os.devnull, "rb") as stream:
+            first, second = stream.readline(4096), stream.readline(4096)
+    except OSError:
+        return []
+    if not first.startswith(b"#!"):
+        return []
+    words = first[2:].decode("utf-8", "replace").split()
+    quoted = second.decode("utf-8", "replace")
+    return quoted.replace("'''exec'", "", 1).split() if quoted.startswith("'''exec'") else words
+
+
+def _isolated(options: Sequence[str]) -> str:
+    words = iter(options)
+    for word in words:
+        if word == "--check-hash-based-pycs":
+            next(words, None)
+        if word.startswith("--"):
+            continue
+        if not word.startswith("-") or word == "-":
+            return ""
+        for place, letter in enumerate(word[1:], 2):
+            if letter in "IES":
+                return (
+                    f"with Python's option -{letter} what rocmprobe adds to the environment is not loaded, "
+                    "so nothing was run; leave it out, or write the lines of `rocmprobe env` into the program"
+                )
+            if letter in "cm":
+                return ""
+            if letter in _PYTHON_VALUES:
+                if not word[place:]:
+                    next(words, None)
+                break
+    return ""
+
+
+def _by_env(words: list[str], path: str, depth: int) -> str:
+    """As ``_refused``, for what follows ``env``."""
+    ours = ("PYTHONPATH", CONDITIONS, RECORD)
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if word in ("-", "--ignore-environment") or (name in ours and equals):
+            return f"env {word} {_TAKES_AWAY}"
+        if word.startswith("--"):
+            letter = {"--unset": "u", "--chdir": "C", "--argv0": "a", "--split-string": "S"}.get(name, "")
+        elif word.startswith("-"):
+            letter, value = _lettered(word)
+            equals = value
+        elif equals:
+            continue
+        else:
+            return _refused([word, *words], path, depth + 1)
+        if letter == "i":
+            return f"env {word} {_TAKES_AWAY}"
+        if letter and not equals:
+            value = words.pop(0) if words else ""
+        if letter == "u" and value in ours:
+            return f"env -u {value} {_TAKES_AWAY}"
+        if letter == "S":
+            words = value.split() + words
+    return ""
+
+
+def _lettered(word: str) -> tuple[str, str]:
+    """The first letter of env's short options that means something here, and what follows it."""
+    for place, letter in enumerate(word[1:], 2):
+        if letter == "i" or letter in _ENV_VALUES:
+            return letter, word[place:]
+    return "", ""

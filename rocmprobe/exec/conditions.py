@@ -1,0 +1,217 @@
+"""What a program is to run under: from results, and from what the user wants of the bypass."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.engine.child_environment import own_folders
+from rocmprobe.exec.choice import NoRun, choose
+from rocmprobe.exec.command import CONDITIONS, NO_PACKING
+from rocmprobe.judge.recommendation.configuration import needs_clean_databases
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.layers import OPTIONS, is_variable, refuse_foreign
+from rocmprobe.knowledge.visible_devices import is_mask
+from rocmprobe.model.results import BadInput, Configuration, Environment, Results, Setting
+
+_ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
+#: PyTorch's device types that a convolution may be kept from its vendor library on.
+_ALL = ("cuda", "cpu")
+#: HIP reads both names; a device that does not exist ends its list, and CUDA's.
+_NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """``variables`` are set before the program starts; the rest holds as soon as it has imported torch.
+
+    ``bypass`` and ``vendor_off`` are device types, and so is what ``pytorch_layers`` has for each layer that
+    PyTorch's own kernels are to compute, by the keywords of ``rocmprobe.bypass.install``. ``flags`` are those
+    of ``torch.backends``; ``torch`` is the version that the flags are for, "" where every version takes them
+    alike. ``environment`` is the name of the Python environment that ``--python`` named in the run, and
+    ``python`` is its interpreter. ``words`` describe all this to a user.
+    """
+
+    words: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    bypass: tuple[str, ...] = ()
+    vendor_off: tuple[str, ...] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    torch: str = ""
+    pytorch_layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    environment: str = ""
+    python: str = ""
+
+    def as_variables(self) -> dict[str, str]:
+        """All of it, for the environment of the program: ``rocmprobe.exec.inject`` reads the last."""
+        inside = {
+            "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
+            "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
+        }  # fmt: skip
+        return {**self.variables, CONDITIONS: json.dumps(inside)}
+
+    def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """``environ`` in which "python" is the interpreter of the environment, as its activation has it."""
+        if not self.python:
+            return dict(environ)
+        folder = os.path.dirname(self.python)
+        found = {**environ, "PATH": f"{folder}{os.pathsep}{environ.get('PATH', os.defpath)}"}
+        found.pop("PYTHONHOME", None)
+        if self._virtual:
+            found["VIRTUAL_ENV"] = os.path.dirname(folder)
+        return found
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """``command``, of which "python" without a folder becomes the interpreter of the environment."""
+        first, *rest = command
+        return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
+
+    def is_python(self, python: str) -> bool:
+        """Whether ``python`` is the interpreter of the environment, by whatever name."""
+        if os.path.realpath(python) != os.path.realpath(self.python):
+            return False
+        return os.path.dirname(python) == os.path.dirname(self.python) or not self._virtual
+
+    @property
+    def _virtual(self) -> bool:
+        return Path(self.python).parent.parent.joinpath("pyvenv.cfg").exists()
+
+
+def conditions(
+    profile: Optional[Path], bypass: str, setting: str = "", simulated: bool = False
+) -> Conditions:
+    """Return what the results ``profile`` recommend, or their ``setting``, as ``choose`` finds it, with the
+    bypass "auto" as the setting has it, "always" on every device, or "never".
+
+    Raises BadInput for results that cannot be used, that recommend nothing, or whose setting cannot be
+    applied to a program from outside.
+    """
+    try:
+        chosen = choose(profile, setting, simulated)
+    except NoRun as error:
+        if bypass == "always" and not setting:
+            return _bypass_alone()
+        raise BadInput(f"{error} with --profile, or take the bypass alone with --bypass always") from error
+    if chosen.configuration.setting is None:
+        if bypass == "always":
+            return _bypass_alone()
+        raise BadInput(
+            f"{chosen.path}: {chosen.why_none}, so nothing was run; run it directly, "
+            "or under the bypass alone with --bypass always"
+        )
+    found = _configured(chosen.path, chosen.results, chosen.configuration, bypass)
+    environment = chosen.results.environment
+    return found if environment is None else _within(found, environment, chosen.path)
+
+
+def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
+    """``found`` in the environment that it is recommended for. Raises BadInput where that is not here."""
+    python = environment.path_here
+    if not Path(python).is_file():
+        raise BadInput(
+            f"{path}: the recommended environment {environment.name} is not here: there is no {python}; "
+            "run again where it is, or name results of this machine with --profile"
+        )
+    return replace(
+        found,
+        words=f"{found.words}, in the environment {environment.name} ({python})",
+        environment=environment.name,
+        python=python,
+    )
+
+
+def _bypass_alone() -> Conditions:
+    return Conditions("the bypass alone", NO_PACKING, bypass=_ALL)
+
+
+def _configured(path: Path, results: Results, configuration: Configuration, bypass: str) -> Conditions:
+    setting = _setting(path, results, configuration)
+    devices = _devices(results)
+    on = _ALL if bypass == "always" else devices if setting.bypass and bypass == "auto" else ()
+    off = () if setting.vendor_library else devices
+    variables = _variables(path, configuration)
+    extra = {**(_NO_GPU if setting.device == "cpu" else {}), **(NO_PACKING if "cpu" in on else {})}
+    holds = [f"{name}={value}" for name, value in variables.items()]
+    holds += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
+    holds += ["vendor library off"] if off else []
+    holds += ["bypass"] if on else []
+    holds += [f"{OPTIONS[option]} by PyTorch" for option in setting.pytorch_layers]
+    holds += ["GPUs hidden, so it runs on the CPU"] if setting.device == "cpu" else []
+    clean = {}
+    if needs_clean_databases(results, setting):
+        folder = _databases(results)
+        clean = own_folders(folder, folder)
+        holds.append(f"clean databases in {folder}, because your own environment fails")
+    machine = f", for the simulated machine {results.simulated}" if results.simulated else ""
+    return Conditions(
+        f"the setting {setting.name} of {path} ({', '.join(holds) or 'nothing to change'}){machine}",
+        {**variables, **extra, **clean}, on, off, setting.torch, _torch(results, setting),
+        dict.fromkeys(setting.pytorch_layers, devices),
+    )  # fmt: skip
+
+
+def _databases(results: Results) -> Path:
+    """Return a folder for databases and caches that only programs under these results use.
+
+    Raises BadInput if it cannot be made.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(cache, "rocmprobe", "databases", re.sub(r"\W", "", results.started)).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"{folder}: cannot be made ({error.strerror}), but your own databases and caches are broken; "
+            "name a folder that you can write to in XDG_CACHE_HOME"
+        ) from error
+    return folder
+
+
+def _setting(path: Path, results: Results, configuration: Configuration) -> Setting:
+    name = configuration.setting
+    setting = next((each for each in results.settings if each.name == name), None)
+    if setting is None:
+        raise BadInput(
+            f"{path}: recommendation/configuration/setting: the run had no setting {name!r}; "
+            "the file is damaged, run again"
+        )
+    refuse_foreign(setting, str(path))
+    if setting.changes_problems:
+        what = f"the dtype {setting.dtype}" if setting.dtype else "the memory format channels-last"
+        raise BadInput(
+            f"{path}: the setting {name} is {what}, which a program can only take itself; "
+            "nothing was run. `rocmprobe env` has the lines to write into it"
+        )
+    return setting
+
+
+def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
+    """The variables of a configuration. Results may come from anywhere: what no setting sets is not set
+    here."""
+    variables = dict(configuration.env)
+    for name, value in variables.items():
+        ours = name.startswith(OVERRIDE) or is_variable(name, value) or is_mask(name, value)
+        if not ours or "=" in name or "\0" in name + value:
+            raise BadInput(
+                f"{path}: recommendation/configuration/env: {name!r} is not a variable of a setting; "
+                "run again"
+            )
+    return variables
+
+
+def _devices(results: Results) -> tuple[str, ...]:
+    """The device types that the recommendation is about; a simulated GPU computes on the CPU."""
+    if results.simulated:
+        return _ALL
+    on_gpu = any(outcome.device.startswith("cuda") for outcome in results.outcomes)
+    return ("cuda",) if on_gpu else ("cpu",)
+
+
+def _torch(results: Results, setting: Setting) -> str:
+    version = results.machine.value("torch.version")
+    return str(version) if setting.search and setting.torch and version and not results.simulated else ""

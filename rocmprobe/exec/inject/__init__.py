@@ -1,0 +1,89 @@
+"""What holds inside of a program that ``rocmprobe exec`` or ``rocmprobe shapes`` runs, once it has torch.
+
+It is configured by environment variables, which the program's own children inherit.
+
+Of rocmprobe nothing is imported here but the bypass: the Python may be one that has only torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_prepared = False
+_KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layers")
+
+
+def prepare(torch: Any) -> None:
+    """Have the conditions hold in this process; after a reload of torch, once more.
+
+    Raises whatever keeps them from holding.
+    """
+    global _prepared  # noqa: PLW0603 - a process is prepared once
+    conditions = json.loads(os.environ.get("ROCMPROBE_EXEC") or "{}")
+    _check_version(torch, conditions.get("torch", ""))
+    _set_flags(torch, conditions.get("flags", {}))
+    for device_type in conditions.get("vendor_off", ()):
+        # On ROCm, this switch is MIOpen's.
+        library = torch.backends.cudnn if device_type == "cuda" else torch.backends.mkldnn
+        library.enabled = False
+    devices, layers = conditions.get("bypass", ()), conditions.get("pytorch_layers", {})
+    if devices or layers:
+        _install_bypass(devices, layers)
+    if _prepared:
+        return
+    _prepared = True
+    path = os.environ.get("ROCMPROBE_BYPASS_STATUS")
+    served = devices or next(iter(layers.values()), ())
+    if served and path:
+        from rocmprobe.exec.inject.status import write_at_end
+
+        write_at_end(path, served)
+    folder = os.environ.get("ROCMPROBE_RECORD")
+    if folder:
+        from rocmprobe.exec.inject.recorder import install
+
+        install(folder)
+    if devices or folder:
+        from rocmprobe.exec.inject.fusions import switch_off
+
+        switch_off(devices or ("cpu", "cuda"))
+
+
+def _check_version(torch: Any, checked: str) -> None:
+    """Raises RuntimeError where the flags are those of another torch, in which they mean something else."""
+    if checked and _release(checked) != _release(torch.__version__):
+        raise RuntimeError(
+            f"the setting's flags are those of torch {checked}, and mean something else in "
+            f"torch {torch.__version__}; make results with this torch"
+        )
+
+
+def _release(version: str) -> list[str]:
+    return str(version).split("+", maxsplit=1)[0].split(".")[:2]
+
+
+def _set_flags(torch: Any, flags: Mapping[str, Any]) -> None:
+    for name, value in flags.items():
+        module_name, _, attribute = name.partition(".")
+        module = getattr(torch.backends, module_name, None)
+        if module is None or not hasattr(module, attribute):
+            raise RuntimeError(f"torch {torch.__version__} has no torch.backends.{name}")
+        setattr(module, attribute, value)
+
+
+def _install_bypass(devices: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
+    # A reload gives torch new dtypes, which the modules that name dtypes have to see; those that hold the
+    # registration and the counts stay.
+    for name in [each for each in sys.modules if _prepared and each.startswith("rocmprobe.bypass")]:
+        if name.rpartition(".")[2] not in _KEPT:
+            del sys.modules[name]
+    bypass = importlib.import_module("rocmprobe.bypass")
+    for device_type in dict.fromkeys([*devices, *(each for served in layers.values() for each in served)]):
+        others = {option: "pytorch" for option, served in layers.items() if device_type in served}
+        convolution = "bypass" if device_type in devices else "native"
+        bypass.install(device_type, convolution=convolution, **others)

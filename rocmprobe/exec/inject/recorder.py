@@ -1,0 +1,171 @@
+"""Writing down the distinct convolutions that a process computes, in a file of its own.
+
+Each line of the file is one JSON object. A problem is written at its first call, before it is computed,
+and a direction of it when it has been computed once: so the file of a process that is killed shows what it
+had come to, and one that died inside of a convolution shows in which. How often each was computed, and what
+a training step is made of, is written now and then, and at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import Any, Callable, Optional, Union
+
+import torch
+
+from rocmprobe.bypass import dispatch, registration
+from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.exec.inject.ending import append, at_end
+from rocmprobe.exec.inject.steps import Steps, after_each_step
+
+DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
+#: Seconds between two writings of all counts: the first, which doubles, and the last.
+_SOON, _LATE = 1.0, 60.0
+
+Call = Union[ConvolutionCall, BackwardCall]
+
+
+def install(folder: str) -> None:
+    """Record what this process computes, and each that is forked off it, into files of ``folder``.
+
+    Raises OSError where the folder cannot be written to.
+    """
+    recorder = Recorder(folder)
+    recorder.start()
+    for device_type in ("cpu", "cuda"):
+        registration.add_interceptor(recorder, device_type)
+    after_each_step(recorder.stepped)
+    os.register_at_fork(after_in_child=recorder.forget)
+    at_end(recorder.end)
+
+
+class Recorder(dispatch.Interceptor):
+    """Sees every convolution before anything else does, and changes none."""
+
+    name = "recorder"
+    rank = dispatch.RANK_RECORDER
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with nothing, as a process does that was forked off."""
+        self._lock = threading.Lock()
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._counts: list[list[int]] = []
+        self._steps = Steps()
+        self._path = ""
+        self._wait = _SOON
+        self._next = time.monotonic() + _SOON
+
+    def start(self) -> None:
+        """Begin this process's file. Raises OSError."""
+        self._path = os.path.join(self._folder, f"{os.getpid()}-{time.time_ns()}.jsonl")
+        append(self._path, {"torch": str(torch.__version__)})
+
+    def end(self) -> None:
+        """Write all counts for the last time."""
+        with self._lock:
+            if self._path:
+                self._write({**self._all(), "ended": True})
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer has made a step."""
+        with self._lock:
+            self._steps.stepped(optimizer)
+
+    def convolution(
+        self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
+    ) -> torch.Tensor:
+        number = self._number_of(call, call.bias is not None)
+        started = time.perf_counter()
+        output = proceed(call)
+        self._done(number, (0,), _seconds_since(started, output))
+        return output
+
+    def convolution_backward(
+        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
+    ) -> Gradients:
+        number = self._number_of(call, call.bias_sizes is not None)
+        started = time.perf_counter()
+        gradients = proceed(call)
+        places = tuple(place for place, wanted in enumerate(call.output_mask[:2], 1) if wanted)
+        self._done(number, places, _seconds_since(started, call.input))
+        return gradients
+
+    def _number_of(self, call: Call, bias: bool) -> int:
+        key = (
+            call.input.shape, call.weight.shape, call.stride, call.padding, call.dilation, call.transposed,
+            call.output_padding, call.groups, bias, call.input.dtype, call.input.device.type,
+            _channels_last(call),
+        )  # fmt: skip
+        with self._lock:
+            number = self._numbers.get(key)
+            if number is None:
+                number = self._numbers[key] = len(self._counts)
+                self._counts.append([0, 0, 0])
+                self._write({"at": time.time(), "problem": _described(call, bias)})
+        return number
+
+    def _done(self, number: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
+        with self._lock:
+            # Begun before a fork and ended after it: of the parent's, not of this process.
+            if number >= len(self._counts):
+                return
+            self._steps.convolved(number, places, seconds)
+            counts = self._counts[number]
+            first = False
+            for place in places:
+                counts[place] += 1
+                first = first or counts[place] == 1
+            if first:
+                self._write({"done": number, "counts_of_it": counts})
+            elif time.monotonic() > self._next:
+                self._write(self._all())
+                self._wait = min(2 * self._wait, _LATE)
+                self._next = time.monotonic() + self._wait
+
+    def _all(self) -> dict[str, Any]:
+        return {"counts": self._counts, "steps": self._steps.summary()}
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            if not self._path:
+                self.start()
+            # Not kept open: a program may close whatever is, and get the same number for a file of its own.
+            append(self._path, line)
+        except OSError as error:
+            # A program is not to fail for being watched.
+            print(f"rocmprobe: process {os.getpid()} records no more ({error.strerror})", file=sys.stderr)
+            self._path = os.devnull
+
+
+def _described(call: Call, bias: bool) -> dict[str, Any]:
+    spatial = call.weight.dim() - 2
+    return {
+        "kind": f"conv_transpose{spatial}d" if call.transposed else f"conv{spatial}d",
+        "dtype": str(call.input.dtype).rpartition(".")[2], "input": list(call.input.shape),
+        "weight": list(call.weight.shape), "stride": list(call.stride), "padding": list(call.padding),
+        "dilation": list(call.dilation), "output_padding": list(call.output_padding), "groups": call.groups,
+        "bias": bias, "channels_last": _channels_last(call), "device": call.input.device.type,
+    }  # fmt: skip
+
+
+def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
+    """What a convolution took; None on a GPU, where it has only begun by then, and waiting for it would
+    change the program."""
+    return time.perf_counter() - started if tensor.device.type == "cpu" else None
+
+
+def _channels_last(call: Call) -> bool:
+    """Whether PyTorch takes this for a 2-d convolution in channels-last: one operand says so is enough."""
+    if call.weight.dim() != 4:
+        return False
+    return any(
+        each.is_contiguous(memory_format=torch.channels_last) and not each.is_contiguous()
+        for each in (call.input, call.weight)
+    )

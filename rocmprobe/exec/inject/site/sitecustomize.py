@@ -1,0 +1,112 @@
+"""What a Python below ``rocmprobe exec`` or ``rocmprobe shapes`` does before its program begins.
+
+Python imports this file because its folder comes first in PYTHONPATH. It waits for torch to be imported,
+takes the folder out of the way again and lets the user's own sitecustomize run. Any Python may get here, one
+without rocmprobe's requirements or of another age: so it is written for all of them, and imports nothing
+before there is a torch.
+"""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+_OLDEST = (3, 9)
+#: Modules of torch that were executed; a second one, or one twice, is a reload.
+_executed = []  # type: list
+
+
+class _TorchFinder:
+    """Finds torch as the others do, and has ``_prepare`` follow whenever its module has been executed."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "torch":
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find and finder is not _TorchFinder else None
+            if spec is not None:
+                # A folder that happens to have the name is no PyTorch, and has no origin.
+                if spec.origin and hasattr(spec.loader, "exec_module"):
+                    _follow(spec.loader)
+                return spec
+        return None
+
+
+def _follow(loader):
+    execute = loader.exec_module
+
+    def exec_module(module):
+        try:
+            execute(module)
+        except BaseException:
+            # A reload that fails half-way, as that of torch 2 does, leaves a torch that stays in use.
+            if module in _executed:
+                _prepare(module)
+            elif _executed:
+                _give_up(RuntimeError("torch was loaded a second time"))
+            raise
+        _executed.append(module)
+        _prepare(module)
+
+    # On the object alone: the loader stays of its own class, for those who read resources or sources by it.
+    loader.exec_module = exec_module
+
+
+def _prepare(torch):
+    """Have the conditions hold in this process. Without them the program must not go on: it might hang the
+    GPU that they were made for."""
+    try:
+        if sys.version_info < _OLDEST:
+            raise RuntimeError("Python " + sys.version.split()[0] + " is too old, 3.9 is the oldest")
+        _own_package()
+        from rocmprobe.exec.inject import prepare
+
+        prepare(torch)
+    except Exception as error:
+        _give_up(error)
+
+
+def _own_package():
+    """Make ``rocmprobe`` importable from the folder of this file, and nothing else in it."""
+    if "rocmprobe" in sys.modules:
+        return
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    place = os.path.join(_PACKAGE, "__init__.py")
+    spec = spec_from_file_location("rocmprobe", place, submodule_search_locations=[_PACKAGE])
+    if spec is None or spec.loader is None:
+        raise ImportError(place)
+    module = module_from_spec(spec)
+    sys.modules["rocmprobe"] = module
+    spec.loader.exec_module(module)
+
+
+def _give_up(error):
+    words = " ".join((type(error).__name__ + ": " + str(error)).split())
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105 - Python 2 has no suppress
+            stream.flush()
+        except Exception:  # noqa: S110 - closed or gone, and the process ends here anyway
+            pass
+    line = "rocmprobe: what this program was to run under does not hold here, so it was ended: " + words
+    os.write(2, (line + "\n").encode("utf-8", "replace"))
+    # An exception could be caught by the program, which would then go on without.
+    os._exit(2)
+
+
+def _start():
+    if sys.version_info >= (3, 4) and _TorchFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _TorchFinder)
+        if "torch" in sys.modules:
+            _executed.append(sys.modules["torch"])
+            _prepare(sys.modules["torch"])
+    # The program and the user's own sitecustomize see the path that they would have without rocmprobe.
+    sys.path[:] = [each for each in sys.path if os.path.abspath(each or os.curdir) != _HERE]
+
+
+_start()
+del sys.modules["sitecustomize"]
+# Where there is none, this raises what Python expects then; what another one raises is the user's to see.
+import sitecustomize  # noqa: E402, F401

@@ -1,0 +1,64 @@
+"""What the bypass did in a process, written as one line of a file when the process ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rocmprobe.bypass import counts, own_kernels
+from rocmprobe.exec.inject.ending import append, at_end
+
+Counts = dict[str, dict[str, int]]
+
+
+def write_at_end(path: str, devices: Sequence[str]) -> None:
+    """Have this process, and each that is forked off it, append its counts to the file ``path``."""
+    before: list[Counts] = [{kind: {} for kind in counts.counted()}]
+    parents = list(before)
+
+    def remember() -> None:
+        before[:] = [counts.counted()]
+
+    def start_anew() -> None:
+        parents[:] = before
+
+    # A child inherits the counts of its parent, which reports them itself. They are taken before the fork,
+    # since another thread may hold their lock in the moment of it.
+    os.register_at_fork(before=remember, after_in_child=start_anew)
+
+    def write() -> None:
+        own = _since(parents[0], counts.counted())
+        line = {"pid": os.getpid(), "command": sys.argv, "device": _device(devices), **own}
+        line["own_kernels"] = own_kernels.state()
+        try:
+            append(path, line)
+        except OSError as error:
+            print(f"rocmprobe: {path}: no status was written ({error.strerror})", file=sys.stderr)
+
+    at_end(write)
+
+
+def _device(devices: Sequence[str]) -> str:
+    """The one that this process computed on, of those that the bypass serves."""
+    if len(devices) == 1:
+        return devices[0]
+    # torch does not annotate this in full.
+    cuda: Any = torch.cuda
+    return "cuda" if cuda.is_initialized() else "cpu"
+
+
+def _since(before: Counts, now: Counts) -> Counts:
+    # Where the program has set the counts to zero in between, less has been counted than before.
+    return {
+        kind: dict(Counter(counts) - Counter(before[kind]) if _grew(before[kind], counts) else counts)
+        for kind, counts in now.items()
+    }
+
+
+def _grew(before: dict[str, int], now: dict[str, int]) -> bool:
+    return all(now.get(name, 0) >= count for name, count in before.items())

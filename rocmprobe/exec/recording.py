@@ -1,0 +1,171 @@
+"""Running a program below this process, and gathering what its processes recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.exec import command as launch
+from rocmprobe.model import shapes
+from rocmprobe.model.results import DIRECTIONS
+from rocmprobe.text.reading import json_line, lines_of
+from rocmprobe.text.redact import redacted
+
+#: What a terminal sends to all that runs in it; and what is sent to one process.
+_OF_A_TERMINAL = ("SIGINT", "SIGQUIT")
+_TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+
+def record(command: Sequence[str], output: Path) -> tuple[int, int]:
+    """Run ``command`` and write the convolutions that it computes to the file ``output``.
+
+    Returns the exit code as a shell has it, and how many problems were found. Raises BadInput, before
+    anything is run, where there is no such program or no such file can be written; OSError where writing
+    fails later.
+    """
+    program = launch.checked(command, os.environ)
+    target = shapes.writable(output)
+    folder = Path(tempfile.mkdtemp(prefix="rocmprobe-shapes-"))
+    try:
+        environ = launch.environment(os.environ, {launch.RECORD: str(folder), **launch.NO_PACKING})
+        code = _run(program, command, environ)
+        found = merged(folder)
+        shapes.write(target, {"command": redacted(list(command)), **found})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code, len(found["problems"])
+
+
+def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
+    # In a terminal the program stays in the foreground, and gets Ctrl-C from there. Elsewhere it has a group
+    # of its own, so that a signal for the group of rocmprobe does not reach it twice.
+    in_terminal = sys.stdin is not None and sys.stdin.isatty()
+    with _forwarding(in_terminal) as started:
+        try:
+            process = subprocess.Popen(
+                command, executable=program, env=dict(environ), start_new_session=not in_terminal
+            )
+        except OSError as error:
+            raise launch.cannot_run(command, error) from error
+        started(process)
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _forwarding(in_terminal: bool) -> Iterator[Any]:
+    """Pass signals on to the program that is started inside of the context, also those that came before."""
+    process: Optional[subprocess.Popen[bytes]] = None
+    early: list[int] = []
+
+    def forward(number: int, _frame: object = None) -> None:
+        group = signal.Signals(number).name in _OF_A_TERMINAL
+        if process is None:
+            early.append(number)
+        elif not group:
+            process.send_signal(number)
+        elif not in_terminal and process.poll() is None:
+            os.killpg(process.pid, number)
+
+    def started(its: subprocess.Popen[bytes]) -> None:
+        nonlocal process
+        process = its
+        for number in early:
+            forward(number)
+
+    names = [getattr(signal, name) for name in (*_OF_A_TERMINAL, *_TO_ONE)]
+    # What is ignored here, as under nohup, the program is to ignore as well.
+    before = {each: signal.getsignal(each) for each in names if signal.getsignal(each) != signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, forward)
+    try:
+        yield started
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def merged(folder: Path) -> dict[str, Any]:
+    """What all processes recorded in ``folder``: versions of torch, problems in the order of meeting, and the
+    steps of the process that made most of them."""
+    processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
+    trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
+    steps = dict(trainer.steps) if trainer else {}
+    computed = steps.pop("computed", [])
+    found: dict[str, _Problem] = {}
+    for process in processes:
+        for number, at, described, counts in process.problems():
+            key = json.dumps(described, sort_keys=True)
+            problem = found.setdefault(key, _Problem(at, described))
+            problem.first = min(problem.first, at)
+            problem.counts = [one + other for one, other in zip(problem.counts, counts)]
+            if process is trainer:
+                for _, place, count in (each for each in computed if each[0] == number):
+                    problem.step_counts[place] = count
+    problems = sorted(found.values(), key=lambda each: each.first)
+    devices = {each.described["device"] for each in problems if any(each.step_counts)}
+    if steps:
+        steps["device"] = "several" if len(devices) > 1 else next(iter(devices), None)
+    return {
+        "torch": sorted({version for process in processes for version in process.versions}),
+        "steps": steps or None,
+        "problems": [each.as_json(bool(steps)) for each in problems],
+    }
+
+
+class _Problem:
+    """One problem of all processes."""
+
+    def __init__(self, first: float, described: dict[str, Any]) -> None:
+        self.first = first
+        self.described = described
+        self.counts = [0] * len(DIRECTIONS)
+        self.step_counts = [0] * len(DIRECTIONS)
+
+    def as_json(self, with_steps: bool) -> dict[str, Any]:
+        in_step = {"step_counts": dict(zip(DIRECTIONS, self.step_counts))} if with_steps else {}
+        return {**self.described, "counts": dict(zip(DIRECTIONS, self.counts)), **in_step}
+
+
+class _Process:
+    """What one process wrote, up to a line that is torn: it was killed, or there was no more room."""
+
+    def __init__(self, path: Path) -> None:
+        self.versions: list[str] = []
+        self.steps: dict[str, Any] = {}
+        self._recorded: list[tuple[float, dict[str, Any]]] = []
+        self._counts: dict[int, list[int]] = {}
+        self._ended = False
+        with path.open("rb") as stream, suppress(KeyError, TypeError):
+            for line in lines_of(stream):
+                self._take(json_line(line))
+
+    def _take(self, line: Any) -> None:
+        """Raises KeyError or TypeError for a line that is none of the recorder's."""
+        if "torch" in line:
+            self.versions.append(line["torch"])
+        elif "problem" in line:
+            self._recorded.append((line["at"], line["problem"]))
+        elif "done" in line:
+            self._counts[line["done"]] = line["counts_of_it"]
+        else:
+            self._counts.update(enumerate(line["counts"]))
+            self.steps = line.get("steps") or {}
+            self._ended = line.get("ended", False)
+
+    def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
+        """Number in this process, time of its first call, the problem, its counts."""
+        for number, (at, problem) in enumerate(self._recorded):
+            counts = self._counts.get(number, [0] * len(DIRECTIONS))
+            # A process that came to its end did not die in it: PyTorch refused the arguments.
+            if any(counts) or not self._ended:
+                yield number, at, problem, counts

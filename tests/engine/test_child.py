@@ -1,0 +1,213 @@
+"""A child that misbehaves costs neither the controller's memory nor the run."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from runs import wait_until
+
+from rocmprobe.engine.child import Child
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.results import to_json
+
+Start = Callable[[str], Child]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Start a child whose torch is the given program; ``events`` there is its event pipe."""
+
+    def started(program: str) -> Child:
+        package = tmp_path / "torch"
+        package.mkdir()
+        head = "import os, signal, subprocess, sys, time\nevents = int(sys.argv[2])\n"
+        (package / "__init__.py").write_text(head + program)
+        environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        child = Child(environ, tmp_path, spawn=True)
+        setting = to_json(settings_for("onednn")[0])
+        child.send(
+            {"device": "cpu", "backend": "onednn", "setting": setting, "seconds": 0.1, "environ": environ}
+        )
+        return child
+
+    return started
+
+
+def ended(child: Child) -> bool:
+    """Whether the events end, all of which are passed over."""
+    while True:
+        try:
+            if child.event(60) is None:
+                return False
+        except EOFError:
+            return True
+
+
+def test_50_megabytes_of_output_leave_head_and_tail_and_no_memory(start: Start) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    child = start(
+        "print('first line')\nfor _ in range(800): os.write(1, b'x' * 65536)\nprint('last line'); os._exit(5)"
+    )
+    assert ended(child)
+    assert child.exit(10) == "5"
+    text = child.log.text()
+    assert text.startswith("first line\n")
+    assert text.endswith("last line\n")
+    assert "bytes left out" in text
+    assert len(text) < 100_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
+
+
+def test_garbage_and_half_a_line_on_the_event_pipe_are_passed_over(start: Start) -> None:
+    lines = [
+        b"garbage \xff",
+        b"[1, 2]",
+        b'{"event": "phase", "phase": "odd"}',
+        b'{"event": "la',
+        b"7",
+        b'{"event": "on"}',
+    ]
+    child = start(
+        f"for line in {lines!r}: os.write(events, line + b'\\n')\n"
+        "os.write(events, b'[' * 60000 + b'\\n')\n"
+        'os.write(events, b\'{"event": "late"}\\n{"half\'); os._exit(0)'
+    )
+    assert child.event(60) == {"event": "phase", "phase": "odd"}
+    assert child.event(60) == {"event": "on"}
+    assert child.event(60) == {"event": "late"}
+    with pytest.raises(EOFError):
+        child.event(60)
+    assert child.exit(10) == "0"
+    assert "[not an event] garbage" in child.log.text()
+
+
+def test_a_megabyte_without_a_newline_is_dropped(start: Start) -> None:
+    child = start(
+        "for _ in range(40): os.write(events, b'x' * 65536)\n"
+        'os.write(events, b\'\\n{"event": "after"}\\n\'); os._exit(0)'
+    )
+    assert child.event(60) == {"event": "after"}
+    assert child.close(10) == "0"
+
+
+def test_output_without_end_does_not_keep_the_controller_from_ending_the_child(start: Start) -> None:
+    child = start("os.write(events, b'{\"event\": \"on\"}\\n')\nwhile True: os.write(1, b'x' * 65536)")
+    assert child.event(60) == {"event": "on"}
+    assert child.event(0.2) is None
+    child.dump_stacks()
+    assert child.kill() == "killed"
+    assert not Path(f"/proc/{child.pid}").exists()
+
+
+def test_a_child_that_ignores_sigterm_is_killed(start: Start) -> None:
+    child = start(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        'os.write(events, b\'{"event": "on"}\\n\')\ntime.sleep(600)'
+    )
+    assert child.event(60) == {"event": "on"}
+    assert child.kill() == "killed"
+    assert not Path(f"/proc/{child.pid}").exists()
+
+
+def test_a_child_that_closes_its_pipe_and_stays_is_killed(start: Start) -> None:
+    child = start("os.close(events)\ntime.sleep(600)")
+    assert ended(child)
+    assert child.exit(0.5) == "killed"
+
+
+@pytest.mark.parametrize(
+    "does", ["import time; time.sleep(600)", "import os\nwhile True: os.write(1, b'x' * 4096)"]
+)
+def test_a_grandchild_that_holds_the_pipes_does_not_hide_the_crash(start: Start, does: str) -> None:
+    child = start(
+        f"helper = subprocess.Popen([sys.executable, '-c', {does!r}], pass_fds=[events])\n"
+        'os.write(events, b\'{"event": "helper%d"}\\n\' % helper.pid)\n'
+        "os.kill(os.getpid(), signal.SIGSEGV)"
+    )
+    event = child.event(60)
+    assert event is not None
+    helper = Path("/proc") / event["event"].removeprefix("helper")
+    assert ended(child)
+    assert child.exit(10) == "SIGSEGV"
+    assert wait_until(lambda: not helper.exists() or "Z (zombie)" in (helper / "status").read_text(), 10)
+
+
+def test_nothing_is_left_open_or_unreaped(start: Start) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    child = start("os.kill(os.getpid(), signal.SIGKILL)")
+    assert ended(child)
+    assert child.exit(10) == "SIGKILL"
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not Path(f"/proc/{child.pid}").exists()
+
+
+def test_a_fork_server_that_died_is_replaced(tmp_path: Path) -> None:
+    # In a process of its own: the server is one for each process.
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from rocmprobe.engine.child import Child\n"
+        "from rocmprobe.engine.server import fork_server\n"
+        "from rocmprobe.engine.interpreters import OWN\n"
+        "os.environ['MIOPEN_JUNK'] = '1'\n"
+        "for _ in range(2):\n"
+        "    child = Child({}, Path(sys.argv[1]), spawn=False)\n"
+        "    server = fork_server(OWN, 60).pid\n"
+        "    environ = Path(f'/proc/{child.pid}/environ').read_bytes()\n"
+        "    print(child.start_method, child.pid != server, b'MIOPEN_JUNK' in environ)\n"
+        "    child.kill()\n"
+        "    os.kill(server, signal.SIGKILL)\n"
+        "    os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "fork True False\n" * 2, done.stderr
+    assert not done.stderr
+
+
+def test_a_grandchild_in_a_session_of_its_own_ends_with_the_child(start: Start) -> None:
+    child = start(
+        "helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
+        " start_new_session=True)\n"
+        'os.write(events, b\'{"event": "helper%d"}\\n\' % helper.pid)\n'
+        "time.sleep(600)"
+    )
+    event = child.event(60)
+    assert event is not None
+    helper = Path("/proc") / event["event"].removeprefix("helper")
+    assert child.kill() == "killed"
+    assert wait_until(lambda: not helper.exists() or "Z (zombie)" in (helper / "status").read_text(), 10)
+
+
+def test_a_child_that_reads_no_commands_holds_nobody_up(start: Start) -> None:
+    child = start('os.write(events, b\'{"event": "on"}\\n\')\ntime.sleep(600)')
+    assert child.event(60) == {"event": "on"}
+    child.send({"problem": "x" * (1 << 20)}, seconds=0.2)
+    assert child.event(0.1) is None
+    assert child.kill() == "killed"
+
+
+def test_an_unkillable_child_does_not_keep_the_controller_from_ending(tmp_path: Path) -> None:
+    # Nothing here survives SIGKILL, so the signals are held back.
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nfrom pathlib import Path\nfrom rocmprobe.engine import child\n"
+        "child._UNKILLABLE_AFTER = 0.2\n"
+        "stuck = child.Child({}, Path(sys.argv[1]), spawn=False)\n"
+        "stuck._signal_group = lambda number: None\n"
+        "print(stuck.start_method, stuck.kill(grace=0.1), stuck.pid, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=60, check=False
+    )
+    method, ending, pid = done.stdout.split()
+    assert (method, ending, done.returncode) == ("fork", "unkillable", 0), done.stderr
+    # It is stuck for this test only, and the fork server takes it along.
+    assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), 10)

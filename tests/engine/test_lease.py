@@ -1,0 +1,182 @@
+"""The lease of devices between processes, in the order in which files appear."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runs import wait_until
+
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.lease import DeviceLease, holder, leased
+from rocmprobe.engine.targets import Device
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.results import Fact, Gpu
+
+#: Says that it asks, holds devices until it is told to go on, and says that it has them.
+HOLDER = """
+import sys, time
+from pathlib import Path
+from rocmprobe.engine.lease import DeviceLease
+folder, name, devices = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+lease = DeviceLease(devices, Path("/runs") / name)
+(folder / f"{name}.asks").touch()
+lease.take()
+(folder / f"{name}.has").touch()
+while not (folder / f"{name}.go").exists():
+    time.sleep(0.01)
+lease.let_go()
+"""
+
+
+class Holding:
+    def __init__(self, folder: Path, name: str, *devices: str) -> None:
+        self._path, self._name = folder, name
+        command = [sys.executable, "-c", HOLDER, str(folder), name, *(devices or ("cuda:0",))]
+        self.process = subprocess.Popen(command)
+        assert wait_until((folder / f"{name}.asks").exists)
+
+    def has_it(self, seconds: float = 60) -> bool:
+        return wait_until((self._path / f"{self._name}.has").exists, seconds)
+
+    def let_go(self) -> None:
+        (self._path / f"{self._name}.go").touch()
+        assert self.process.wait(60) == 0
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_one_process_at_a_time_has_a_device_and_others_wait(tmp_path: Path) -> None:
+    one = Holding(tmp_path, "one")
+    assert one.has_it()
+    two, elsewhere = Holding(tmp_path, "two"), Holding(tmp_path, "elsewhere", "cuda:1")
+    assert elsewhere.has_it()
+    elsewhere.let_go()
+    assert not two.has_it(0.3)
+    one.let_go()
+    assert two.has_it()
+    two.let_go()
+
+
+def test_two_that_need_the_same_devices_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    first = Holding(tmp_path, "first", "cpu")
+    assert first.has_it()
+    one = Holding(tmp_path, "one", "cuda:1", "cuda:0", "cpu")
+    two = Holding(tmp_path, "two", "cuda:0", "cuda:1")
+    assert two.has_it()
+    two.let_go()
+    first.let_go()
+    assert one.has_it()
+    one.let_go()
+
+
+def test_a_lease_ends_with_a_killed_holder(tmp_path: Path) -> None:
+    first = Holding(tmp_path, "first")
+    assert first.has_it()
+    next_one = Holding(tmp_path, "next")
+    first.process.kill()
+    first.process.wait()
+    assert next_one.has_it()
+    next_one.let_go()
+
+
+def test_a_child_does_not_inherit_a_lease(tmp_path: Path) -> None:
+    lease = DeviceLease(["cuda:0"], tmp_path)
+    lease.take()
+    leaked = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False)
+    lease.let_go()
+    try:
+        other = Holding(tmp_path, "other")
+        assert other.has_it()
+        other.let_go()
+    finally:
+        leaked.kill()
+        leaked.wait()
+
+
+def test_a_runtime_folder_that_is_not_there_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run" / str(os.getuid())))
+    lease = DeviceLease(["tests-only"], tmp_path)
+    assert lease.take()
+    lease.let_go()
+
+
+def held() -> tuple[int, str] | None:
+    found = holder("cuda:0")
+    return (found.pid, found.run) if found else None
+
+
+def test_the_holder_of_a_device_is_known_as_long_as_it_holds_it(tmp_path: Path) -> None:
+    assert held() is None
+    one = Holding(tmp_path, "one")
+    assert one.has_it()
+    assert held() == (one.process.pid, "/runs/one")
+    one.let_go()
+    assert held() is None
+    two = Holding(tmp_path, "two")
+    assert two.has_it()
+    two.process.kill()
+    two.process.wait()
+    assert held() is None
+
+
+def test_a_process_with_the_number_of_a_dead_holder_is_not_taken_for_it(tmp_path: Path) -> None:
+    lease = DeviceLease(["cuda:0"], tmp_path)
+    lease.take()
+    own = holder("cuda:0")
+    assert own
+    assert own.lives
+    assert not replace(own, start=(own.start or 0) - 1).lives
+    # Of another container nothing can be said.
+    assert replace(own, start=None, space=own.space + 1).lives
+    lease.let_go()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "run": "", "since": 0}', "\xff"])
+def test_a_torn_note_of_a_holder_is_passed_over(tmp_path: Path, text: str) -> None:
+    lease = DeviceLease(["cuda:0"], tmp_path)
+    lease.take()
+    (note,) = tmp_path.glob("rocmprobe-locks-*/*.lease")
+    note.write_bytes(text.encode("latin-1"))
+    assert holder("cuda:0") is None
+    lease.let_go()
+
+
+def test_devices_are_taken_at_once_or_not_at_all(tmp_path: Path) -> None:
+    one = Holding(tmp_path, "one", "cuda:1")
+    assert one.has_it()
+    lease = DeviceLease(["cuda:0", "cuda:1"], Path("check"))
+    assert not lease.take(wait=False)
+    assert held() is None
+    one.let_go()
+    assert lease.take(wait=False)
+    assert held() == (os.getpid(), "check")
+    lease.let_go()
+
+
+def gpu(address: str | None) -> Gpu:
+    return Gpu(address=Fact(address, "a test"))
+
+
+@pytest.mark.parametrize(
+    ("device", "check", "on_cpu", "names"),
+    [
+        ("cuda:0", "convolution", False, ["GPU 0000:03:00.0"]),
+        ("cuda:1", "convolution", False, ["cuda:1"]),
+        ("cuda:0", "convolution", True, ["cpu"]),
+        ("cuda:0", "data-parallel", False, ["GPU 0000:03:00.0", "cuda:1"]),
+    ],
+)
+def test_a_case_leases_what_it_computes_on(device: str, check: str, on_cpu: bool, names: list[str]) -> None:
+    targets = [Device("cuda:0", "miopen", gpu("0000:03:00.0")), Device("cuda:1", "miopen", gpu(None))]
+    setting = next(row for row in settings_for("miopen", "all") if (row.device == "cpu") == on_cpu)
+    assert leased(Case(device, "torch", setting.name, check, "float32"), setting, targets) == names

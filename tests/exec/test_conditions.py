@@ -1,0 +1,260 @@
+"""What the results recommend holds in the program, or nothing is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import sample
+from launched import CONVOLVES, executed, profile, program, recommending, told
+
+from rocmprobe.exec.conditions import conditions
+from rocmprobe.model.results import BadInput, Configuration, Finding, Results, Setting
+
+DEFAULT = Setting("default", "", "native")
+AS_FOUND = Setting("as-found", "", "native", inherit_environment=True)
+BYPASS = Setting("bypass", "", "bypass", bypass=True)
+VENDOR_OFF = Setting("vendor-off", "", "vendor-off", vendor_library=False)
+BOTH = Setting("bypass+vendor-off", "", "bypass", bypass=True, vendor_library=False)
+GEMM_ONLY = Setting(
+    "gemm-only", "", "native-with-settings", env={"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
+    torch={"cudnn.benchmark": True},
+)  # fmt: skip
+EVERYTHING = dataclasses.replace(GEMM_ONLY, vendor_library=False)
+FIND = Setting(
+    "find-fast", "", "native-with-settings", env={"MIOPEN_FIND_MODE": "2"}, torch={"cudnn.benchmark": True},
+    search="find",
+)  # fmt: skip
+BY_LAYER = dataclasses.replace(
+    GEMM_ONLY, name="by-layer", torch={}, derived=True, by_layer=True, pytorch_layers=("batch_norm", "rnn")
+)
+CPU = Setting("cpu", "", "cpu", device="cpu")
+FLOAT64 = Setting("float64", "", "native-with-settings", dtype="float64")
+CHANNELS_LAST = Setting("channels-last", "", "native-with-settings", channels_last=True)
+OVERRIDE = {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
+
+
+def none() -> Results:
+    results = recommending(BYPASS)
+    assert results.recommendation is not None
+    nothing = dataclasses.replace(results.recommendation, verdict="none", configuration=Configuration())
+    return dataclasses.replace(results, recommendation=nothing)
+
+
+def test_a_setting_holds_in_a_program(tmp_path: Path) -> None:
+    text = f"""
+import os, sys
+print(os.environ.get("HSA_OVERRIDE_GFX_VERSION"), os.environ.get("MIOPEN_DEBUG_CONV_WINOGRAD"))
+{CONVOLVES}
+print(torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark)
+"""
+    path = program(tmp_path, text)
+    for number, (setting, device, wanted, printed, bypassed) in enumerate([
+        (BYPASS, "cpu", "auto", "10.3.0 None\nTrue True False\n", True),
+        (BOTH, "cpu", "never", "10.3.0 None\nFalse True False\n", False),
+        (EVERYTHING, "cuda:0", "always", "None 0\nTrue False True\n", True),
+    ]):  # fmt: skip
+        env = None if setting is EVERYTHING else OVERRIDE
+        results = profile(tmp_path, recommending(setting, device, env))
+        status = tmp_path / f"status-{number}"
+        done = executed(
+            tmp_path, "--profile", results, "--bypass", wanted, "--", sys.executable, path,
+            ROCMPROBE_BYPASS_STATUS=status.name,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == printed
+        assert any(line["calls"] for line in told(status)) is bypassed
+        assert f"the setting {setting.name} of {results}" in done.stderr.splitlines()[0]
+
+
+def test_convolution_stays_and_other_layers_leave_the_library(tmp_path: Path) -> None:
+    text = f"""
+import os
+{CONVOLVES}
+torch.nn.BatchNorm2d(4)(output.detach()).sum().backward()
+torch.nn.LSTM(3, 4)(torch.randn(5, 2, 3))
+print(os.environ.get("MIOPEN_DEBUG_CONV_WINOGRAD"), torch.backends.mkldnn.enabled)
+"""
+    results = profile(tmp_path, recommending(BY_LAYER))
+    done = executed(
+        tmp_path, "--profile", results, "--", sys.executable, program(tmp_path, text),
+        ROCMPROBE_BYPASS_STATUS="status",
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
+    assert "(MIOPEN_DEBUG_CONV_WINOGRAD=0, batch norm by PyTorch, recurrent layers by PyTorch)" in done.stderr
+    (line,) = told(tmp_path / "status")
+    assert (line["calls"], line["pytorch"]) == ({}, {"batch_norm": 1, "rnn": 1})
+    assert conditions(results, "always").bypass == ("cuda", "cpu")
+
+
+def test_the_last_complete_run_is_the_default(tmp_path: Path) -> None:
+    for name, results in (("latest", sample.rdna1()), ("recommended", recommending(GEMM_ONLY))):
+        (tmp_path / "reports" / name).mkdir(parents=True)
+        profile(tmp_path / "reports" / name, results)
+    done = executed(tmp_path, "--", "sh", "-c", "echo $MIOPEN_DEBUG_CONV_WINOGRAD")
+    assert (done.returncode, done.stdout) == (0, "0\n")
+    assert done.stderr == (
+        "rocmprobe: running under the setting gemm-only of reports/recommended/results.json "
+        "(MIOPEN_DEBUG_CONV_WINOGRAD=0, torch.backends.cudnn.benchmark = True)\n"
+    )
+
+
+def test_a_recommendation_of_the_cpu_hides_the_gpus(tmp_path: Path) -> None:
+    results = profile(tmp_path, recommending(CPU, "cuda:0", {}))
+    done = executed(
+        tmp_path, "--profile", results, "--", "sh", "-c", "echo $HIP_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES"
+    )
+    assert (done.returncode, done.stdout) == (0, "-1 -1\n")
+    assert "GPUs hidden, so it runs on the CPU" in done.stderr
+
+
+def test_the_card_that_the_results_are_about_is_left_alone(tmp_path: Path) -> None:
+    results = profile(tmp_path, recommending(GEMM_ONLY, "cuda:1", {"HIP_VISIBLE_DEVICES": "1"}))
+    done = executed(tmp_path, "--profile", results, "--", "sh", "-c", "echo $HIP_VISIBLE_DEVICES")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert "HIP_VISIBLE_DEVICES=1" in done.stderr
+
+
+#: Results for which nothing is run, and what is said of them.
+REFUSED = {
+    "none": (none, "no safe configuration was found"),
+    "float64": (lambda: recommending(FLOAT64), "the dtype float64"),
+    "channels-last": (lambda: recommending(CHANNELS_LAST), "channels-last"),
+    "a variable of no setting": (lambda: recommending(BYPASS, env={"LD_PRELOAD": "x.so"}), "LD_PRELOAD"),
+    "a list of GPUs that is none": (
+        lambda: recommending(BYPASS, env={"HIP_VISIBLE_DEVICES": "1;rm"}), "HIP_VISIBLE_DEVICES"
+    ),
+    "a flag of no setting": (
+        lambda: recommending(dataclasses.replace(BYPASS, torch={"cuda.enabled": False})), "cuda.enabled"
+    ),
+    "a layer of no setting": (
+        lambda: recommending(dataclasses.replace(BY_LAYER, pytorch_layers=("softmax",))), "softmax"
+    ),
+    "a setting that is not there": (
+        lambda: dataclasses.replace(recommending(BYPASS), settings=()), "had no setting 'bypass'"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_hold_is_refused(tmp_path: Path, what: str) -> None:
+    make, words = REFUSED[what]
+    path = profile(tmp_path, make())
+    with pytest.raises(BadInput, match=words) as refused:
+        conditions(path, "auto")
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("what", ["broken", "no file", "no results", "never", "of another torch"])
+def test_nothing_is_run_and_one_line_says_why(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "results.json"
+    options, words = ["--profile", path], "not JSON"
+    text = "open('ran', 'w')"
+    if what == "broken":
+        path.write_text("{")
+    elif what == "no file":
+        words = "cannot be read"
+    elif what == "of another torch":
+        # Only the program knows which torch it has.
+        results, words = recommending(FIND, "cuda:0"), "the setting's flags are those of torch 1.13.1+rocm5.2"
+        torch = program(tmp_path, "__version__ = '2.4.0'", "torch.py")
+        profile(tmp_path, results)
+        text = f"import sys; sys.path.insert(0, {str(torch.parent)!r})\nimport torch\nopen('ran', 'w')"
+    else:
+        options, words = ["--bypass", "never"] if what == "never" else [], "there is no complete run"
+    done = executed(tmp_path, *options, "--", sys.executable, "-c", text)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == (2 if what == "of another torch" else 1)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_always_adds_the_bypass_to_whatever_is_recommended(tmp_path: Path) -> None:
+    for results, off in ((none(), ()), (recommending(VENDOR_OFF, "cuda:0"), ("cuda",))):
+        under = conditions(profile(tmp_path, results), "always")
+        assert (set(under.bypass), under.vendor_off) == ({"cuda", "cpu"}, off)
+    with pytest.raises(BadInput, match="results"):
+        conditions(tmp_path / "none.json", "always")
+
+
+def test_the_bypass_is_on_the_device_of_the_results(tmp_path: Path) -> None:
+    for device in ("cpu", "cuda"):
+        assert conditions(profile(tmp_path, recommending(BYPASS, f"{device}:0")), "auto").bypass == (device,)
+    simulated = conditions(profile(tmp_path, sample.rdna1()), "auto", simulated=True)
+    assert set(simulated.bypass) == {"cpu", "cuda"}
+    assert simulated.words.endswith("for the simulated machine rdna1-rocm52-conv-dead")
+
+
+@pytest.mark.parametrize("bypass", ["auto", "always"])
+def test_results_of_a_simulated_machine_are_refused(tmp_path: Path, bypass: str) -> None:
+    path = profile(tmp_path, sample.rdna1())
+    with pytest.raises(BadInput, match=r"simulated machine 'rdna1-rocm52-conv-dead'.*add --simulated"):
+        conditions(path, bypass)
+    command = ["--", "sh", "-c", "echo $HSA_OVERRIDE_GFX_VERSION"]
+    done = executed(tmp_path, "--profile", path, "--simulated", *command)
+    assert (done.returncode, done.stdout) == (0, "10.3.0\n"), done.stderr
+
+
+def test_another_setting_of_the_results_can_be_named(tmp_path: Path) -> None:
+    results = dataclasses.replace(recommending(BYPASS, "cuda:0"), settings=(BYPASS, VENDOR_OFF, GEMM_ONLY))
+    path = profile(tmp_path, results)
+    under = conditions(path, "auto", "vendor-off")
+    assert (under.bypass, under.vendor_off) == ((), ("cuda",))
+    command = ["--", "sh", "-c", "echo $MIOPEN_DEBUG_CONV_WINOGRAD"]
+    done = executed(tmp_path, "--profile", path, "--setting", "gemm-only", *command)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    done = executed(tmp_path, "--profile", path, "--setting", "vendor_off", *command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"rocmprobe: --setting: the run of {path} had no setting 'vendor_off'; the nearest is 'vendor-off'\n"
+    )
+
+
+def test_a_program_gets_clean_databases_where_the_users_own_fail(tmp_path: Path) -> None:
+    healthy = recommending(DEFAULT, "cuda:0", OVERRIDE)
+    finding = Finding("as-found", "error", "miopen-db-unusable", "user-env", "2 question(s) fail")
+    broken = dataclasses.replace(healthy, findings=(finding,), settings=(DEFAULT, AS_FOUND, VENDOR_OFF))
+    command = ["--", "sh", "-c", "echo $MIOPEN_USER_DB_PATH; touch $MIOPEN_CUSTOM_CACHE_DIR/made"]
+    own = {"MIOPEN_USER_DB_PATH": "/broken", "MIOPEN_CUSTOM_CACHE_DIR": str(tmp_path)}
+    own["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+
+    done = executed(tmp_path, "--profile", profile(tmp_path, broken), *command, **own)
+    assert done.returncode == 0, done.stderr
+    used = Path(done.stdout.strip())
+    assert used.is_dir()
+    assert (tmp_path / "cache" / "rocmprobe" / "databases") in used.parents
+    assert not (tmp_path / "made").exists()
+    assert "clean databases in" in done.stderr
+    later = dataclasses.replace(broken, started="2027-01-01T00:00:00+00:00")
+    again = executed(tmp_path, "--profile", profile(tmp_path, later), *command, **own)
+    assert Path(again.stdout.strip()).parent != used.parent
+
+    for results, setting in ((healthy, ""), (broken, "as-found"), (broken, "vendor-off")):
+        under = conditions(profile(tmp_path, results), "auto", setting)
+        assert "MIOPEN_USER_DB_PATH" not in under.variables
+
+    (tmp_path / "file").touch()
+    own["XDG_CACHE_HOME"] = str(tmp_path / "file")
+    done = executed(tmp_path, "--profile", profile(tmp_path, broken), *command, **own)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "XDG_CACHE_HOME" in done.stderr
+
+
+def test_a_run_is_not_asked_under_a_configuration(tmp_path: Path) -> None:
+    done = executed(tmp_path, "--bypass", "always", "--", sys.executable, "-m", "rocmprobe", "run")
+    assert done.returncode == 2
+    assert "under `rocmprobe exec`" in done.stderr
+    assert not (tmp_path / "reports").exists()
+
+
+def test_what_a_file_says_cannot_break_the_line(tmp_path: Path) -> None:
+    results = recommending(dataclasses.replace(GEMM_ONLY, name="two\nlines\x1b[31m"))
+    done = executed(tmp_path, "--profile", profile(tmp_path, results), "--", "true")
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 1
+    assert "\x1b" not in done.stderr
+    inside = json.loads(conditions(profile(tmp_path, results), "auto").as_variables()["ROCMPROBE_EXEC"])
+    assert inside["flags"] == {"cudnn.benchmark": True}
