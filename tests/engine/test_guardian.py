@@ -69,7 +69,8 @@ def test_a_killed_controller_leaves_no_grandchild_and_no_folder(tmp_path: Path) 
 
 def test_a_killed_process_leaves_no_tool_that_it_ran(tmp_path: Path) -> None:
     written = tmp_path / "tool"
-    tool = ["sh", "-c", f"echo $$ > {written}; sleep 600"]
+    # More than a pipe holds: once it is read, the guardian knows of the tool.
+    tool = ["sh", "-c", f"head -c 200000 /dev/zero; echo $$ > {written}; sleep 600"]
     code = f"import os; from rocmprobe.process import children; children.run({tool}, os.environ, 600)"
     process = subprocess.Popen([sys.executable, "-c", code])
     assert wait_until(lambda: written.exists() and written.read_text().endswith("\n"))
