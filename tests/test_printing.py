@@ -21,7 +21,7 @@ from rocmprobe.text.plain_text import is_plain
 
 PACKAGE = Path(rocmprobe.__file__).parent
 #: Programs of their own, which are no command: what they print is captured, or theirs.
-_OTHERS = re.compile(r"^(worker|inject|bypass|kernels|backends)/|^text/(printing|console)\.py$")
+_OTHERS = re.compile(r"^(worker|exec/inject|bypass|kernels|backends)/|^text/(printing|console)\.py$")
 _PRINTS = re.compile(r"click\.s?echo|(?<![\w.])print\(|sys\.(?:__)?std(?:out|err)(?:__)?\.(?:write|buffer)"
                      r"|rich\.print|traceback\.print|[^_.\w]Console\(|print_exception")  # fmt: skip
 

@@ -27,7 +27,11 @@ def answering(command: Callable[..., int]) -> Callable[..., None]:
     def run(*args: Any, **options: Any) -> None:
         printing.ready()
         try:
-            sys.exit(_code(functools.partial(command, *args, **options)))
+            code = _code(functools.partial(command, *args, **options))
+            # After an interrupt inside `exec` of a text, by which a dataclass is made, CPython ends by SIGINT
+            # and not by its exit code, even where the interrupt was handled. The next text makes it forget.
+            exec("")  # noqa: S102
+            sys.exit(code)
         except BrokenPipeError:
             _unread()
         except SystemExit as end:

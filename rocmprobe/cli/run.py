@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -142,7 +141,6 @@ def run_command(
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.text.console import Console
 
-    _import_the_rest()
     if os.environ.get("ROCMPROBE_EXEC"):
         raise BadInput("a run cannot be started under `rocmprobe exec`; start it directly")
     if verify:
@@ -175,13 +173,6 @@ def run_command(
     if joined.folders(folder):
         return _run_joined(folder, workers, pytest_args, fail_on, console)
     return _run_one(folder, workers, pytest_args, fail_on, expected, console)
-
-
-def _import_the_rest() -> None:
-    """Import what a run needs after its start: a signal while CPython makes a dataclass, which it does by
-    ``exec`` of a text, would end this process by SIGINT, however it is handled."""
-    for name in ("cli.progress", "cli.verify", "pytest_plugin", "report.joined", "report.write"):
-        import_module(f"rocmprobe.{name}")
 
 
 def _interpreters(
