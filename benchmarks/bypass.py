@@ -33,7 +33,7 @@ from rocmprobe.model.problems import Problem
 BATCH = 4
 WORKSPACE_MB = 256
 #: Algorithms that are a matrix product of the problem's own sizes; their rate is held against torch.mm.
-GEMM_BASED = ("pointwise", "im2col", "im2row", "mec", "shift", "col2im", "aten")
+GEMM_BASED = ("pointwise", "im2col", "shift", "col2im", "aten")
 #: A variant that takes this many times native's time has fewer rounds.
 SLOW = 20
 

@@ -111,7 +111,6 @@ def answered(case: Case, number: int) -> CheckResult:
     context = Seeded(**vars(driver.context(case)), number=number)
     if algorithm:
         os.environ["ROCMPROBE_BYPASS_ALGORITHM"] = algorithm
-        context = replace(context, exact=ALGORITHMS[algorithm].exact)
     try:
         return CHECKS[case.check].function(context)
     except NotApplicable as reason:

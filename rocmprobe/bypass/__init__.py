@@ -100,8 +100,7 @@ def install(
         workspace_mb: the cap, in MiB, on what one direction of one convolution allocates above its
             operands and results; see :func:`plan`. None is the variable ``ROCMPROBE_BYPASS_WORKSPACE_MB``,
             or 256.
-        algorithm: "auto", the quickest of those that sum plain products, measured in the first call of a
-            problem; "fast", Winograd among them; or the name of one (see
+        algorithm: "auto", the quickest, measured in the first call of a problem; or the name of one (see
             ``ALGORITHMS``), taken for every problem and direction that it applies to. None is the variable
             ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto". What was measured is kept for later processes; see
             ``docs/bypass.md``.

@@ -35,7 +35,7 @@ class BypassInterceptor(Interceptor):
 
     Args:
         workspace_mb: the cap on the workspace of one direction of one call, in MiB; see ``plan``.
-        algorithm: "auto", "fast", or the name of the one to take wherever it applies; see ``plan``.
+        algorithm: "auto", or the name of the one to take wherever it applies; see ``plan``.
     """
 
     name = "bypass"
@@ -225,7 +225,7 @@ class ConvolutionShape:
     Args:
         plain: the sizes.
         cap: bytes of workspace for each of its directions.
-        algorithm: "auto", "fast", or the name of the one to take wherever it applies.
+        algorithm: "auto", or the name of the one to take wherever it applies.
     """
 
     def __init__(self, plain: Geometry, cap: int, algorithm: str) -> None:
@@ -288,8 +288,7 @@ class ConvolutionShape:
             dense=dense,
             own_kernels=not own_kernels.refusal(result.device, dtype),
         )
-        deterministic = torch.are_deterministic_algorithms_enabled()
-        plans = eligible(direction, self.plain, operands, self._cap, self._algorithm, deterministic)
+        plans = eligible(direction, self.plain, operands, self._cap, self._algorithm)
         line = problem_key(direction, self.plain, operands, self._cap, self._algorithm)
         choice = Choice(line, plans, result.device)
         return self._choices.setdefault(direction, choice)

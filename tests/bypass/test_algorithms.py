@@ -30,9 +30,7 @@ PROBLEMS = {
 }
 #: A problem and direction that each algorithm computes.
 MADE_FOR = {
-    "pointwise": ("pointwise", FWD), "mec": ("strided", BWD_WEIGHTS), "im2col": ("grouped", FWD),
-    "im2row": ("dilated", FWD), "shift": ("3x3", FWD), "depthwise": ("depthwise", BWD_DATA),
-    "winograd-2x2": ("3x3", FWD), "winograd-4x4": ("3x3", BWD_DATA), "fft": ("large filter", FWD),
+    "pointwise": ("pointwise", FWD), "im2col": ("grouped", FWD), "shift": ("3x3", FWD),
     "depthwise-shift": ("depthwise rows", BWD_WEIGHTS),
     "col2im": ("strided", BWD_DATA), "aten": ("strided", FWD),
 }  # fmt: skip
@@ -70,11 +68,7 @@ def test_integers_come_out_as_in_pytorch(name, problem, dtype):
         with bypass.enabled("cpu", workspace_mb=workspace_mb, algorithm=name):
             got = compute(problem, dtype)
         for mine, theirs in zip(got, expected):
-            if ALGORITHMS[name].exact:
-                assert torch.equal(mine.double(), theirs)
-            else:
-                # Transformed sums: a share of the largest value, wider where tiles are larger.
-                assert (mine - theirs).abs().max() <= 1e-4 * theirs.abs().max()
+            assert torch.equal(mine.double(), theirs)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +113,7 @@ def test_shifted_views_with_every_stride_and_padding(stride, padding, groups, tr
 
 @pytest.mark.parametrize(("dtype", "odd"), [(torch.bfloat16, 257), (torch.float16, 2049)])
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("name", [name for name, each in ON_A_CPU.items() if each.exact])
+@pytest.mark.parametrize("name", ON_A_CPU)
 def test_a_bias_is_added_before_the_result_is_rounded(name, transposed, dtype, odd):
     """Sums that lie halfway between two values of the dtype, and a bias that makes them the upper one."""
     convolve = F.conv_transpose2d if transposed else F.conv2d
@@ -191,15 +185,7 @@ def test_the_peak_is_within_the_formula(name, problem, channels_last):
         assert peak_above_results(function) <= plan.workspace_bytes + 4096, plan
 
 
-def test_auto_never_takes_what_does_not_sum_plainly():
-    names = {
-        bypass.plan(direction, (4, channels, 28, 28), (channels, channels, size, size), stride=(1, 1),
-                    padding=(size // 2, size // 2), dilation=(1, 1)).algorithm
-        for direction in (FWD, BWD_DATA, BWD_WEIGHTS) for channels in (3, 64, 512) for size in (1, 3, 11)
-    }  # fmt: skip
-    assert all(ALGORITHMS[name].exact for name in names)
-
-
-def test_an_unknown_algorithm_is_refused():
-    with pytest.raises(ValueError, match="no algorithm 'magic'; there are auto, fast, pointwise"):
-        bypass.install("cpu", algorithm="magic")
+@pytest.mark.parametrize("name", ["magic", "mec"])
+def test_an_unknown_algorithm_is_refused(name):
+    with pytest.raises(ValueError, match=f"no algorithm '{name}'; there are auto, pointwise, im2col"):
+        bypass.install("cpu", algorithm=name)

@@ -35,7 +35,10 @@ class Aten(Algorithm):
         )  # fmt: skip
         if not fits:
             return None
-        samples = plain.batch if operands.device_type == "cpu" else 1
+        # On a GPU PyTorch makes columns and a product of each sample by itself.
+        on_cpu = operands.device_type == "cpu"
+        samples = plain.batch if on_cpu else 1
+        launches = 1 + (1 if on_cpu else 2) * plain.batch
         windows = prod(plain.feature)
         # PyTorch takes the image itself for columns where it can.
         columns = 0 if plain.is_pointwise() else plain.channels * plain.taps * windows
@@ -47,7 +50,7 @@ class Aten(Algorithm):
         moved = 2 * plain.batch * columns * operands.size * (2 if direction == BWD_DATA else 1)
         moved += weight_traffic(plain, operands, direction, plain.batch)
         return Plan(
-            self.name, False, samples, plain.feature, workspace, gemm_flops(plain), moved, 1 + samples
+            self.name, False, samples, plain.feature, workspace, gemm_flops(plain), moved, launches
         )  # fmt: skip
 
     def forward(

@@ -92,14 +92,10 @@ class Algorithm:
 
     Attributes:
         name: in plans, counts and the plan file.
-        exact: sums plain products, so that sums of small integers come out equal in every order.
-        only_by_name: never chosen.
         own_kernel: computed by a kernel of :mod:`rocmprobe.kernels`, of which there are several.
     """
 
     name = ""
-    exact = True
-    only_by_name = False
     own_kernel = False
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:
@@ -157,12 +153,6 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-def packed(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy in the order of its dimensions, in the dtype of the GEMMs."""
-    copy = tensor.new_empty(tensor.shape, dtype=accumulation_dtype(tensor.dtype))
-    return copy.copy_(tensor)
-
-
 def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
     """(samples, tile, bytes): the most samples with all of their windows, or one sample in the largest
     tiles, under the cap; the first dimension is cut first. At least one window of one sample."""
@@ -204,5 +194,5 @@ def gemm_flops(plain: Geometry) -> int:
 
 __all__ = [
     "BWD_DATA", "BWD_WEIGHTS", "FWD", "Algorithm", "Needed", "Operands", "Plan", "accumulation_dtype",
-    "fitted", "gemm_flops", "largest", "packed", "weight_traffic",
+    "fitted", "gemm_flops", "largest", "weight_traffic",
 ]  # fmt: skip

@@ -164,11 +164,10 @@ def explain_problem(
     refusal = own_kernels.refusal(device, dtype)
     operands = Operands(dtype, device.type, value("channels_last"), dense=True, own_kernels=not refusal)
     cap = int(workspace_mb * MEGABYTE)
-    deterministic = torch.are_deterministic_algorithms_enabled()
     found = {}
     for direction in (FWD, BWD_DATA, BWD_WEIGHTS):
         turned = plain_direction(direction, value("transposed"))
-        plans = eligible(turned, plain, operands, cap, algorithm, deterministic)
+        plans = eligible(turned, plain, operands, cap, algorithm)
         choice = Choice(problem_key(turned, plain, operands, cap, algorithm), plans, device)
         found[direction] = _explained(choice, algorithm, refusal or "used")
     return found

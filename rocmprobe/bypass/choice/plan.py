@@ -15,9 +15,8 @@ from rocmprobe.bypass.choice.rates import USUAL
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
 DEFAULT_WORKSPACE_MB = 256
-POLICIES = ("auto", "fast")
 #: What an algorithm may be requested by.
-_WORDS = (*POLICIES, *ALGORITHMS)
+_WORDS = ("auto", *ALGORITHMS)
 MEGABYTE = 1 << 20
 WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
 ALGORITHM_VARIABLE = "ROCMPROBE_BYPASS_ALGORITHM"
@@ -52,8 +51,7 @@ def plan(
         dense: False when an operand is not contiguous, nor channels-last (a slice, an expanded tensor).
         workspace_mb: the cap on the workspace, in MiB. It is kept unless a single window, or for col2im in
             fp16 and bf16 a single sample's image, needs more; the weight's copy counts against it too.
-        algorithm: "auto", by the cost model among those that sum plain products; "fast", with Winograd
-            among them; or the name of one, which is taken wherever it applies.
+        algorithm: "auto", by the cost model; or the name of one, which is taken wherever it applies.
 
     Raises:
         ValueError: for an unknown direction, dtype, device type or algorithm; when PyTorch would refuse the
@@ -72,7 +70,7 @@ def plan(
     )
     operands = Operands(dtype, device_type, channels_last, dense)
     cap = int(workspace_mb * MEGABYTE)
-    found = eligible(plain_direction(direction, transposed), plain, operands, cap, algorithm, False)
+    found = eligible(plain_direction(direction, transposed), plain, operands, cap, algorithm)
     return by_model(found, device_type)
 
 
@@ -178,22 +176,11 @@ def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) ->
     return found
 
 
-def eligible(
-    direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str, deterministic: bool
-) -> list[Plan]:
-    """The plans that ``algorithm`` leaves to choose from; never empty.
-
-    "auto" leaves those that sum plain products, "fast" Winograd as well, the name of an algorithm that one
-    where it applies. ``deterministic`` leaves out those whose sums are not plain, whatever was requested.
-    """
+def eligible(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> list[Plan]:
+    """The plans that ``algorithm`` leaves to choose from: its own where it applies, else all; never empty."""
     found = candidates(direction, plain, operands, cap)
-    exact = [each for each in found if ALGORITHMS[each.algorithm].exact]
-    named = [each for each in (exact if deterministic else found) if each.algorithm == algorithm]
-    if named:
-        return named
-    fast = [each for each in found if not ALGORITHMS[each.algorithm].only_by_name]
-    allowed = fast if algorithm == "fast" and not deterministic else exact
-    return [each for each in allowed if each.workspace_bytes <= cap] or allowed
+    named = [each for each in found if each.algorithm == algorithm]
+    return named or [each for each in found if each.workspace_bytes <= cap] or found
 
 
 def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
@@ -204,8 +191,8 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
 def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
     """One line that is equal for problems with equal plans."""
     # A name leaves one plan, and then nothing is kept, but for a kernel of our own.
-    named = algorithm in ALGORITHMS and not ALGORITHMS[algorithm].own_kernel
-    policy = "auto" if named else algorithm
+    kernel = algorithm in ALGORITHMS and ALGORITHMS[algorithm].own_kernel
+    policy = algorithm if kernel else "auto"
     sizes = (
         f"{letter}{'x'.join(map(str, values))}"
         for letter, values in (

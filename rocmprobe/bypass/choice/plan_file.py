@@ -17,10 +17,11 @@ from pathlib import Path
 import torch
 
 from rocmprobe import user_cache
+from rocmprobe.bypass.algorithms import ALGORITHMS
 from rocmprobe.bypass.operators import lock_across_forks
 
 VARIABLE = "ROCMPROBE_BYPASS_PLANS"
-VERSION = 1
+VERSION = 2
 #: Bytes; a record has some 200.
 _LARGEST = 64 * 2**20
 
@@ -120,8 +121,10 @@ def _read(path: Path, heading: dict[str, object]) -> dict[str, str]:
             record = json.loads(line)
             if {name: record[name] for name in heading} != heading:
                 raise ValueError
-            records[str(record["problem"])] = str(record["algorithm"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            if record["algorithm"].split()[0] not in ALGORITHMS:
+                raise ValueError
+            records[str(record["problem"])] = record["algorithm"]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             foreign += 1
     if foreign:
         _warn(path, f"has {foreign} of {len(lines)} lines that are no plans of this device; ignored")
