@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,13 +108,9 @@ def test_the_problem_after_all_the_faults_is_right(broken: Broken) -> None:
     assert [broken.outcomes[f"{phases[0]} {FINE}"].state for phases in TOGETHER] == ["pass"] * len(TOGETHER)
 
 
-def test_no_process_folder_or_lock_is_left_by_the_faults(broken: Broken) -> None:
+def test_no_process_and_no_folder_is_left_by_the_faults(broken: Broken) -> None:
     assert wait_until(lambda: not any(run.alive() for run in broken.runs), 5)
-    # The folder of the device locks stays, for the runs to come.
-    (locks,) = broken.temporary.iterdir()
-    for lock in locks.iterdir():
-        with lock.open("rb") as held:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert list(broken.temporary.iterdir()) == []
 
 
 def test_the_faults_are_listed_and_can_be_had_one_by_one() -> None:

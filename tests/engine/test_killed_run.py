@@ -80,4 +80,6 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path, short_folder: Path, mome
     assert len(final) == 9 * gpus
     for case in lost:
         assert (final[case]["state"], final[case]["cause"]) == ("aborted", "run-died")
-    assert {final[case]["state"] for case in final if case not in lost} == {"pass"}
+    # Of two GPUs, the second one may not have come to its hang when the run was killed.
+    for case in final.keys() - lost:
+        assert final[case]["state"] == ("hang" if hangs and case.endswith(f"{HANGS}/fwd") else "pass")
