@@ -27,7 +27,7 @@ from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.sampling import Sampler
 from rocmprobe.engine.session import Session
 from rocmprobe.engine.targets import DRIVERS
-from rocmprobe.judge.expected import Expectations
+from rocmprobe.judge.judgement import Expectations
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.exit_codes import NOTHING, USAGE
 from rocmprobe.model.problems import LEVELS

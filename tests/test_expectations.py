@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from rocmprobe.judge.expected import Expectations
+from rocmprobe.judge.judgement import Expectations
 from rocmprobe.knowledge.expectations import expectations, observed, read_expectations
 from rocmprobe.model.baseline import Baseline, baseline_of
 from rocmprobe.model.changes import BASELINE, TABLE

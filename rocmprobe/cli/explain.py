@@ -15,8 +15,17 @@ import click
 
 from rocmprobe.cli.base import answering
 from rocmprobe.explain.explain import Explanation, explain
-from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, known, over, together
-from rocmprobe.explain.recorded import facts_of_machine, facts_of_results, log_of
+from rocmprobe.explain.log_facts import (
+    Facts,
+    facts_in,
+    facts_of,
+    facts_of_machine,
+    facts_of_results,
+    known,
+    log_of,
+    over,
+    together,
+)
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, Machine, from_json, read_results
 from rocmprobe.report.text import count

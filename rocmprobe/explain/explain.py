@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.explain.log_facts import Facts
-from rocmprobe.explain.primitives import WORDS
 from rocmprobe.explain.signatures import calibration
+from rocmprobe.explain.situations import WORDS
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
 from rocmprobe.knowledge import causes
 from rocmprobe.text.log import Log

@@ -11,16 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, Optional
 
-from rocmprobe.explain.cards import gfx_of_card
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.compatibility import FIRST
+from rocmprobe.knowledge.compatibility import FIRST, first_device
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.stacks import rocm_of
-from rocmprobe.model.results import BadInput
+from rocmprobe.model.results import RUNGS, BadInput, Machine, Outcome, Results
 from rocmprobe.runtimes.kfd import isa_name
-from rocmprobe.text.log import Log
+from rocmprobe.text.log import Log, of_text
 
 EXITS = ("exception", "segv", "abort", "hang", "none")
 #: Keys of a recorded report that are no facts; a file of facts may have them.
@@ -370,3 +370,119 @@ def variables_in(texts: Iterable[str]) -> dict[str, str]:
             if value:
                 found[match["name"]] = value
     return found
+
+
+def gfx_of_card(name: Optional[str]) -> Optional[str]:
+    """The target of a card ("RX 5700 XT", "Navi 10 [Radeon RX 5700]"), None where several have that name."""
+    if not name:
+        return None
+    written = re.search(r"\bgfx[0-9]{3,4}[a-f]?\b|\bgfx[0-9]{2,3}[0-9a-f]\b", name)
+    if written:
+        return written[0]
+    chip, _, products = name.partition("[")
+    targets = _chips().get(chip.strip().lower()) if products else None
+    words = _model(products.partition("/")[0] or name).split()
+    if not targets and words:
+        targets = _of_model(" ".join(words))
+    while not targets and (len(words) > 2 or any(map(str.isdigit, "".join(words[:-1])))):
+        words.pop()
+        targets = _of_model(" ".join(words))
+    return next(iter(targets)) if targets and len(targets) == 1 else None
+
+
+def _of_model(model: str) -> frozenset[str]:
+    """The targets of the cards that are called so, or else of those whose names begin so."""
+    begun = (targets for name, targets in _cards().items() if name.startswith(f"{model} "))
+    return _cards().get(model) or frozenset().union(*begun)
+
+
+def _model(name: str) -> str:
+    """The distinguishing part of a card's name: "AMD Radeon(TM) RX 5700 XT Graphics" is "rx 5700 xt"."""
+    name = re.sub(
+        r"\(.*?\)|™|®|\[.*|\b(?:amd|radeon|instinct|graphics|gpu|ati|series|class|like)\b", " ", name.lower()
+    )
+    return " ".join(re.sub(r"\b(rx|pro|r[579])(?=\d)", r"\1 ", name).split())
+
+
+@lru_cache(maxsize=1)
+def _cards() -> Mapping[str, frozenset[str]]:
+    """Targets by the name of a card."""
+    found: dict[str, frozenset[str]] = {}
+    for target in gpus.all_targets():
+        for names in target.names.values():
+            for name in names.split(" / "):
+                model = _model(name)
+                found[model] = found.get(model, frozenset()) | {target.gfx}
+    return found
+
+
+@lru_cache(maxsize=1)
+def _chips() -> Mapping[str, frozenset[str]]:
+    """Targets by the code name of a chip."""
+    found: dict[str, frozenset[str]] = {}
+    for target in gpus.all_targets():
+        for chip in re.split(r"[,/] ?", target.chip.lower()):
+            found[chip] = found.get(chip, frozenset()) | {target.gfx}
+    return found
+
+
+_EXITS = {
+    "SIGSEGV": "segv", "SIGABRT": "abort", "timeout": "hang", "many-hangs": "hang", "gpu-wedged": "hang",
+}  # fmt: skip
+
+
+def log_of(results: Results) -> Log:
+    """What was said where a run failed: evidence and messages of the outcomes that failed, lowest rung first,
+    then what their trials printed; where nothing failed, what all trials printed."""
+    failing = _failing(results)
+    tried = {attempt.trial for outcome in failing for attempt in outcome.attempts}
+    tried |= {outcome.trial for outcome in failing}
+    messages = [text for outcome in failing for text in _messages(outcome)]
+    printed = [trial.log for trial in results.trials if trial.id in tried or not failing]
+    return of_text("\n".join((*dict.fromkeys(messages), *printed)))
+
+
+def facts_of_results(results: Results) -> Facts:
+    """The facts of the tested machine, and how the first failure ended."""
+    failing = _failing(results)
+    found = facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
+    # A run names its GPU to the trials, whichever is the first.
+    return replace(found, first_gpu=None)
+
+
+def facts_of_machine(machine: Machine, exit: Optional[str] = None) -> Facts:
+    """The facts of the first AMD GPU that programs see and of the software of a machine."""
+    system = (machine.value("os.name"), machine.value("kernel.release"))
+    words: dict[str, Any] = {
+        "rocm": machine.value("rocm.version") or machine.value("hip.version"),
+        "torch": machine.value("torch.version"),
+        "os": " ".join(str(value) for value in system if value),
+        "exit": exit,
+        "first_gpu": first_device(machine),
+        "torch_targets": " ".join(machine.value("torch.targets") or ()),
+        "rocblas_targets": " ".join(machine.value("rocblas.targets") or ()),
+    }
+    for gpu in sorted(machine.amd_gpus, key=lambda each: each.index.value != 0)[:1]:
+        words["gpu"] = gpu.name.value
+        words["true_gfx"] = gpu.native_isa.value
+        words["effective_gfx"] = gpu.effective_isa.value
+    env = {name: str(fact.value) for name, fact in machine.variables.items() if fact.value is not None}
+    return facts_of({"env": env, **{name: str(word) for name, word in words.items() if word}})
+
+
+def _failing(results: Results) -> list[Outcome]:
+    failing = [outcome for outcome in results.outcomes if outcome.fails]
+    return sorted(
+        failing, key=lambda outcome: RUNGS.index(outcome.rung) if outcome.rung in RUNGS else len(RUNGS)
+    )
+
+
+def _messages(outcome: Outcome) -> Iterator[str]:
+    yield from outcome.evidence
+    for attempt in outcome.attempts:
+        yield attempt.message
+
+
+def _exit(outcome: Outcome) -> Optional[str]:
+    by_state = {"hang": "hang", "wrong": "none", "error": "exception"}
+    return _EXITS.get(outcome.cause or "") or by_state.get(outcome.state)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from rocmprobe.explain.log_facts import Facts
-from rocmprobe.explain.primitives import WORDS
 from rocmprobe.explain.signatures import Calibration, Hit, Signature, found, rules
-from rocmprobe.explain.situations import words_and_answers
+from rocmprobe.explain.situations import WORDS, words_and_answers
 from rocmprobe.knowledge import causes
 from rocmprobe.knowledge.compatibility import Answer, failing
 from rocmprobe.text.log import Log

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from rocmprobe.judge.assessment import by_severity
+from rocmprobe.judge.blame import contradicts
 from rocmprobe.judge.comparison.changes import changes_since, expectation_findings
-from rocmprobe.judge.expected import Expectations
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.estimate import estimate
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.judge.recommendation.step_time import step_times
-from rocmprobe.knowledge.expectations import observed
+from rocmprobe.knowledge.expectations import Expectation, expectations, observed
 from rocmprobe.model.baseline import Baseline
-from rocmprobe.model.results import Results
+from rocmprobe.model.changes import BASELINE, TABLE, Expected
+from rocmprobe.model.results import Machine, Outcome, Results
+from rocmprobe.model.states import fails, works
 
 
 def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
@@ -38,3 +40,49 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
         recommendation=recommend(came),
         estimate=estimate(came),
     )
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What is expected of the outcomes of one machine. What ``baseline`` says of a question counts first,
+    for it is of this very machine: what worked there is expected to work, whatever the table says."""
+
+    machine: Machine
+    baseline: Optional[Baseline] = None
+    rows: Optional[tuple[Expectation, ...]] = None
+
+    def marked(self, outcome: Outcome) -> Outcome:
+        """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing; what
+        a baseline set that is not at hand any more stays."""
+        plain = observed(outcome)
+        if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
+            return outcome
+        expected = self._expected(plain)
+        if expected is None:
+            return plain
+        return replace(plain, state="xfail" if plain.fails else "xpass", expected=expected)
+
+    def _expected(self, outcome: Outcome) -> Optional[Expected]:
+        before = self.baseline.states.get(outcome.id) if self.baseline else None
+        if self.baseline is None or not (fails(before) or works(before)):
+            return self._by_table(outcome)
+        if works(before):
+            return None
+        if outcome.fails:
+            # Where both have it, the table's row says more.
+            return self._by_table(outcome) or self.baseline.expected(outcome)
+        # A flaky case may pass, which proves nothing.
+        return self.baseline.expected(outcome) if outcome.works and before != "flaky" else None
+
+    def _by_table(self, outcome: Outcome) -> Optional[Expected]:
+        failing = outcome.fails
+        if not outcome.learned:
+            return None
+        rows = expectations() if self.rows is None else self.rows
+        for row in rows:
+            matches = outcome.state in row.states if failing else not row.sometimes
+            if not matches or not row.applies(self.machine, outcome):
+                continue
+            if not failing or not contradicts(self.machine, outcome, row.cause):
+                return Expected(outcome.state, TABLE, row.reason, row.link, row.cause)
+        return None

@@ -12,7 +12,7 @@ from runs import CHECKOUT, PROBLEM, Run, machine_file, run
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.child_environment import databases_folder
 from rocmprobe.engine.trial import START_ROUNDS, merge_starts
-from rocmprobe.judge.findings.start_up import start_ups
+from rocmprobe.judge.findings.first_calls import start_ups
 from rocmprobe.model.results import Attempt, Outcome
 
 pytest.importorskip("torch")

@@ -9,7 +9,7 @@ import pytest
 import synthetic
 
 from rocmprobe.judge.findings.diagnose import diagnose
-from rocmprobe.judge.findings.sizes import NewSizes, new_sizes
+from rocmprobe.judge.findings.first_calls import NewSizes, new_sizes
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report.page import html

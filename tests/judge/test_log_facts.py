@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from sample_logs import COLLECT_ENV, ROCMINFO
 
-from rocmprobe.explain.cards import gfx_of_card
-from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, known, together
+from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, gfx_of_card, known, together
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.log import of_text
 

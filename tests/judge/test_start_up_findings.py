@@ -10,7 +10,7 @@ import synthetic
 from synthetic import TIMED
 
 from rocmprobe.judge.findings.diagnose import diagnose
-from rocmprobe.judge.findings.start_up import start_ups
+from rocmprobe.judge.findings.first_calls import start_ups
 from rocmprobe.model.results import Outcome, Results
 
 

@@ -10,7 +10,7 @@ from rocmprobe.judge.blame import blamed, library_layer
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.baseline import Baseline, states
-from rocmprobe.model.changes import (
+from rocmprobe.model.changes import (  # fmt: skip
     CHANGED,
     KINDS,
     LOST,
@@ -21,7 +21,7 @@ from rocmprobe.model.changes import (
     TABLE,
     Change,
     Changes,
-)  # fmt: skip
+)
 from rocmprobe.model.results import Finding, Outcome, Results
 from rocmprobe.model.states import fails, works
 

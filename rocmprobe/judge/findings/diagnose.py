@@ -22,12 +22,10 @@ from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer
 from rocmprobe.judge.findings.alarms import telemetry_findings
 from rocmprobe.judge.findings.convolution import native_convolution, other_dtypes, problem_matrix
 from rocmprobe.judge.findings.drivers import confirmed, disagreement, other_isa, two_copies
+from rocmprobe.judge.findings.first_calls import slow_first_calls, slow_new_sizes
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
-from rocmprobe.judge.findings.networks import models
-from rocmprobe.judge.findings.primitives import controls, joined, primitives, several_gpus
-from rocmprobe.judge.findings.sizes import slow_new_sizes
-from rocmprobe.judge.findings.start_up import slow_first_calls
+from rocmprobe.judge.findings.primitives import controls, joined, models, primitives, several_gpus
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.results import Finding, Outcome, Results
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rocmprobe.checks import CHECKS
+from rocmprobe.checks import CHECKS, MODELS
 from rocmprobe.judge.assessment import failed, question, quoted, refuting
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
@@ -160,3 +160,47 @@ def several_gpus(results: Results) -> Iterator[Finding]:
         "multi-gpu", "warning", cause, layer, what[broken[0].check], quoted(broken),
         "Train on one GPU; each was checked alone.",
     )  # fmt: skip
+
+
+_WORDS = {
+    "train-resnet": "A ResNet",
+    "train-detector": "A network like YOLO",
+    "train-unet": "A U-Net",
+    "train-lstm": "An LSTM",
+    "train-depthwise": "A network like MobileNet",
+}
+
+
+def models(results: Results) -> Iterator[Finding]:
+    """One finding for each network that does not train right as PyTorch comes. They run only where the
+    training step, or the layer, holds: so it is news. Under autocast it is reported where float32 holds."""
+    for check in MODELS:
+        broken = failed(
+            outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")
+        )
+        in_float32 = tuple(outcome for outcome in broken if outcome.dtype == "float32")
+        if in_float32:
+            yield _finding(
+                results,
+                in_float32,
+                "error",
+                f"{_WORDS[check]} does not train correctly with {library(results)}, "
+                "although its parts passed",
+                "Use a configuration under which it passed: see the models in the report.",
+            )
+        elif broken:
+            dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))
+            yield _finding(
+                results,
+                broken,
+                "warning",
+                f"{_WORDS[check]} does not train correctly under autocast to {dtypes}; in float32 it does",
+                "Train in float32, or use a configuration under which it passed.",
+            )
+
+
+def _finding(
+    results: Results, broken: tuple[Outcome, ...], severity: str, title: str, advice: str
+) -> Finding:
+    cause, layer = blamed(results, broken, library_layer(results, broken))
+    return Finding(broken[0].check, severity, cause, layer, title, quoted(broken), advice)

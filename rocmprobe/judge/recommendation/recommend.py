@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, of_driver, quoted
+from rocmprobe.judge.findings.first_calls import CHANGING_SIZES, IN_WORDS, for_changing_sizes, in_words
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import differing, other_dtypes, sentence
-from rocmprobe.judge.recommendation.sizes import CHANGING_SIZES, IN_WORDS, for_changing_sizes, in_words
 from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed, too_noisy
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.judge.recommendation.untested import (

@@ -1,0 +1,257 @@
+"""First calls: what they cost under each setting, whether caches survive a new process, and what input sizes
+that keep changing cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from rocmprobe.judge.assessment import assess, device_of, dtypes, sound
+from rocmprobe.judge.blame import library, search_layer
+from rocmprobe.judge.noise import time_of
+from rocmprobe.model.results import Finding, Outcome, Results
+
+#: Seconds of a first call that are worth a finding. ResNet-50 has 23 different convolutions: at 5 s for
+#: each, its first iteration takes two minutes.
+SLOW_FIRST_CALL = 5.0
+#: A way out: its slowest first call takes no more than this share of the quickest under ``default``.
+MUCH_LESS = 0.5
+#: Least number of starts of either kind for a meaningful spread.
+_ENOUGH_STARTS = 2
+#: Seconds of a new size that are worth a finding, and that are worth a warning.
+SLOW_NEW_SIZE, VERY_SLOW_NEW_SIZE = 1.0, 10.0
+#: Another setting is better for new sizes where one takes ``MUCH_LESS``, and so many seconds less.
+AT_LEAST = 0.1
+#: Of so many calls one has a new size, in the hour of work that is reported.
+CALLS = 10
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """First calls of one kind, in seconds: median, least and largest of ``starts`` processes."""
+
+    median: float
+    least: float
+    largest: float
+    starts: int
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """One problem under one setting, in seconds: first calls with empty and with filled databases and caches,
+    and the median of the calls that follow."""
+
+    device: str
+    problem: str
+    setting: str
+    cold: FirstCalls
+    warm: FirstCalls
+    steady: float
+
+    @property
+    def cache_survives(self) -> Optional[bool]:
+        """Whether every warm first call was faster than every cold one; None where too few were made."""
+        if min(self.cold.starts, self.warm.starts) < _ENOUGH_STARTS:
+            return None
+        return self.warm.largest < self.cold.least
+
+
+def start_ups(results: Results) -> list[StartUp]:
+    """Every start-up that was measured, in the order of the outcomes."""
+    return [found for outcome in results.outcomes if (found := _start_up(outcome))]
+
+
+def _start_up(outcome: Outcome) -> Optional[StartUp]:
+    if outcome.check != "start-up" or not outcome.works:
+        return None
+    cold, warm = (_first_calls(outcome, word) for word in ("cold", "warm"))
+    steady = time_of(outcome.timings.get("steady"))
+    if cold is None or warm is None or steady is None:
+        return None
+    return StartUp(outcome.device, outcome.problem or outcome.id, outcome.setting, cold, warm, steady)
+
+
+def _first_calls(outcome: Outcome, word: str) -> Optional[FirstCalls]:
+    median, least, largest = (
+        time_of(outcome.timings.get(f"{word}_first_call{end}")) for end in ("", "_min", "_max")
+    )
+    starts = outcome.timings.get(f"{word}_starts")
+    if median is None or least is None or largest is None or not isinstance(starts, int):
+        return None
+    return FirstCalls(median, least, largest, starts)
+
+
+def slow_first_calls(results: Results) -> Iterator[Finding]:
+    """A first call under ``default`` takes many seconds, and under another setting that is right, far fewer.
+
+    Nothing on a simulated machine: there it is another library's time on another device.
+    """
+    if results.simulated:
+        return
+    found = [each for each in start_ups(results) if each.device == device_of(results)]
+    slow = [each for each in found if each.setting == "default" and each.cold.median > SLOW_FIRST_CALL]
+    dtype = (dtypes(results) or ("float32",))[0]
+    right = {
+        setting.name
+        for setting in results.settings
+        if setting.verdict != "cpu" and sound(assess(results, setting, dtype, "training"))
+    }
+    for default in slow[:1]:
+        others = [
+            each
+            for each in found
+            if each.problem == default.problem
+            and each.setting in right
+            and each.cold.largest <= MUCH_LESS * default.cold.least
+        ]
+        if not others:
+            continue
+        best = min(others, key=lambda each: each.cold.median)
+        name = library(results)
+        yield Finding(
+            "slow-first-call",
+            "info",
+            "cold-compile-slow",
+            search_layer(results),
+            f"The first call of a convolution takes {default.cold.median:.0f} s with {name}'s defaults, and "
+            f"{best.cold.median:.1f} s with {best.setting}",
+            tuple(_describe(each) for each in (default, best)),
+            f"A network pays this once for each of its shapes: try {best.setting}, and compare its speed "
+            f"once started. {_kept(default)}",
+        )
+
+
+def _describe(each: StartUp) -> str:
+    return (
+        f"{each.setting}, {each.problem}: {each.cold.median:.3g} s with empty databases and caches, "
+        f"{each.warm.median:.3g} s in a new process with filled ones, {each.steady:.3g} s from then on"
+    )
+
+
+def _kept(default: StartUp) -> str:
+    if default.cache_survives:
+        return f"In a second process it took {default.warm.median:.3g} s: keep the databases and caches."
+    return "A second process was not seen to be faster." if default.cache_survives is False else ""
+
+
+@dataclass(frozen=True)
+class NewSizes:
+    """Seconds of a call with a new size under one setting, the mean over ``sizes`` of them and the largest;
+    and of one with a size that it knows."""
+
+    device: str
+    setting: str
+    new: float
+    largest: float
+    known: float
+    sizes: int
+
+    @property
+    def calls_an_hour(self) -> float:
+        """Calls of the network in an hour where each has a new size."""
+        return _HOUR / self.new
+
+    @property
+    def lost_minutes(self) -> float:
+        """Minutes of an hour that go into new sizes, where one call of ``CALLS`` has one."""
+        extra = max(0.0, self.new - self.known)
+        return 60 * extra / (extra + CALLS * self.known)
+
+
+def new_sizes(results: Results) -> list[NewSizes]:
+    """Every setting that was measured, in the order of the outcomes."""
+    return [found for outcome in results.outcomes if (found := _new_sizes(outcome))]
+
+
+def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
+    if outcome.check != "changing-sizes" or not outcome.works:
+        return None
+    new, largest, known = (
+        time_of(outcome.timings.get(key)) for key in ("new_size", "new_size_max", "known_size")
+    )
+    sizes = outcome.timings.get("sizes")
+    if not new or not largest or not known or not isinstance(sizes, int):
+        return None
+    return NewSizes(outcome.device, outcome.setting, new, largest, known, sizes)
+
+
+def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tuple[NewSizes, NewSizes]]:
+    """Of the settings whose forward convolutions are right, the one under which a new size costs the least,
+    and the setting ``than``; None where that is as good, or was not measured."""
+    found = {each.setting: each for each in new_sizes(results) if each.device == device_of(results)}
+    right = [
+        found[setting.name]
+        for setting in results.settings
+        if setting.name in found
+        and setting.verdict != "cpu"
+        and sound(assess(results, setting, dtype, "inference"))
+        and assess(results, setting, dtype, "inference").right
+    ]
+    own = found.get(than or "")
+    best = min(right, key=lambda each: each.new, default=None)
+    if own is None or best is None or best.new > MUCH_LESS * own.new or own.new - best.new < AT_LEAST:
+        return None
+    return best, own
+
+
+def slow_new_sizes(results: Results) -> Iterator[Finding]:
+    """A new size takes long under ``default``, and under another setting that is right far less."""
+    default = next((each for each in new_sizes(results) if each.setting == "default"), None)
+    better = quickest(results, "float32", "default")
+    if default is None or default.new <= SLOW_NEW_SIZE or better is None:
+        return
+    best, name = better[0], library(results)
+    yield Finding(
+        "changing-sizes",
+        "warning" if default.new > VERY_SLOW_NEW_SIZE else "info",
+        "cold-compile-slow",
+        search_layer(results),
+        f"Each new input size costs {default.new:.3g} s with {name}'s defaults, and {best.new:.2g} s with "
+        f"{best.setting}",
+        tuple(described(each) for each in (default, best)),
+        f"A program whose sizes keep changing is better off with {best.setting}; for one that keeps to a few "
+        "sizes, which it pays for once, see the other recommendations. Fewer sizes help under any setting: "
+        "pad to multiples of 32 or more.",
+    )
+
+
+def described(each: NewSizes) -> str:
+    return (
+        f"{each.setting}: {each.new:.3g} s for a call with a new size (mean of {each.sizes}, at most "
+        f"{each.largest:.3g} s), {each.known:.3g} s with a known one; with a new size in every {CALLS} "
+        f"calls, {each.lost_minutes:.0f} minutes of an hour go into new sizes"
+    )
+
+
+#: The purpose, in a key of ``Recommendation.per``, and in words.
+CHANGING_SIZES = "changing-sizes"
+IN_WORDS = "input sizes that keep changing"
+
+
+def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
+    """The entry of ``per`` for that purpose; empty where ``chosen``, the setting that is recommended for
+    inference, is as good, or where nothing was measured."""
+    better = quickest(results, dtype, chosen)
+    if better is None:
+        return {}
+    best, _ = better
+    setting = next(each for each in results.settings if each.name == best.setting)
+    answer = {
+        "verdict": setting.verdict, "setting": setting.name, "env": dict(setting.env),
+        "new_size_seconds": best.new,
+    }  # fmt: skip
+    return {f"{dtype}/{CHANGING_SIZES}": answer}
+
+
+def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
+    """The same as a sentence, after a space."""
+    better = quickest(results, dtype, chosen)
+    if better is None:
+        return ""
+    best, own = better
+    return (
+        f" For {IN_WORDS}, use the setting “{best.setting}”: a new size costs "
+        f"{best.new:.2g} s instead of {own.new:.3g} s."
+    )
