@@ -33,11 +33,11 @@ from rocmprobe.checks.convolution import convolution
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import SHORT_DTYPES
+from rocmprobe.simulate.accumulation import Fp32Accumulation, in_place
+from rocmprobe.simulate.faulty_kernels import FaultyKernel
+from rocmprobe.simulate.machine import SimulatedMiopen
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.simulate.planted_bugs import BUGS, TERMS, Combination, combinations
-from rocmprobe.worker.simulation.accumulation import Fp32Accumulation, in_place
-from rocmprobe.worker.simulation.faulty_kernels import FaultyKernel
-from rocmprobe.worker.simulation.machine import SimulatedMiopen
 
 #: Right kernels, which no tier may find fault with.
 RIGHT = ("right", "right-here")

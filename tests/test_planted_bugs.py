@@ -29,9 +29,9 @@ torch = pytest.importorskip("torch")
 from rocmprobe.checks.convolution import convolution  # noqa: E402
 from rocmprobe.checks.tools.context import CheckContext  # noqa: E402
 from rocmprobe.checks.tools.tensors import Tensors, run, uniform  # noqa: E402
-from rocmprobe.worker.simulation.accumulation import Fp32Accumulation, in_place  # noqa: E402
-from rocmprobe.worker.simulation.faulty_kernels import FaultyKernel  # noqa: E402
-from rocmprobe.worker.simulation.machine import SimulatedMiopen  # noqa: E402
+from rocmprobe.simulate.accumulation import Fp32Accumulation, in_place  # noqa: E402
+from rocmprobe.simulate.faulty_kernels import FaultyKernel  # noqa: E402
+from rocmprobe.simulate.machine import SimulatedMiopen  # noqa: E402
 
 #: Of every kind and direction of reading: padding, stride, dilation, groups, memory formats, nothing to read.
 SHAPES = (

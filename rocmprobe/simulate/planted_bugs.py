@@ -1,6 +1,6 @@
 """A registry of faulty convolutions: bugs that the checks are run against, since each must find them all.
 
-What a bug is and where it exists is here, what it computes in ``worker/simulation/faulty_kernels.py``. A
+What a bug is and where it exists is here, what it computes in ``simulate/faulty_kernels.py``. A
 fault of a simulated machine has one by name (``docs/catalogue.md``); ``planted-NAME`` is the machine with
 this one alone.
 """

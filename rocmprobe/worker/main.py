@@ -25,8 +25,8 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.results import from_json
 from rocmprobe.runtimes.loaded import mapped
+from rocmprobe.simulate.process_faults import ProcessFaults
 from rocmprobe.worker.protocol import POISONED, Driver, Emit, Spec
-from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 #: A failure that Python survives is tried again in place, twice.
 ATTEMPTS = 3

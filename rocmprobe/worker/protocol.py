@@ -11,7 +11,7 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.machines import SimulatedMachine
-from rocmprobe.worker.simulation.process_faults import ProcessFaults
+from rocmprobe.simulate.process_faults import ProcessFaults
 
 #: After one of these the device context may be poisoned: the process answers nothing further.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")

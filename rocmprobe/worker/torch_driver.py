@@ -19,8 +19,8 @@ from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of
 from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
+from rocmprobe.simulate.process_faults import ProcessFaults
 from rocmprobe.worker.protocol import POISONED, Emit, Spec
-from rocmprobe.worker.simulation.process_faults import ProcessFaults
 
 
 class TorchDriver:
@@ -46,8 +46,8 @@ class TorchDriver:
         self.process_faults = process_faults
         self.compiler = Compiler()
         if spec.simulated and process_faults:
-            from rocmprobe.worker.simulation.compiler import SimulatedCompiler
-            from rocmprobe.worker.simulation.machine import SimulatedMiopen, faults
+            from rocmprobe.simulate.compiler import SimulatedCompiler
+            from rocmprobe.simulate.machine import SimulatedMiopen, faults
 
             self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
             self.compiler = SimulatedCompiler(spec.simulated, spec.setting.name, process_faults)

@@ -52,8 +52,8 @@ def run(path):
 with contextlib.ExitStack() as stack:
     if machine:
         from rocmprobe.simulate.machines import load_machine
-        from rocmprobe.worker.simulation.process_faults import ProcessFaults
-        from rocmprobe.worker.simulation.machine import faults
+        from rocmprobe.simulate.process_faults import ProcessFaults
+        from rocmprobe.simulate.machine import faults
         breaking = ProcessFaults(load_machine(machine), setting, 2)
         breaking.phase = "first-call"
         stack.enter_context(faults(load_machine(machine), setting, breaking)())

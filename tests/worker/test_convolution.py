@@ -13,7 +13,7 @@ from rocmprobe.checks.convolution import convolution
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.simulation.accumulation import in_place
+from rocmprobe.simulate.accumulation import in_place
 
 torch = pytest.importorskip("torch")
 CPU = BACKENDS["onednn"]

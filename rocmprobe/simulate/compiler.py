@@ -9,7 +9,7 @@ from typing import Any
 
 from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.simulate.machines import COMPILED, SimulatedMachine
-from rocmprobe.worker.simulation.process_faults import ProcessFaults
+from rocmprobe.simulate.process_faults import ProcessFaults
 
 _KERNEL, _INDUCTOR = COMPILED
 

@@ -18,10 +18,10 @@ from rocmprobe.backends import BACKENDS, Miopen
 from rocmprobe.bypass import dispatch, other_layers, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.checks.tools.context import Meter
+from rocmprobe.simulate import accumulation
+from rocmprobe.simulate.faulty_kernels import KernelBug, problem_of
 from rocmprobe.simulate.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
-from rocmprobe.worker.simulation import accumulation
-from rocmprobe.worker.simulation.faulty_kernels import KernelBug, problem_of
-from rocmprobe.worker.simulation.process_faults import ProcessFaults
+from rocmprobe.simulate.process_faults import ProcessFaults
 
 _CPU = BACKENDS["onednn"]
 #: By direction: who names the choice and how, and where and how it says that there is none (MIOpen 2.17).

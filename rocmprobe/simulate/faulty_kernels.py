@@ -18,9 +18,9 @@ from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.checks.tools.compare import index_of
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
+from rocmprobe.simulate import accumulation
+from rocmprobe.simulate.accumulation import accumulated, at
 from rocmprobe.simulate.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
-from rocmprobe.worker.simulation import accumulation
-from rocmprobe.worker.simulation.accumulation import accumulated, at
 
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
