@@ -35,7 +35,7 @@ from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import SHORT_DTYPES
 from rocmprobe.simulate.accumulation import Fp32Accumulation, in_place
 from rocmprobe.simulate.faulty_kernels import FaultyKernel
-from rocmprobe.simulate.machine import SimulatedMiopen
+from rocmprobe.simulate.libraries import SimulatedMiopen
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.simulate.planted_bugs import BUGS, TERMS, Combination, combinations
 

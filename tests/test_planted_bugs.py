@@ -31,7 +31,7 @@ from rocmprobe.checks.tools.context import CheckContext  # noqa: E402
 from rocmprobe.checks.tools.tensors import Tensors, run, uniform  # noqa: E402
 from rocmprobe.simulate.accumulation import Fp32Accumulation, in_place  # noqa: E402
 from rocmprobe.simulate.faulty_kernels import FaultyKernel  # noqa: E402
-from rocmprobe.simulate.machine import SimulatedMiopen  # noqa: E402
+from rocmprobe.simulate.libraries import SimulatedMiopen  # noqa: E402
 
 #: Of every kind and direction of reading: padding, stride, dilation, groups, memory formats, nothing to read.
 SHAPES = (

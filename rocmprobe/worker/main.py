@@ -20,12 +20,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Optional
 
-from rocmprobe.backends.capi import LIBRARIES
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.results import from_json
-from rocmprobe.runtimes.loaded import mapped
-from rocmprobe.simulate.process_faults import ProcessFaults
+from rocmprobe.simulate.injector import Injector
 from rocmprobe.worker.protocol import POISONED, Driver, Emit, Spec
 
 #: A failure that Python survives is tried again in place, twice.
@@ -76,31 +74,30 @@ def serve(commands: int, events: int) -> None:
     spec: Spec = from_json(Spec, json.loads(lines.readline()))
     os.environ.clear()
     os.environ.update(spec.environ)
-    process_faults = spec.process_faults(events)
+    injector = spec.injector(events)
     try:
-        if process_faults:
-            process_faults.enter("import", spec.first)
-        driver = _driver(spec, emit, process_faults)
+        injector.enter("import", spec.first)
+        driver = _driver(spec, emit, injector)
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
-    on_amd = spec.backend == "miopen" and not spec.simulated
-    emit(
-        {"event": "ready", "library": driver.library_version(), "mapped": mapped(LIBRARIES) if on_amd else {}}
-    )
+
+    def mapped() -> dict[str, list[str]]:
+        return injector.mapped() if spec.backend == "miopen" else {}
+
+    emit({"event": "ready", "library": driver.library_version(), "mapped": mapped()})
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
         case = from_json(Case, json.loads(line))
         outcome = answer(driver, case)
         sys.stdout.flush()
         sys.stderr.flush()
-        emit({**outcome, "mapped": mapped(LIBRARIES) if on_amd else {}})
+        emit({**outcome, "mapped": mapped()})
     emit({"event": "bye"})
-    if process_faults:
-        process_faults.enter("teardown", case)
+    injector.enter("teardown", case)
 
 
-def _driver(spec: Spec, emit: Emit, process_faults: Optional[ProcessFaults]) -> Driver:
+def _driver(spec: Spec, emit: Emit, injector: Injector) -> Driver:
     if spec.place is not None:
         from rocmprobe.worker.capi_driver import CapiDriver
 
@@ -108,7 +105,7 @@ def _driver(spec: Spec, emit: Emit, process_faults: Optional[ProcessFaults]) -> 
     import_torch()
     from rocmprobe.worker.torch_driver import TorchDriver
 
-    return TorchDriver(spec, emit, process_faults, lambda: _measured(emit))
+    return TorchDriver(spec, emit, injector, lambda: _measured(emit))
 
 
 @contextmanager

@@ -9,9 +9,8 @@ from typing import Any, Optional, Protocol
 from rocmprobe.backends.capi import Place
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
-from rocmprobe.model.results import Setting
-from rocmprobe.simulate.machines import SimulatedMachine
-from rocmprobe.simulate.process_faults import ProcessFaults
+from rocmprobe.model.results import Setting, from_json
+from rocmprobe.simulate.injector import Injector
 
 #: After one of these the device context may be poisoned: the process answers nothing further.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
@@ -24,7 +23,8 @@ class Spec:
     """The first message to a child: device, backend, setting, environment, seconds per measurement,
     and MiB that a memory sweep may fill.
 
-    ``first`` is the case that it is started for; only a simulated machine asks, which may break at once.
+    ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device does not import the
+    simulation. ``first`` is the case that the child is started for, which a fault at its start is about.
     ``place`` is where the libraries are that the driver ``capi`` calls; without one the driver is ``torch``.
     ``batch`` is the one that networks are timed with, None for their own.
     ``threads`` is how many the kernels of the CPU get, 0 for as many as torch takes.
@@ -35,18 +35,24 @@ class Spec:
     setting: Setting
     seconds: float
     sweep_mb: float = 64
-    simulated: Optional[SimulatedMachine] = None
+    simulated: Optional[dict[str, Any]] = None
     environ: dict[str, str] = field(default_factory=dict)
     first: Optional[Case] = None
     place: Optional[Place] = None
     batch: Optional[int] = None
     threads: int = 0
 
-    def process_faults(self, events: int) -> Optional[ProcessFaults]:
-        """The faults of this process; under the setting that computes on the CPU there are none."""
-        if self.simulated is None or self.setting.device:
-            return None
-        return ProcessFaults(self.simulated, self.setting.name, events)
+    def injector(self, events: int) -> Injector:
+        """Return the simulated machine of this process, or the injector that changes nothing."""
+        if self.simulated is None:
+            return Injector()
+        from rocmprobe.simulate.gpu import SimulatedCpu, SimulatedGpu
+        from rocmprobe.simulate.machines import SimulatedMachine
+
+        machine: SimulatedMachine = from_json(SimulatedMachine, self.simulated)
+        if self.setting.device:
+            return SimulatedCpu(machine)
+        return SimulatedGpu(machine, self.setting.name, self.device, events)
 
 
 class Driver(Protocol):

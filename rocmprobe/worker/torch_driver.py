@@ -3,7 +3,6 @@ flags, vendor library off, bypass."""
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -13,13 +12,12 @@ from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
-from rocmprobe.simulate.process_faults import ProcessFaults
+from rocmprobe.simulate.injector import Injector
 from rocmprobe.worker.protocol import POISONED, Emit, Spec
 
 
@@ -30,7 +28,7 @@ class TorchDriver:
         self,
         spec: Spec,
         emit: Emit,
-        process_faults: Optional[ProcessFaults] = None,
+        injector: Injector,
         measured: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         import torch
@@ -40,18 +38,12 @@ class TorchDriver:
         self.spec = spec
         self.emit = emit
         self.measured = measured
-        self.device = spec.setting.device or spec.device
-        self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
-        self.below: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.process_faults = process_faults
-        self.compiler = Compiler()
-        if spec.simulated and process_faults:
-            from rocmprobe.simulate.compiler import SimulatedCompiler
-            from rocmprobe.simulate.machine import SimulatedMiopen, faults
-
-            self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
-            self.compiler = SimulatedCompiler(spec.simulated, spec.setting.name, process_faults)
-            self.below = faults(spec.simulated, spec.setting.name, process_faults, spec.device)
+        device = spec.setting.device or spec.device
+        backend = BACKENDS["onednn" if device == "cpu" else spec.backend]
+        self.device, self.backend = injector.device(device, backend)
+        self.compiler = injector.compiler()
+        self.faults = injector.faults()
+        self.injector = injector
 
     def library_version(self) -> Optional[str]:
         """What torch says of the vendor library; asking a broken one may raise anything."""
@@ -61,15 +53,13 @@ class TorchDriver:
             return None
 
     def versions(self) -> Versions:
-        """What a setting meets here; on a simulated machine, the versions that it has."""
+        """Return the versions that a setting meets."""
         import torch
 
         library = self.library_version()
-        if self.spec.simulated is None:
-            return Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
-        machine = self.spec.simulated.machine
-        rocm = machine.value("torch.hip") or machine.value("hip.version") or machine.value("rocm.version")
-        return Versions(self.backend.library, library, machine.value("torch.version"), rocm)
+        return self.injector.versions(
+            Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
+        )
 
     def context(self, case: Case) -> CheckContext:
         import torch
@@ -81,14 +71,14 @@ class TorchDriver:
             backend=self.backend,
             problem=parse_problem(case.problem) if case.problem else None,
             direction=case.direction,
-            under=holding(setting, self.backend, self.below, self.versions()),
+            under=holding(setting, self.backend, self.faults, self.versions()),
             report_phase=partial(self._report_phase, case),
             settle=lambda answer: self.emit({"event": "settled", "answer": asdict(answer)}),
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
             compiler=self.compiler,
-            clock=self.process_faults.clock if self.process_faults else time.perf_counter,
+            clock=self.injector.clock,
             # Once for each problem: beside the bypass, which uses the same GEMM and is its only rival.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
@@ -98,18 +88,14 @@ class TorchDriver:
 
     def _report_phase(self, case: Case, phase: str) -> None:
         self.emit({"event": "phase", "phase": phase})
-        if self.process_faults and phase == "yardstick":
-            self.process_faults.enter(phase, case)
-        elif self.process_faults:
-            self.process_faults.phase = phase
+        self.injector.report(phase, case)
 
     def device_answers(self) -> bool:
         """Whether a small exact sum still comes out right."""
         import torch
 
         try:
-            if self.process_faults:
-                self.process_faults.refuse_if_poisoned()
+            self.injector.check_context()
             return float(torch.ones(4, device=self.device).add_(1).sum()) == 8.0
         except Exception:
             return False
@@ -118,8 +104,7 @@ class TorchDriver:
         from rocmprobe.checks import CHECKS
 
         try:
-            if self.process_faults:
-                self.process_faults.enter("prepare", case)
+            self.injector.enter("prepare", case)
             return CHECKS[case.check].function(self.context(case))
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))
