@@ -8,7 +8,6 @@ Seen in torch 2.13: fp16 on a CPU without AVX512-FP16, and bf16 with oneDNN off;
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import Any, Optional, Union
@@ -16,33 +15,7 @@ from typing import Any, Optional, Union
 import torch
 import torch.nn.functional as F
 
-from rocmprobe.bypass import dispatch, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
-
-
-class Fp32Accumulation(dispatch.Interceptor):
-    """A GPU's convolutions on a CPU."""
-
-    name = "fp32-accumulation"
-    rank = dispatch.RANK_FAULTS
-
-    def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
-        return fp32_output(call, proceed)
-
-    def convolution_backward(
-        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
-    ) -> Gradients:
-        return fp32_gradients(call, proceed)
-
-
-@contextmanager
-def in_place(layer: Fp32Accumulation) -> Iterator[None]:
-    """The convolutions of this process's CPU go through ``layer``."""
-    registration.add_interceptor(layer, "cpu")
-    try:
-        yield
-    finally:
-        registration.remove_interceptor(layer, "cpu")
 
 
 def fp32_output(call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:

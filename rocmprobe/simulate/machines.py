@@ -20,8 +20,7 @@ from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine, check_facts
 from rocmprobe.model.telemetry import DeviceTelemetry, planted
-from rocmprobe.simulate import fault_machines, planted_bugs
-from rocmprobe.simulate.fault_machines import PHASES
+from rocmprobe.simulate.generated import ALL_FAULTS, BUGS, DEFAULT_BUG, PHASES, generated, planted_machine
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line
 
@@ -49,7 +48,7 @@ class Fault:
     one a fault of ``miopen`` is about convolution; of ``triton`` it is one of ``COMPILED``.
     A fault that ``poisons`` leaves the device context unusable. One of a ``solver`` strikes where that
     is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all. ``bug`` is how
-    a convolution is wrong, a name in ``planted_bugs.BUGS``; ``seconds`` is how long a search takes.
+    a convolution is wrong, a name in ``generated.BUGS``; ``seconds`` is how long a search takes.
 
     ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
     the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
@@ -71,7 +70,7 @@ class Fault:
     poisons: bool = False
     source: str = ""
     solver: tuple[str, ...] = ()
-    bug: str = planted_bugs.DEFAULT
+    bug: str = DEFAULT_BUG
     seconds: float = 0.0
 
     @property
@@ -130,17 +129,16 @@ _COMPARE = "compare with docs/catalogue.md"
 def machine_names() -> tuple[str, ...]:
     folder = resources.files("rocmprobe").joinpath("data/machines")
     files = [entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")]
-    return tuple(sorted([*files, fault_machines.ALL]))
+    return tuple(sorted([*files, ALL_FAULTS]))
 
 
 def load_machine(name: str) -> SimulatedMachine:
     """The simulated machine called ``name``, or the one in the file ``name`` if it ends in ``.toml``.
 
-    Besides those of ``machine_names`` there are ``fault_machines.single`` and ``planted_bugs.machine``.
+    Not in ``machine_names`` are those of ``generated.fault_machine`` and ``generated.planted_machine``.
     Raises BadInput for an unknown name, or a file that is missing, not TOML, or has unknown fields.
     """
-    made = fault_machines.data(name) or planted_bugs.data(name)
-    if made is not None:
+    if made := generated(name):
         return _machine(name, made)
     if name.endswith(".toml"):
         content = reading.read_bytes(Path(name), "--simulate takes a machine or a TOML file", _LARGEST)
@@ -149,7 +147,7 @@ def load_machine(name: str) -> SimulatedMachine:
         if name not in machine_names():
             raise BadInput(
                 f"--simulate: no machine {name!r}; there are {', '.join(machine_names())}, and "
-                f"{planted_bugs.machine('NAME')}, NAME one of {', '.join(planted_bugs.BUGS)}"
+                f"{planted_machine('NAME')}, NAME one of {', '.join(BUGS)}"
             )
         content = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_bytes()
         title = name
@@ -262,7 +260,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         ("direction", fault.directions, DIRECTIONS),
         ("signal", (fault.signal,), tuple(signal.Signals.__members__)),
         ("solver", fault.solver, tuple(by_name())),
-        ("bug", (fault.bug,), tuple(planted_bugs.BUGS)),
+        ("bug", (fault.bug,), tuple(BUGS)),
     ):
         _known("fault", what, values, known)
     if fault.library == "triton":
