@@ -44,16 +44,12 @@ class CapiDriver:
                 self._refuse_meaningless()
             problem = parse_problem(case.problem) if case.problem else None
             check = "convolution" if case.check == "solver" else case.check
-            step = self._ladder.answer(check, case.dtype, problem, case.direction)
+            return self._ladder.answer(check, case.dtype, problem, case.direction)
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))
         except Exception:
             lines = traceback.format_exc().splitlines()
             return CheckResult("probe-error", lines[-1], evidence=lines[-12:])
-        return CheckResult(
-            step.state, step.message, step.cause, dict(step.timings), dict(step.numerics),
-            solver=step.solver, algorithm=step.algorithm, workspace_bytes=step.workspace_bytes,
-        )  # fmt: skip
 
     def device_answers(self) -> bool:
         try:
