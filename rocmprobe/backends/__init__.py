@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rocmprobe.backends.base import Backend
-from rocmprobe.backends.cudnn import Cudnn
-from rocmprobe.backends.miopen import Miopen
+from rocmprobe.backends.gpu import Cudnn, Miopen
 from rocmprobe.backends.onednn import Onednn
 
 __all__ = ["BACKENDS", "Backend", "Cudnn", "Miopen", "Onednn", "backend_for"]

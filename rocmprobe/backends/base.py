@@ -1,10 +1,11 @@
-"""What every backend answers. Modules here import torch only inside functions: the controller reads
-captured logs with a backend and never has torch."""
+"""The interface of a backend. Modules here import torch only inside functions: the controller reads captured
+logs with a backend, and never imports torch."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Optional, Protocol
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Optional, Protocol
 
 from rocmprobe.checks.tools.context import TestedLibrary
 from rocmprobe.knowledge.miopen_log import Reading
@@ -38,3 +39,17 @@ class Backend(TestedLibrary, Protocol):
 
         False where transforms (Winograd, FFT) or reduced precision may be chosen.
         """
+
+
+@contextmanager
+def switched(switches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Set attributes (owner, name, value), and put the old values back at the end."""
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, value in switches:
+            before.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)

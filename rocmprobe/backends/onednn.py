@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.backends.base import switched
 from rocmprobe.checks.tools.context import Meter
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
@@ -35,18 +36,11 @@ class Onednn:
     def trace_variables(self) -> dict[str, str]:
         return {"ONEDNN_VERBOSE": "1"}
 
-    @contextmanager
-    def vendor_library_off(self) -> Iterator[None]:
+    def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # Not `mkldnn.flags`: it sets every flag that it is not given back to its default.
-        mkldnn: Any = torch.backends.mkldnn
-        before = mkldnn.enabled
-        mkldnn.enabled = False
-        try:
-            yield
-        finally:
-            mkldnn.enabled = before
+        # Not `mkldnn.flags`, which resets every flag that it is not given to its default.
+        return switched([(torch.backends.mkldnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
         """From ``torch.__config__``, which carries the version torch was built with."""

@@ -13,7 +13,7 @@ from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.knowledge.settings import Versions, meaningless
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.protocol import Emit, Spec
+from rocmprobe.worker.main import Emit, Spec
 
 
 class CapiDriver:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Backend
+from rocmprobe.backends.base import switched
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
@@ -18,7 +19,7 @@ from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.injector import Injector
-from rocmprobe.worker.protocol import POISONED, Emit, Spec
+from rocmprobe.worker.main import POISONED, Emit, Spec
 
 
 class TorchDriver:
@@ -130,30 +131,26 @@ def _error(error: BaseException) -> CheckResult:
     return CheckResult("error", lines[0], cause, evidence=lines[1:6] + frames)
 
 
-@contextmanager
-def _flags(flags: Mapping[str, Any]) -> Iterator[None]:
-    """Set flags of ``torch.backends`` and put them back. Raises NotApplicable where this torch lacks one."""
+def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Yield flags of ``torch.backends`` as ``switched`` takes them.
+
+    Raises NotApplicable if this torch lacks a flag.
+    """
     import torch
 
-    before = []
-    try:
-        for name, value in flags.items():
-            module_name, attribute = FLAGS[name]
-            module = getattr(torch.backends, module_name, None)
-            if module is None or not hasattr(module, attribute):
-                raise NotApplicable(f"torch {torch.__version__} has no torch.backends.{name}")
-            before.append((module, attribute, getattr(module, attribute)))
-            setattr(module, attribute, value)
-        yield
-    finally:
-        for module, attribute, value in before:
-            setattr(module, attribute, value)
+    for name, value in flags.items():
+        module_name, attribute = FLAGS[name]
+        module = getattr(torch.backends, module_name, None)
+        if module is None or not hasattr(module, attribute):
+            raise NotApplicable(f"torch {torch.__version__} has no torch.backends.{name}")
+        yield module, attribute, value
 
 
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """fp32 means fp32, and half precision is summed in it: TF32 would fail the limits on every recent NVIDIA
-    GPU, and so would sums in half precision."""
+def _full_precision() -> list[tuple[Any, str, Any]]:
+    """Return the flags for which fp32 means fp32, and half precision is summed in fp32.
+
+    TF32 and sums in half precision would exceed the limits on every recent NVIDIA GPU.
+    """
     import torch
 
     matmul: Any = torch.backends.cuda.matmul
@@ -162,14 +159,7 @@ def _full_precision() -> Iterator[None]:
         (matmul, "allow_fp16_reduced_precision_reduction"),
         (matmul, "allow_bf16_reduced_precision_reduction"),
     ]  # fmt: skip
-    before = [(module, name, getattr(module, name)) for module, name in switches if hasattr(module, name)]
-    try:
-        for module, name, _ in before:
-            setattr(module, name, False)
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
+    return [(module, name, False) for module, name in switches if hasattr(module, name)]
 
 
 def holding(
@@ -193,8 +183,8 @@ def holding(
             raise NotApplicable(reason)
         with ExitStack() as stack:
             if backend.device_type == "cuda":
-                stack.enter_context(_full_precision())
-            stack.enter_context(_flags(setting.torch))
+                stack.enter_context(switched(_full_precision()))
+            stack.enter_context(switched(_flags(setting.torch)))
             stack.enter_context(below())
             if not setting.vendor_library:
                 stack.enter_context(backend.vendor_library_off())

@@ -1,6 +1,6 @@
-"""cuDNN, PyTorch's convolution library on NVIDIA GPUs; and what MIOpen shares with it.
+"""cuDNN and MIOpen, PyTorch's convolution libraries on NVIDIA and AMD GPUs.
 
-PyTorch drives MIOpen through the same device type and the same switches (``torch.backends.cudnn``).
+PyTorch drives both through the same device type and the same switches (``torch.backends.cudnn``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Optional
 
+from rocmprobe.backends.base import switched
 from rocmprobe.checks.tools.context import Meter
+from rocmprobe.knowledge import miopen_log
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
 
@@ -24,17 +26,11 @@ class Cudnn:
     def trace_variables(self) -> dict[str, str]:
         return {}
 
-    @contextmanager
-    def vendor_library_off(self) -> Iterator[None]:
+    def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # Not `cudnn.flags`: it sets every flag that it is not given back to its default.
-        before = torch.backends.cudnn.enabled
-        torch.backends.cudnn.enabled = False
-        try:
-            yield
-        finally:
-            torch.backends.cudnn.enabled = before
+        # Not `cudnn.flags`, which resets every flag that it is not given to its default.
+        return switched([(torch.backends.cudnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
         import torch
@@ -101,3 +97,34 @@ class Cudnn:
     def demands_exactness(self) -> bool:
         """cuDNN may choose Winograd or FFT without saying so."""
         return False
+
+
+def unpacked(version: int) -> str:
+    """Return MAJOR.MINOR.PATCH of MIOpen's version in torch: major * 1000000 + minor * 1000 + patch."""
+    return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
+
+
+class Miopen(Cudnn):
+    name = "miopen"
+    library = LIBRARIES["miopen"]
+
+    @property
+    def trace_variables(self) -> dict[str, str]:
+        """Level 5 names the choice of Find and the solver of immediate mode; 6 is six times as long. Every
+        call comes with its command line for MIOpenDriver."""
+        return {"MIOPEN_LOG_LEVEL": "5", "MIOPEN_ENABLE_LOGGING_CMD": "1"}
+
+    def library_version(self) -> Optional[str]:
+        packed = super().library_version()
+        return None if packed is None else unpacked(int(packed))
+
+    def read(self, log: str) -> Reading:
+        parsed = miopen_log.parse(log)
+        chosen = parsed.choice or miopen_log.Choice(None, None)
+        return Reading(
+            chosen.solver, chosen.algorithm, chosen.workspace_bytes, chosen.find_db,
+            parsed.failures, parsed.commands,
+        )  # fmt: skip
+
+    def is_fallback(self, implementation: str) -> bool:
+        return miopen_log.family(implementation) == "naive"
