@@ -26,11 +26,11 @@ from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.results import Setting, from_json
 from rocmprobe.simulate.injector import Injector
 
-#: After one of these the device context may be poisoned: the process answers nothing further.
+#: After one of these messages the device context may be unusable, and the process runs no further case.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
 
 Emit = Callable[[dict[str, Any]], None]
-#: A failure that Python survives is tried again in place, twice.
+#: A failure that Python survives is retried in the same process.
 ATTEMPTS = 3
 
 
@@ -72,21 +72,23 @@ class Spec:
 
 
 class Driver(Protocol):
-    """Who calls the libraries in this process."""
+    """The interface of what calls the libraries in this process. Its methods do not raise."""
 
     def library_version(self) -> Optional[str]:
-        """What is said of the vendor library's version; None where nothing is. Never raises."""
+        """Return the version of the vendor library, or None if it is not known."""
 
     def attempt(self, case: Case) -> CheckResult:
-        """One try of a case. Never raises."""
+        """Run a case once."""
 
     def device_answers(self) -> bool:
-        """Whether something small still comes out right: a library may report a status of its own and
-        leave the device context unusable behind it."""
+        """Return True if a small calculation is still correct.
+
+        A library may report a status of its own and leave the device context unusable.
+        """
 
 
 def answer(driver: Driver, case: Case) -> dict[str, Any]:
-    """The case's answer, with every attempt; a failure is tried again, unless it poisons."""
+    """Return the answer to a case with every attempt. A failure is retried unless it poisons the device."""
     attempts: list[CheckResult] = []
     poisoned = False
     while len(attempts) < ATTEMPTS and not poisoned:
@@ -100,12 +102,12 @@ def answer(driver: Driver, case: Case) -> dict[str, Any]:
 
 
 def import_torch() -> None:
-    """Import torch, where it is not there yet. That it finds no NumPy is nothing to a worker."""
+    """Import torch if it is not imported yet. A worker does not need the NumPy that torch warns about."""
     if "torch" in sys.modules:
         return
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    # All of it stays. To look for garbage in it takes a tenth of the import's time, again at the end of the
-    # process, and in a fork copies the memory that it would share with the server.
+    # All of torch stays in memory. A search for garbage in it takes a tenth of the import's time, again at
+    # the end of the process. In a fork it copies the memory that the child would share with the server.
     gc.disable()
     try:
         importlib.import_module("torch")

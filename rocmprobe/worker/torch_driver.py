@@ -1,5 +1,8 @@
-"""The driver torch: PyTorch calls the vendor library, under a setting that holds inside this process: torch
-flags, vendor library off, bypass."""
+"""The driver torch: PyTorch calls the vendor library.
+
+A setting is applied inside this process: flags of torch, vendor library off, bypass. Call
+``main.import_torch`` before this module is imported.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Optional
 
+import torch
+
+from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS, Backend
 from rocmprobe.backends.base import switched
+from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
@@ -32,8 +39,6 @@ class TorchDriver:
         injector: Injector,
         measured: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        import torch
-
         if spec.threads:
             torch.set_num_threads(spec.threads)
         self.spec = spec
@@ -47,24 +52,20 @@ class TorchDriver:
         self.injector = injector
 
     def library_version(self) -> Optional[str]:
-        """What torch says of the vendor library; asking a broken one may raise anything."""
         try:
             return self.backend.library_version()
         except Exception:
+            # A broken library may raise anything.
             return None
 
     def versions(self) -> Versions:
         """Return the versions that a setting meets."""
-        import torch
-
         library = self.library_version()
         return self.injector.versions(
             Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
         )
 
     def context(self, case: Case) -> CheckContext:
-        import torch
-
         setting = self.spec.setting
         return CheckContext(
             dtype=getattr(torch, case.dtype),
@@ -92,9 +93,7 @@ class TorchDriver:
         self.injector.report(phase, case)
 
     def device_answers(self) -> bool:
-        """Whether a small exact sum still comes out right."""
-        import torch
-
+        """Return True if a small exact sum is still correct."""
         try:
             self.injector.check_context()
             return float(torch.ones(4, device=self.device).add_(1).sum()) == 8.0
@@ -102,8 +101,6 @@ class TorchDriver:
             return False
 
     def attempt(self, case: Case) -> CheckResult:
-        from rocmprobe.checks import CHECKS
-
         try:
             self.injector.enter("prepare", case)
             return CHECKS[case.check].function(self.context(case))
@@ -117,7 +114,7 @@ class TorchDriver:
 
 
 def _error(error: BaseException) -> CheckResult:
-    """An exception of the device or its libraries as an answer, with a cause that the text decides."""
+    """Return the result for an exception of the device or its libraries, with a cause by the text."""
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
     cause = "exception"
@@ -136,8 +133,6 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
 
     Raises NotApplicable if this torch lacks a flag.
     """
-    import torch
-
     for name, value in flags.items():
         module_name, attribute = FLAGS[name]
         module = getattr(torch.backends, module_name, None)
@@ -151,8 +146,6 @@ def _full_precision() -> list[tuple[Any, str, Any]]:
 
     TF32 and sums in half precision would exceed the limits on every recent NVIDIA GPU.
     """
-    import torch
-
     matmul: Any = torch.backends.cuda.matmul
     switches = [
         (torch.backends.cudnn, "allow_tf32"), (matmul, "allow_tf32"),
@@ -168,16 +161,14 @@ def holding(
     below: Callable[[], AbstractContextManager[None]],
     versions: Versions,
 ) -> Callable[[], AbstractContextManager[None]]:
-    """A context factory in which ``setting`` holds.
+    """Return a context factory in which ``setting`` applies.
 
-    ``below`` is entered beneath the bypass: what a convolution meets that the bypass does not take.
-    Entering it raises NotApplicable where the setting means nothing on ``versions``.
+    The context ``below`` is entered beneath the bypass: a convolution that the bypass takes does not meet it.
+    Entering raises NotApplicable if the setting has no meaning on ``versions``.
     """
 
     @contextmanager
     def context() -> Iterator[None]:
-        from rocmprobe import bypass
-
         reason = meaningless(setting, versions)
         if reason:
             raise NotApplicable(reason)
