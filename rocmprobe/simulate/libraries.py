@@ -19,6 +19,7 @@ from rocmprobe.bypass import dispatch, other_layers, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.context import Meter
+from rocmprobe.knowledge.solvers import TRANSPOSED
 from rocmprobe.simulate import accumulation
 from rocmprobe.simulate.faulty_kernels import KernelBug, problem_of
 from rocmprobe.simulate.gpu import SimulatedGpu
@@ -31,7 +32,6 @@ _CALLS = {
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
     "bwd-weights": ("FindConvBwdWeightsAlgorithm", "BWrW", 1107, "Backward Weights"),
 }
-_TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
 _NO_SOLVER = "No suitable algorithm was found to execute the required convolution"
 _LEVEL_OF_CHOICE = 5
 #: PyTorch gives MIOpen tensors of at most this many dimensions (MIOPEN_DIM_MAX).
@@ -162,7 +162,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
     def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
         """What MIOpen prints of its choice, or of having none, which it then raises."""
         for direction, names in tried.items():
-            asked = _TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
+            asked = TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
             function, word, line, failing = _CALLS[asked]
             if names and int(os.environ.get("MIOPEN_LOG_LEVEL", "0")) >= _LEVEL_OF_CHOICE:
                 message = f"MIOpen(HIP): Info [{function}] {word} Chosen Algorithm: {names[0]} , 0, 0.02"

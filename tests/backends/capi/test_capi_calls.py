@@ -16,10 +16,10 @@ from rocmprobe.backends.capi import (
     MiopenLibrary,
     NotAvailable,
     Rocblas,
-    convolution,
     reference,
 )
 from rocmprobe.backends.capi.batch_norm import batch_norm
+from rocmprobe.backends.capi.convolution import convolution
 from rocmprobe.backends.capi.reference import (
     channels_first,
     channels_last,
