@@ -12,7 +12,7 @@ BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Onednn(), 
 
 
 def backend_for(device: str, torch_kind: str) -> Backend:
-    """The backend behind torch device ``device`` ("cpu", "cuda:0") of a build of ``torch_kind``.
+    """Return the backend of torch's ``device`` ("cpu", "cuda:0") in a build of ``torch_kind``.
 
     cuDNN and MIOpen share the device type; ``torch_kind`` "rocm" (``torch.version.hip`` is set) decides.
     """

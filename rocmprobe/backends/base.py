@@ -16,28 +16,28 @@ class Backend(TestedLibrary, Protocol):
 
     @property
     def library(self) -> str:
-        """The vendor library's own spelling, for people."""
+        """Name of the vendor library as its vendor spells it."""
 
     @property
     def trace_variables(self) -> dict[str, str]:
         """Variables that make the library name the implementation it runs."""
 
     def vendor_library_off(self) -> AbstractContextManager[None]:
-        """A context in which PyTorch uses its own kernels instead of the library."""
+        """Return a context in which PyTorch uses its own kernels instead of the library."""
 
     def library_version(self) -> Optional[str]:
-        """The version the running torch reports, or None."""
+        """Return the version that the running torch reports, or None."""
 
     def read(self, log: str) -> Reading:
-        """Parse a captured ``log``: the last convolution in it, and failures."""
+        """Parse a captured ``log`` for its last convolution and its failures."""
 
     def is_fallback(self, implementation: str) -> bool:
-        """Whether an implementation is the library's last resort: right, but slow."""
+        """Return True if an implementation is the library's last resort: correct, but slow."""
 
     def demands_exactness(self) -> bool:
-        """Whether its convolutions sum plain products, so that integer fills must come out equal.
+        """Return True if convolutions sum plain products, so that results of integers must be exact.
 
-        False where transforms (Winograd, FFT) or reduced precision may be chosen.
+        Return False if the library may choose transforms (Winograd, FFT) or reduced precision.
         """
 
 

@@ -49,7 +49,7 @@ class Cudnn:
         import torch
 
         def bytes_of(what: str) -> int:
-            # What was requested; blocks are larger. A torch before 2.1 counts those alone.
+            # The requested bytes; blocks are larger. A torch before 2.1 counts only blocks.
             stats = torch.cuda.memory_stats(device)
             return int(stats.get(f"requested_bytes.all.{what}", stats.get(f"allocated_bytes.all.{what}", 0)))
 
@@ -62,15 +62,15 @@ class Cudnn:
         meter.peak_bytes = bytes_of("peak") - before
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Three quarters of what is free, since a desktop may live on the same card. A driver may call more
-        free than the card has."""
+        """Return three quarters of the free memory, because a desktop may run on the same card."""
         import torch
 
         torch.cuda.empty_cache()
+        # A driver may report more free memory than the card has.
         return min(torch.cuda.mem_get_info(device)) * 3 // 4
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """By PyTorch's caching allocator, which the workspaces of MIOpen and cuDNN come from, too."""
+        # The workspaces of MIOpen and cuDNN come from PyTorch's caching allocator, too.
         import torch
 
         torch.cuda.empty_cache()
@@ -88,14 +88,14 @@ class Cudnn:
         return limited
 
     def read(self, log: str) -> Reading:
-        """cuDNN's log names descriptors, not kernels: nothing to read."""
+        # cuDNN's log names descriptors, not kernels.
         return Reading()
 
     def is_fallback(self, implementation: str) -> bool:
         return False
 
     def demands_exactness(self) -> bool:
-        """cuDNN may choose Winograd or FFT without saying so."""
+        # cuDNN may choose Winograd or FFT without saying so.
         return False
 
 
@@ -110,8 +110,8 @@ class Miopen(Cudnn):
 
     @property
     def trace_variables(self) -> dict[str, str]:
-        """Level 5 names the choice of Find and the solver of immediate mode; 6 is six times as long. Every
-        call comes with its command line for MIOpenDriver."""
+        # Level 5 names the choice of Find and the solver of immediate mode. The log of level 6 is six times
+        # as long. Every call comes with its command line for MIOpenDriver.
         return {"MIOPEN_LOG_LEVEL": "5", "MIOPEN_ENABLE_LOGGING_CMD": "1"}
 
     def library_version(self) -> Optional[str]:

@@ -30,22 +30,22 @@ _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """The bug called ``name`` in one library of one process. It remembers what its former calls left."""
+    """The bug called ``name`` in one library of one process, which remembers what its former calls left."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._left: dict[Any, torch.Tensor] = {}
-        # What is random here is where, not whether: a run can be repeated.
+        # Only the place of an error is random, so that a run can be repeated.
         self._generator = torch.Generator().manual_seed(0)
 
     def output(self, call: ConvolutionCall, compute: Compute) -> torch.Tensor:
-        """The faulty output of ``call``, whose right one is ``compute(call)``."""
+        """Return the faulty output of ``call``. The correct one is ``compute(call)``."""
         return self._result("fwd", call, compute)
 
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """The gradients of ``call``, faulty in ``directions``; those of ``compute(call)`` are right."""
+        """Return the gradients of ``call``, faulty in ``directions``. ``compute`` returns correct ones."""
         faulty: dict[int, torch.Tensor] = {}
         for index, direction in enumerate(_BACKWARD):
             if direction in directions and call.output_mask[index]:
@@ -92,7 +92,7 @@ class KernelBug:
     def _with_a_random_element(self, result: torch.Tensor) -> torch.Tensor:
         where = torch.randint(result.numel(), (), generator=self._generator)
         size = result.double().square().mean().sqrt()
-        # A result whose memory is in another order has no flat view.
+        # A result in another memory order has no flat view.
         place = tuple(index_of(int(where), result.shape))
         result[place] += size.to(result.dtype)
         return result
@@ -206,7 +206,7 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
 
 
 def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-    """A copy of the weights, and its view as (groups, rows, columns, *filter)."""
+    """Return a copy of the weights, and its view as (groups, rows, columns, *filter)."""
     weight = call.weight.clone(memory_format=torch.contiguous_format)
     return weight, weight.view(call.groups, -1, *weight.shape[1:])
 
@@ -287,8 +287,11 @@ def _swapped_dilation(call: Call, direction: str, compute: Compute) -> torch.Ten
 def _read_by_hand(
     call: Call, direction: str, compute: Compute, dilation: tuple[int, ...], clamped: Optional[int]
 ) -> torch.Tensor:
-    """The result where the image is read with ``dilation``, as far as it then reaches, and where the padding
-    before the first pixel of the axis ``clamped`` holds that pixel; for a gradient, the exact adjoint."""
+    """Return the result of a kernel that reads the image wrongly; for a gradient, the exact adjoint.
+
+    The image is read with ``dilation``, as far as that reaches. The padding before the first pixel of the
+    axis ``clamped`` holds that pixel.
+    """
     problem = problem_of(call)
     image, positions = problem.input_size, problem.output_size
     if problem.transposed:
@@ -316,7 +319,7 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _onto_image(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """The adjoint of ``_padded`` behind ``call``, whose result is the image with its edges."""
+    """Apply the adjoint of ``_padded`` to the result of ``call``, which is the image with its edges."""
     bias = None
     if isinstance(call, ConvolutionCall):
         bias, call = call.bias, replace(call, bias=None)
@@ -332,13 +335,13 @@ def _onto_image(
 
 
 def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
-    """``image`` padded where ``edges`` are positive and then cropped where they are negative."""
+    """Return ``image`` padded where ``edges`` are positive, then cropped where they are negative."""
     padded = F.pad(image, [max(pixels, 0) for pixels in edges])
     return F.pad(padded, [min(pixels, 0) for pixels in edges])
 
 
 def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:
-    """``edges`` as F.pad takes them, the last axis first, without the one that ``_padded`` has done."""
+    """Return ``edges`` as F.pad takes them, the last axis first, without the edge that ``_padded`` added."""
     flat: list[int] = []
     for axis in reversed(range(len(edges))):
         before, behind = edges[axis]

@@ -160,12 +160,12 @@ def _break(fault: Fault, events: int) -> None:
     while effect in ("signal", "hang", "ignore-term"):
         time.sleep(1)
     while effect == "busy":
-        # Inside C and without giving the interpreter away, as in a driver that spins.
+        # In C, without releasing the interpreter, as in a driver that spins.
         pow(3, 1 << 100_000, (1 << 100_000) - 1)
 
 
 def _allocate() -> None:
-    """Allocate until there is no memory left for this process; the limit keeps the machine safe."""
+    """Allocate until this process has no memory left. A limit protects the rest of the machine."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     limit = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY_BYTES
@@ -180,7 +180,7 @@ def _allocate() -> None:
 
 
 def _leave_grandchild() -> None:
-    """A process that outlives this one and holds its pipes open."""
+    """Start a process that outlives this one and keeps its pipes open."""
     if os.fork() == 0:
         while True:
             signal.pause()

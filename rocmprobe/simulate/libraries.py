@@ -26,7 +26,8 @@ from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
-#: By direction: who names the choice and how, and where and how it says that there is none (MIOpen 2.17).
+#: By direction: function and word of MIOpen's message about its choice, line and word of the error without
+#: one.
 _CALLS = {
     "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
@@ -42,7 +43,7 @@ class SimulatedMiopen(Miopen):
     """MIOpen's names and switches over a CPU; its version is the simulated machine's."""
 
     device_type = "cpu"
-    # Half precision is lifted to fp32 around every convolution.
+    # Half precision is converted to fp32 around every convolution.
     rounds_parts = False
 
     def __init__(self, machine: SimulatedMachine) -> None:
@@ -160,7 +161,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
         return None, ()
 
     def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
-        """What MIOpen prints of its choice, or of having none, which it then raises."""
+        """Print MIOpen's choice of a solver. If there is no solver, print that and raise as MIOpen does."""
         for direction, names in tried.items():
             asked = TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
             function, word, line, failing = _CALLS[asked]
@@ -174,7 +175,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
                 raise RuntimeError("miopenStatusUnknownError")
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall) -> bool:
-        """PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
+        """Return PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
         import torch
 
         dilated = any(dilation != 1 for dilation in call.dilation)
@@ -190,7 +191,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
     @contextmanager
     def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
-        """oneDNN replaces MIOpen, PyTorch's own kernels run as they are."""
+        """Let oneDNN compute in place of MIOpen, or PyTorch's own kernels where MIOpen is not entered."""
         if self._enters_miopen(call):
             self._gpu.in_miopen = True
             try:
@@ -203,8 +204,10 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
 
 class _WithinConvolutions(dispatch.Interceptor):
-    """Keeps watch inside a convolution: PyTorch lifts a dispatch mode while it handles an operator, and
-    the bypass multiplies its matrices there."""
+    """The watch inside a convolution.
+
+    PyTorch lifts a dispatch mode while it handles an operator, and the bypass multiplies its matrices there.
+    """
 
     name = "watch"
     rank = dispatch.RANK_RECORDER
@@ -223,13 +226,14 @@ class _WithinConvolutions(dispatch.Interceptor):
             return proceed(call)
 
 
-#: What PyTorch takes apart on a CPU before a kernel is chosen: watched where Python calls it.
+#: Functions that PyTorch decomposes on a CPU before it chooses a kernel. They are watched where Python calls
+#: them.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
-#: Of these, what never enters MIOpen; it has the name of the only backend that may compute it.
+#: The same, but never in MIOpen. Its name includes the backend if only one may compute it.
 _ATTENTION = "scaled_dot_product_attention"
-#: What of these a request to the bypass keeps out of MIOpen, by the parts of their names.
+#: Kinds that a request to the bypass keeps out of MIOpen, by parts of the operators' names.
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
-#: Operators that multiply matrices; the last two inside of themselves.
+#: Operators that multiply matrices, the last two internally.
 _PRODUCTS = (
     "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_int_mm", "_slow_conv2d_forward",
     "_slow_conv2d_backward",
@@ -259,7 +263,7 @@ def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractConte
     version = torch_version(gpu.machine.machine) or (99, 0)
 
     def with_faults(name: str, args: Any, result: Any, libraries: tuple[str, ...]) -> Any:
-        """``result`` of the operator ``name``, unless a fault changes it or ends the process."""
+        """Return ``result`` of the operator ``name``, unless a fault changes it or ends the process."""
         tensor = _first_tensor(result)
         dtype = "" if tensor is None else str(tensor.dtype).rpartition(".")[2]
         entered = {"hip"}
@@ -278,7 +282,7 @@ def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractConte
     class Watch(TorchDispatchMode):
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # Nothing is compiled here, and to have it skipped imports all of torch._dynamo: a second a child.
+            # Nothing is compiled here, and skipping would import torch._dynamo: a second for each child.
             return False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -302,8 +306,8 @@ def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractConte
 
 
 def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
-    """PyTorch's rules for what it gives MIOpen besides convolution (aten/src/ATen/native: Normalization.cpp,
-    RNN.cpp, LossCTC.cpp)."""
+    """Return True if PyTorch gives MIOpen this operator, which is not a convolution (aten/src/ATen/native:
+    Normalization.cpp, RNN.cpp, LossCTC.cpp)."""
     import torch
 
     kind = next((kind for kind, names in _KINDS.items() if any(each in name for each in names)), "")
@@ -322,15 +326,14 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
 
 
 def _faulted_name(func: Any, args: Any) -> str:
-    """The operator's name; batch norm that does not train, for which MIOpen has other kernels, has one of its
-    own."""
+    """Return the operator's name. Batch norm in evaluation has another, as MIOpen has other kernels."""
     name = str(func.overloadpacket.__name__)
     evaluates = name == "native_batch_norm" and not args[_TRAINING]
     return "native_batch_norm_inference" if evaluates else name
 
 
 def _attention_by_backend() -> str:
-    """The function's name, with that of the backend where no other may compute it."""
+    """Return the function's name, with the backend's name if only one backend may compute attention."""
     import torch
 
     allowed: Any = torch.backends.cuda
@@ -347,9 +350,9 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _with_first(result: Any, tensor: Any) -> Any:
-    """``result`` with its first tensor spoiled: the first part of it doubled."""
+    """Return ``result`` with the first part of its first tensor doubled."""
     if tensor.requires_grad:
-        # Autograd has it; what changes in place must be a copy.
+        # Autograd has this tensor, so only a copy may change in place.
         tensor = tensor.clone()
     tensor.select(0, 0).mul_(2)
     return (tensor, *result[1:]) if isinstance(result, tuple) else tensor

@@ -1,4 +1,4 @@
-"""The driver capi: rocmprobe itself calls HIP, rocBLAS and MIOpen, in a process without torch."""
+"""The driver capi: rocmprobe calls HIP, rocBLAS and MIOpen itself, in a process without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocmprobe.worker.main import Emit, Spec
 
 
 class CapiDriver:
-    """Answers cases under one setting. Each call is an event when it starts and when it has returned."""
+    """A driver that runs cases under one setting. Each call is an event when it starts and returns."""
 
     def __init__(self, spec: Spec, place: Place, emit: Emit) -> None:
         self._emit = emit
@@ -28,7 +28,7 @@ class CapiDriver:
         self._ladder = Ladder(place, device, interface, self._observe, self._report_phase)
 
     def library_version(self) -> Optional[str]:
-        """None here: loading the library may end the process, and belongs to a case."""
+        # Loading the library may end the process, so only a case does it.
         return None
 
     def attempt(self, case: Case) -> CheckResult:
@@ -71,7 +71,7 @@ class CapiDriver:
 
     def _observe(self, call: Call) -> None:
         self._emit({"event": "call", "function": call.function, "number": call.number, "name": call.name})
-        # Between what the library itself prints, so that it shows which call printed it.
+        # Between the library's own lines, so that the log shows which call printed them.
         if call.number is None:
             os.write(2, f"[rocmprobe] {call.function}\n".encode())
         elif call.number:

@@ -1,7 +1,7 @@
 """The loop inside a child: one command line in, phases and one answer out, until the pipe closes.
 
-The first line is the ``Spec``; each further line is a case. Events are JSON lines on a pipe of their
-own, since ROCm libraries print on stdout and stderr from C++.
+The first line is the ``Spec``; each further line is a case. Events are JSON lines on a separate pipe, because
+ROCm libraries print on stdout and stderr from C++.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Spec:
-    """The first message to a child: device, backend, setting, environment, seconds per measurement,
-    and MiB that a memory sweep may fill.
+    """The first message to a child.
 
+    ``seconds`` is the time of one measurement, ``sweep_mb`` the MiB that a memory sweep may fill.
     ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device does not import the
-    simulation. ``first`` is the case that the child is started for, which a fault at its start is about.
-    ``place`` is where the libraries are that the driver ``capi`` calls; without one the driver is ``torch``.
-    ``batch`` is the one that networks are timed with, None for their own.
-    ``threads`` is how many the kernels of the CPU get, 0 for as many as torch takes.
+    simulation. ``first`` is the case that the child is started for; a fault at the start may be about it.
+    With ``place`` the driver is ``capi`` and calls the libraries there, otherwise the driver is ``torch``.
+    ``batch`` is the batch size of timed networks, None for their own. ``threads`` is the number of CPU
+    threads for kernels, 0 for torch's default.
     """
 
     device: str
@@ -123,7 +123,7 @@ def serve(commands: int, events: int) -> None:
     out = os.fdopen(events, "w", encoding="utf-8")
 
     def emit(event: dict[str, Any]) -> None:
-        # A library that wrote half a line on a descriptor not its own must not cost this event.
+        # A library may have written half a line on this descriptor, which must not cost the event.
         out.write("\n" + json.dumps(event) + "\n")
         out.flush()
 
@@ -167,7 +167,7 @@ def _driver(spec: Spec, emit: Emit, injector: Injector) -> Driver:
 
 @contextmanager
 def _measured(emit: Emit) -> Iterator[None]:
-    """Have the controller read clocks and temperatures before and after the block."""
+    """Let the controller read clocks and temperatures before and after the block."""
     emit({"event": "measuring"})
     try:
         yield

@@ -30,7 +30,7 @@ from rocmprobe.worker.main import POISONED, Emit, Spec
 
 
 class TorchDriver:
-    """Answers cases under one setting."""
+    """A driver that runs cases under one setting."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class TorchDriver:
             bypass=setting.bypass,
             compiler=self.compiler,
             clock=self.injector.clock,
-            # Once for each problem: beside the bypass, which uses the same GEMM and is its only rival.
+            # Only with the bypass, which uses the same GEMM: the naive time is needed once for each problem.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,

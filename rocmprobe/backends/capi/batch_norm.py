@@ -21,7 +21,7 @@ _SPATIAL = 1
 
 
 class BatchNorm:
-    """One input x (N, C, ...); made by ``batch_norm``. What a call does not write into its results is NaN."""
+    """An input x (N, C, ...), made by ``batch_norm``. What a call does not write in a result is NaN."""
 
     def __init__(
         self, hip: Hip, miopen: MiopenLibrary, tensor: Descriptor, derived: Descriptor, x: Buffer
@@ -33,8 +33,9 @@ class BatchNorm:
         self._x = x
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
-        """``output``, by the batch's own moments. The moments are requested, as PyTorch does: MIOpen compiles
-        another kernel without. Running statistics are not."""
+        """Return ``output`` with the moments of the batch."""
+        # As PyTorch does, request the moments but no running statistics: MIOpen compiles another kernel
+        # without.
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias)
@@ -54,7 +55,7 @@ class BatchNorm:
         mean: Sequence[float],
         variance: Sequence[float],
     ) -> dict[str, list[float]]:
-        """``output``, by the moments given."""
+        """Return ``output`` with the given moments."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias, mean, variance)
@@ -73,7 +74,7 @@ class BatchNorm:
         mean: Sequence[float],
         variance: Sequence[float],
     ) -> dict[str, list[float]]:
-        """``input gradient``, ``weight gradient`` and ``bias gradient`` of training."""
+        """Return ``input gradient``, ``weight gradient`` and ``bias gradient`` of training."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         inverse = [1 / math.sqrt(value + EPSILON) for value in variance]
         with ExitStack() as stack:
@@ -112,7 +113,7 @@ def _addresses(buffers: Sequence[Buffer]) -> list[int]:
 def batch_norm(
     hip: Hip, miopen: MiopenLibrary, shape: Sequence[int], x: Sequence[float]
 ) -> Iterator[BatchNorm]:
-    """``x`` of ``shape`` (N, C, ...) on the device, with the descriptors that batch norm needs."""
+    """Yield ``x`` of ``shape`` (N, C, ...) on the device, with the descriptors that batch norm needs."""
     with ExitStack() as stack:
         tensor = miopen.tensor_descriptor("float32", shape)
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(tensor)))

@@ -1,7 +1,7 @@
 """The ladder without torch: copy, elementwise, GEMM, convolution in each direction, batch norm.
 
-Runs in a process of its own, since any case may end it. Each answers for itself; what depends on what is the
-caller's to know.
+It runs in a separate process, because any case may end the process. The cases here do not depend on each
+other; the caller knows which one makes another pointless.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable, Obser
 from rocmprobe.runtimes.hip import Hip
 
 INTERFACES = ("find", "immediate", "find-2.0")
-#: Products that the plain-Python reference does in some seconds.
+#: Products that the plain-Python reference computes in some seconds.
 MOST_PRODUCTS = 100_000_000
 _COPY_BYTES = 1 << 16
 _GEMM_SIZES = (17, 33, 65)
-#: The shape of the question to PyTorch.
+#: The shape that the check of PyTorch has, too.
 _BATCH_NORM_SHAPE = (4, 16, 14, 14)
 
 
@@ -46,10 +46,10 @@ def _nothing(phase: str) -> None:
 
 
 class Ladder:
-    """Questions to HIP's ``device`` and the libraries of ``place``, by one of MIOpen's INTERFACES.
+    """The checks of HIP's ``device`` with the libraries of ``place``, by one of MIOpen's INTERFACES.
 
-    Each library is loaded by the first question that needs it; ``report_phase`` is called with "first-call"
-    before the device is touched and "steady" after.
+    The first check that needs a library loads it. ``report_phase`` is called with "first-call" before the
+    device is used, and with "steady" afterwards.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Ladder:
         problem: Optional[Problem] = None,
         direction: Optional[str] = None,
     ) -> CheckResult:
-        """The answer to one question. A missing library, symbol or device is n/a; no failure raises."""
+        """Run one check. A missing library, symbol or device is n/a. No failure raises."""
         ask: Callable[[], CheckResult]
         if check == "convolution":
             assert problem is not None, "this check needs a problem"
@@ -93,11 +93,11 @@ class Ladder:
             return CheckResult("error", str(error), _cause(error))
 
     def device_answers(self) -> bool:
-        """Whether bytes still come back as they went: after a failure the context may be unusable."""
+        """Return True if bytes still come back unchanged. After a failure the context may be unusable."""
         return self._copy_small().state == "pass"
 
     def miopen_version(self) -> Optional[str]:
-        """MIOpen's own word, which needs no GPU; None where it gives none."""
+        """Return MIOpen's version, or None if MIOpen does not report one. This needs no GPU."""
         with suppress(CallFailed, LoadFailed, NotAvailable, NotApplicable):
             return self._loaded_miopen().version()
         return None
@@ -118,7 +118,7 @@ class Ladder:
         return _exactly(_unequal(back, content), "bytes came back changed", time.perf_counter() - started)
 
     def _fill(self) -> CheckResult:
-        """HIP's own kernels: fill, and copy from device memory to device memory."""
+        """Run HIP's own kernels: fill, and copy from device memory to device memory."""
         content = bytes(range(251)) * (_COPY_BYTES // 256)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -151,7 +151,7 @@ class Ladder:
         self._report_phase("steady")
         expected = reference.matrix_product(m, n, k, a, b)
         step = CheckResult(timings={"first_call": seconds})
-        # A product of integers has one right answer, in whatever order it is summed.
+        # A product of integers is exact in any order of its sums.
         return _judged(step, {"product": (result, expected)}, dtype, k, exact=True)
 
     def _convolve(self, asked: Problem, direction: str) -> CheckResult:
@@ -214,8 +214,7 @@ class Ladder:
         return judged
 
     def _normalise(self) -> CheckResult:
-        """Training, its backward pass, and inference, each on inputs of its own: one that fails does not hide
-        the others."""
+        """Run training, its backward pass, and inference on separate inputs: no failure hides another."""
         shape, channels = _BATCH_NORM_SHAPE, _BATCH_NORM_SHAPE[1]
         terms = prod(shape) // channels
         x = reference.integers(prod(shape), 4, seed=3)
@@ -292,7 +291,7 @@ class Ladder:
         return self._rocblas
 
     def _loaded_miopen(self) -> MiopenLibrary:
-        # MIOpen loads both by their SONAMEs, and gets the copies that are loaded already.
+        # MIOpen loads both by their SONAMEs, and so finds the copies that are loaded already.
         for library in ("libamdhip64", "librocblas"):
             if library in self._place.files:
                 with suppress(LoadFailed):
@@ -333,8 +332,11 @@ def _judged(
     terms: int,
     exact: bool,
 ) -> CheckResult:
-    """``step`` with the errors of each result, sums of ``terms`` products, against its reference; of several
-    those of the first that is wrong. ``exact``: integers must be equal; otherwise the nearest one is owed."""
+    """Return ``step`` with the errors of each result against its reference, or of the first wrong result.
+
+    An element is a sum of ``terms`` products. With ``exact``, integers must be equal; otherwise a result must
+    round to the integer.
+    """
     numerics: dict[str, Any] = {}
     unequal = off = 0
     for name, (result, expected) in compared.items():

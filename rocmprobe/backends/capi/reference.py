@@ -1,6 +1,6 @@
-"""A CPU reference in plain Python: exact on integers, slow: some ten million products a second.
+"""A reference in plain Python: exact on integers, but slow (some ten million products per second).
 
-Tensors are flat lists in PyTorch's own layout (N, C, ...). What a float holds exactly is compared exactly.
+Tensors are flat lists in PyTorch's own layout (N, C, ...).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ARRAY_CODES = {"float32": "f", "float64": "d"}
 
 
 def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> list[int]:
-    """``count`` integers in [-largest, largest], the share ``density`` of them not zero; by a fixed seed."""
+    """Return ``count`` random integers in [-largest, largest]. The share ``density`` of them is not zero."""
     chosen = random.Random(seed)  # noqa: S311
     values = [value for value in range(-largest, largest + 1) if value]
     return [chosen.choice(values) if chosen.random() < density else 0 for _ in range(count)]
 
 
 def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -> dict[str, list[int]]:
-    """The two inputs of a direction, whose sums stay representable under ``fill`` (``exact_fill``)."""
+    """Return the two inputs of a direction, by name. Their sums are representable with ``exact_fill``."""
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     names = {"fwd": "xw", "bwd-data": "yw", "bwd-weights": "yx"}[direction]
     return {
@@ -39,8 +39,10 @@ def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -
 
 
 def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
-    """A transposed problem as the plain one that MIOpen gets for it, with the direction that this becomes;
-    a plain one as it is. The three tensors keep their shapes, x and y change places."""
+    """Return the problem and direction that PyTorch gives MIOpen: a transposed one as a plain one.
+
+    The three tensors keep their shapes, x and y change places.
+    """
     if not problem.transposed:
         return problem, direction
     turned = replace(
@@ -55,10 +57,10 @@ def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
 
 
 def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[float]]) -> list[float]:
-    """The result of one direction: y of x and w, x of y and w, or w of y and x; without bias.
+    """Return the result of one direction, without bias: y of x and w, x of y and w, or w of y and x.
 
-    By columns (im2col) and sums of products over whole vectors, which is what plain Python does fastest.
-    Raises ValueError for a transposed problem.
+    Columns (im2col) and sums of products over whole vectors are the fastest way in plain Python. Raises
+    ValueError for a transposed problem.
     """
     if problem.transposed:
         raise ValueError(f"{problem.text}: the reference has no transposed convolution")
@@ -114,7 +116,7 @@ def _backward_weights(
 
 
 def _groups(problem: Problem) -> list[tuple[range, range]]:
-    """The input channels and the filters of each group."""
+    """Return the input channels and the filters of each group."""
     inputs, filters = problem.in_channels // problem.groups, problem.out_channels // problem.groups
     return [
         (range(group * inputs, (group + 1) * inputs), range(group * filters, (group + 1) * filters))
@@ -128,7 +130,7 @@ def _weight(problem: Problem, w: Sequence[float], k: int) -> Sequence[float]:
 
 
 def _gather(problem: Problem) -> list[list[int]]:
-    """For each tap of the filter and position of the output the place in the input; -1 is the padding."""
+    """Return the place in the input for each tap of the filter and position of the output; -1 is padding."""
     found = []
     for offset in product(*map(range, problem.kernel)):
         places = []
@@ -150,11 +152,11 @@ def _rows(
     images: Iterable[int],
     gather: Sequence[Sequence[int]],
 ) -> list[list[float]]:
-    """The columns of im2col, turned: for each channel and tap what it meets at every position."""
+    """Return the rows of im2col: for each channel and tap the input at every position."""
     size, images = prod(problem.input_size), list(images)
     rows: list[list[float]] = []
     for c in channels:
-        # The last element is the zero that -1 finds.
+        # Index -1 finds the zero at the end.
         padded = [[*_image(problem.in_channels, size, x, n, c), 0] for n in images]
         rows += ([image[at] for image in padded for at in places] for places in gather)
     return rows
@@ -182,7 +184,7 @@ def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float
 
 
 def moments(shape: Sequence[int], x: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Mean and biased variance of each channel of x (N, C, ...)."""
+    """Return mean and biased variance of each channel of x (N, C, ...)."""
     means, variances = [], []
     for places in _channels(shape):
         mean = math.fsum(x[at] for at in places) / len(places)
@@ -200,7 +202,7 @@ def batch_norm(
     variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> list[float]:
-    """Batch norm of x (N, C, ...) by the moments given: in training those of x itself."""
+    """Return batch norm of x (N, C, ...) with the given moments, which in training are those of x."""
     result = [0.0] * len(x)
     for channel, places in enumerate(_channels(shape)):
         factor = scale[channel] / math.sqrt(variance[channel] + epsilon)
@@ -218,7 +220,7 @@ def batch_norm_backward(
     variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> dict[str, list[float]]:
-    """``input gradient``, ``weight gradient``, ``bias gradient`` of training (Ioffe and Szegedy, 2015)."""
+    """Return ``input gradient``, ``weight gradient`` and ``bias gradient`` (Ioffe and Szegedy, 2015)."""
     dx, dscale, dbias = [0.0] * len(x), [], []
     for channel, places in enumerate(_channels(shape)):
         inverse = 1 / math.sqrt(variance[channel] + epsilon)
@@ -232,7 +234,7 @@ def batch_norm_backward(
 
 
 def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
-    """The places of each channel in a flat (N, C, ...)."""
+    """Yield the places of each channel in a flat (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     for channel in range(channels):
         yield [
@@ -243,7 +245,7 @@ def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
 
 
 def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
-    """Errors of ``result`` against a finite ``reference`` of the same length."""
+    """Return the errors of ``result`` against a finite ``reference`` of the same length."""
     pairs = [(value, right) for value, right in zip(result, reference) if math.isfinite(value)]
     differences = [abs(value - right) for value, right in pairs]
     return Errors(
@@ -258,7 +260,7 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
 
 
 def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """(N, C, ...) in its channels-last memory layout."""
+    """Return a tensor (N, C, ...) in channels-last order."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     return [
         values[(image * channels + channel) * positions + position]
@@ -267,7 +269,7 @@ def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
 
 
 def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """The way back from ``channels_last``."""
+    """Return a tensor in channels-last order as (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     return [
         values[(image * positions + position) * channels + channel]
@@ -276,7 +278,7 @@ def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]
 
 
 def encode(values: Sequence[float], dtype: str) -> bytes:
-    """Values as the device holds them; bfloat16 by cutting, which is exact for small integers."""
+    """Return values as bytes of ``dtype``. bfloat16 is cut off, which is exact for small integers."""
     if dtype == "float16":
         return struct.pack(f"{len(values)}e", *values)
     if dtype == "bfloat16":
@@ -285,7 +287,7 @@ def encode(values: Sequence[float], dtype: str) -> bytes:
 
 
 def decode(content: bytes, dtype: str) -> list[float]:
-    """The way back from ``encode``; NaN and infinities stay what they are."""
+    """Return the values in bytes of ``dtype``, NaN and infinities included."""
     if dtype == "float16":
         return list(struct.unpack(f"{len(content) // 2}e", content))
     if dtype == "bfloat16":
