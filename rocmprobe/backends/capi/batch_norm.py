@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary
-from rocmprobe.backends.capi.reference import decode, encode
+from rocmprobe.backends.capi.reference import decode
+from rocmprobe.kernels.exact import encoded
 from rocmprobe.runtimes.calls import released
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
@@ -92,7 +93,7 @@ class BatchNorm:
             )
 
     def _uploaded(self, stack: ExitStack, *contents: Sequence[float]) -> list[Buffer]:
-        return [stack.enter_context(self._hip.upload(encode(values, "float32"))) for values in contents]
+        return [stack.enter_context(self._hip.upload(encoded(values, "float32"))) for values in contents]
 
     def _empty(self, stack: ExitStack, size: int) -> Buffer:
         return stack.enter_context(self._hip.upload(b"\xff" * size))
@@ -119,5 +120,5 @@ def batch_norm(
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(tensor)))
         derived = miopen.derived_descriptor(tensor, _SPATIAL)
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(derived)))
-        buffer = stack.enter_context(hip.upload(encode(x, "float32")))
+        buffer = stack.enter_context(hip.upload(encoded(x, "float32")))
         yield BatchNorm(hip, miopen, tensor, derived, buffer)

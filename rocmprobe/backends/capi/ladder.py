@@ -22,6 +22,7 @@ from rocmprobe.backends.capi.miopen import MiopenLibrary
 from rocmprobe.backends.capi.rocblas import Rocblas
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.kernels.exact import encoded
 from rocmprobe.knowledge import miopen_log
 from rocmprobe.model.numerics import SUMS, TRANSFORMS, exact_fill, judge_float, miopen_rule
 from rocmprobe.model.problems import Problem
@@ -137,12 +138,12 @@ class Ladder:
         fill = exact_fill(dtype, k)
         a = reference.integers(m * k, fill.largest, fill.density, seed=1)
         b = reference.integers(k * n, fill.largest, seed=2)
-        empty = b"\xff" * len(reference.encode([0] * (m * n), dtype))
+        empty = b"\xff" * len(encoded([0] * (m * n), dtype))
         self._report_phase("first-call")
         started = time.perf_counter()
         hip, rocblas = self._opened_hip(), self._opened_rocblas()
         with ExitStack() as stack:
-            factors = [stack.enter_context(hip.upload(reference.encode(each, dtype))) for each in (a, b)]
+            factors = [stack.enter_context(hip.upload(encoded(each, dtype))) for each in (a, b)]
             c = stack.enter_context(hip.upload(empty))
             rocblas.gemm(dtype, m, n, k, factors[0], factors[1], c)
             hip.synchronize()
@@ -167,7 +168,7 @@ class Ladder:
         inputs = reference.operands(problem, direction, fill)
         lying = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
         contents = {
-            name: reference.encode(
+            name: encoded(
                 reference.channels_last(values, lying[name]) if problem.channels_last else values,
                 problem.dtype,
             )

@@ -1,4 +1,4 @@
-"""A reference in plain Python: exact on integers, but slow (some ten million products per second).
+"""A reference in plain Python: exact on integers, but slow.
 
 Tensors are flat lists in PyTorch's own layout (N, C, ...).
 """
@@ -9,12 +9,13 @@ import math
 import random
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from operator import mul
 
+from rocmprobe.geometry import geometry
+from rocmprobe.kernels.exact import convolved
 from rocmprobe.model.numerics import Errors, ExactFill
 from rocmprobe.model.problems import Problem
 
@@ -59,119 +60,15 @@ def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
 def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[float]]) -> list[float]:
     """Return the result of one direction, without bias: y of x and w, x of y and w, or w of y and x.
 
-    Columns (im2col) and sums of products over whole vectors are the fastest way in plain Python. Raises
-    ValueError for a transposed problem.
+    Raises ValueError for a transposed problem.
     """
     if problem.transposed:
         raise ValueError(f"{problem.text}: the reference has no transposed convolution")
-    by_direction = {"fwd": _forward, "bwd-data": _backward_data, "bwd-weights": _backward_weights}
-    return by_direction[direction](problem, operands, _gather(problem))
-
-
-def _forward(
-    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
-) -> list[float]:
-    result: list[float] = [0] * prod(problem.output_shape)
-    positions = prod(problem.output_size)
-    for n, (channels, filters) in product(range(problem.batch), _groups(problem)):
-        columns = list(zip(*_rows(problem, operands["x"], channels, [n], gather)))
-        for k in filters:
-            weight = _weight(problem, operands["w"], k)
-            at = (n * problem.out_channels + k) * positions
-            result[at : at + positions] = [sum(map(mul, column, weight)) for column in columns]
-    return result
-
-
-def _backward_data(
-    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
-) -> list[float]:
-    result: list[float] = [0] * prod(problem.input_shape)
-    inputs, positions = prod(problem.input_size), prod(problem.output_size)
-    for n, (channels, filters) in product(range(problem.batch), _groups(problem)):
-        dys = [_image(problem.out_channels, positions, operands["y"], n, k) for k in filters]
-        at_positions = list(zip(*dys))
-        weights = zip(*(_weight(problem, operands["w"], k) for k in filters))
-        for (c, places), weight in zip(product(channels, gather), weights):
-            at = (n * problem.in_channels + c) * inputs
-            for place, dy in zip(places, at_positions):
-                if place >= 0:
-                    result[at + place] += sum(map(mul, dy, weight))
-    return result
-
-
-def _backward_weights(
-    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
-) -> list[float]:
-    result: list[float] = []
-    positions = prod(problem.output_size)
-    for channels, filters in _groups(problem):
-        rows = _rows(problem, operands["x"], channels, range(problem.batch), gather)
-        for k in filters:
-            images = (
-                _image(problem.out_channels, positions, operands["y"], n, k) for n in range(problem.batch)
-            )
-            dy = [value for image in images for value in image]
-            result += [sum(map(mul, row, dy)) for row in rows]
-    return result
-
-
-def _groups(problem: Problem) -> list[tuple[range, range]]:
-    """Return the input channels and the filters of each group."""
-    inputs, filters = problem.in_channels // problem.groups, problem.out_channels // problem.groups
-    return [
-        (range(group * inputs, (group + 1) * inputs), range(group * filters, (group + 1) * filters))
-        for group in range(problem.groups)
-    ]
-
-
-def _weight(problem: Problem, w: Sequence[float], k: int) -> Sequence[float]:
-    size = prod(problem.weight_shape[1:])
-    return w[k * size : (k + 1) * size]
-
-
-def _gather(problem: Problem) -> list[list[int]]:
-    """Return the place in the input for each tap of the filter and position of the output; -1 is padding."""
-    found = []
-    for offset in product(*map(range, problem.kernel)):
-        places = []
-        for output in product(*map(range, problem.output_size)):
-            place = [
-                o * s - p + k * d
-                for o, s, p, k, d in zip(output, problem.stride, problem.padding, offset, problem.dilation)
-            ]
-            inside = all(0 <= at < size for at, size in zip(place, problem.input_size))
-            places.append(_flat(place, problem.input_size) if inside else -1)
-        found.append(places)
-    return found
-
-
-def _rows(
-    problem: Problem,
-    x: Sequence[float],
-    channels: Iterable[int],
-    images: Iterable[int],
-    gather: Sequence[Sequence[int]],
-) -> list[list[float]]:
-    """Return the rows of im2col: for each channel and tap the input at every position."""
-    size, images = prod(problem.input_size), list(images)
-    rows: list[list[float]] = []
-    for c in channels:
-        # Index -1 finds the zero at the end.
-        padded = [[*_image(problem.in_channels, size, x, n, c), 0] for n in images]
-        rows += ([image[at] for image in padded for at in places] for places in gather)
-    return rows
-
-
-def _image(channels: int, size: int, values: Sequence[float], n: int, c: int) -> Sequence[float]:
-    at = (n * channels + c) * size
-    return values[at : at + size]
-
-
-def _flat(place: Sequence[int], sizes: Sequence[int]) -> int:
-    flat = 0
-    for at, size in zip(place, sizes):
-        flat = flat * size + at
-    return flat
+    plain = geometry(
+        problem.input_shape, problem.weight_shape, stride=problem.stride, padding=problem.padding,
+        dilation=problem.dilation, groups=problem.groups,
+    )  # fmt: skip
+    return convolved(direction, plain, *(operands.get(name, ()) for name in "xwy"))
 
 
 def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float]) -> list[float]:
@@ -275,15 +172,6 @@ def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]
         values[(image * positions + position) * channels + channel]
         for image, channel, position in product(range(batch), range(channels), range(positions))
     ]
-
-
-def encode(values: Sequence[float], dtype: str) -> bytes:
-    """Return values as bytes of ``dtype``. bfloat16 is cut off, which is exact for small integers."""
-    if dtype == "float16":
-        return struct.pack(f"{len(values)}e", *values)
-    if dtype == "bfloat16":
-        return array("H", (word >> 16 for word in array("I", encode(values, "float32")))).tobytes()
-    return array(_ARRAY_CODES[dtype], values).tobytes()
 
 
 def decode(content: bytes, dtype: str) -> list[float]:
