@@ -39,6 +39,7 @@ from rocmprobe.engine.targets import find_targets
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
+from rocmprobe.simulate.injector import Injector
 from rocmprobe.worker.main import Spec
 from rocmprobe.worker.torch_driver import TorchDriver
 
@@ -107,7 +108,7 @@ class Seeded(CheckContext):
 def answered(case: Case, number: int) -> CheckResult:
     setting = settings()[case.setting]
     algorithm = setting.env.get("ROCMPROBE_BYPASS_ALGORITHM")
-    driver = TorchDriver(Spec("cpu", "onednn", setting, seconds=0.0), emit=lambda event: None)
+    driver = TorchDriver(Spec("cpu", "onednn", setting, seconds=0.0), lambda event: None, Injector())
     context = Seeded(**vars(driver.context(case)), number=number)
     if algorithm:
         os.environ["ROCMPROBE_BYPASS_ALGORITHM"] = algorithm

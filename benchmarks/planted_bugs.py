@@ -1,6 +1,6 @@
 """Is every planted bug found in every dtype and direction where it exists, and by which tier?
 
-Runs the check ``convolution`` on this CPU with each bug of ``simulate/planted_bugs.py`` in place, over sums
+Runs the check ``convolution`` on this CPU with each bug of ``simulate/generated.py`` in place, over sums
 of 27 to 18432 products, and judges it by each rule of what kernels owe (``numerics.SUMS``, ``PARTS`` for half
 precision, ``TRANSFORMS``). Prints a table in Markdown, and writes it with the figures::
 
@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import platform
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -33,11 +34,19 @@ from rocmprobe.checks.convolution import convolution
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import SHORT_DTYPES
+from rocmprobe.simulate.generated import BUGS
+from rocmprobe.simulate.libraries import SimulatedMiopen
 from rocmprobe.simulate.machines import load_machine
-from rocmprobe.simulate.planted_bugs import BUGS, TERMS, Combination, combinations
-from rocmprobe.worker.simulation.accumulation import Fp32Accumulation, in_place
-from rocmprobe.worker.simulation.faulty_kernels import FaultyKernel
-from rocmprobe.worker.simulation.machine import SimulatedMiopen
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from faulty_convolutions import (
+    TERMS,
+    Combination,
+    CorrectKernel,
+    FaultyKernel,
+    combinations,
+    planted,
+)
 
 #: Right kernels, which no tier may find fault with.
 RIGHT = ("right", "right-here")
@@ -78,8 +87,8 @@ def kernels(name: str) -> Callable[[], AbstractContextManager[None]]:
     """The context in which convolutions have the bug ``name``, or are right."""
     if name == "right-here":
         return nullcontext
-    layer = Fp32Accumulation() if name == "right" else FaultyKernel(name)
-    return partial(in_place, layer)
+    layer = CorrectKernel() if name == "right" else FaultyKernel(name)
+    return partial(planted, layer)
 
 
 def signals(numerics: Mapping[str, Any]) -> dict[str, float]:

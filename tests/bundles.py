@@ -32,7 +32,7 @@ def rewritten(folder: Path, rows: Records) -> Path:
 def disguised(rows: Records) -> Records:
     """A simulated run without a sign of it: what ``submit --check`` says it cannot see."""
     text = json.dumps(rows).replace('"source": "simulated machine', '"source": "/sys, machine')
-    text = text.replace("worker/simulation/", "worker/").replace("which stands in for the GPU", "")
+    text = text.replace("rocmprobe/simulate/", "rocmprobe/worker/").replace("which stands in for the GPU", "")
     text = text.replace('"simulation.torch"', '"other.torch"').replace('"this machine, "', '"/proc"')
     shown: Records = json.loads(text)
     shown[0]["simulation"] = shown[0]["options"]["simulate"] = None

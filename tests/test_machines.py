@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.gpus import gfx_of, isa_of_override, marketing_name
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model.problems import LEVELS, problems
 from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, from_json, to_json
+from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import (
     EFFECTS,
     Fault,
@@ -246,6 +249,22 @@ def test_a_search_or_a_kernel_that_could_never_be_is_refused(tmp_path, fault, wh
     path.write_text(f'summary = "s"\nsource = "s"\n[[faults]]\n{fault}\n')
     with pytest.raises(BadInput, match=why):
         load_machine(str(path))
+
+
+def test_only_a_phase_without_library_calls_brings_its_faults_and_only_once():
+    faults = tuple(Fault("miopen", "raise", phase=phase) for phase in ("prepare", "yardstick", "steady"))
+    gpu = SimulatedGpu(replace(load_machine("healthy-gfx1100"), faults=faults), "default", "cuda:0", 2)
+    case = Case("cuda:0", "torch", "default", "gemm", "float32")
+    with pytest.raises(RuntimeError):
+        gpu.enter("prepare", case)
+    gpu.report("first-call", case)
+    assert not list(gpu.faults_of("miopen"))
+    # After its first calls a check places its operands again.
+    gpu.report("prepare", case)
+    gpu.report("steady", case)
+    assert [fault.phase for fault in gpu.faults_of("miopen")] == ["steady"]
+    with pytest.raises(RuntimeError):
+        gpu.report("yardstick", case)
 
 
 @pytest.mark.parametrize(

@@ -13,25 +13,25 @@ from runs import run as run_rocmprobe
 
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput
+from rocmprobe.simulate.generated import BUGS, generated, planted_machine, problem_with
 from rocmprobe.simulate.machines import load_machine
-from rocmprobe.simulate.planted_bugs import (
-    BUGS,
-    TERMS,
-    Combination,
-    combinations,
-    data,
-    machine,
-    problem_with,
-)
 
 torch = pytest.importorskip("torch")
+
+from faulty_convolutions import (  # noqa: E402
+    TERMS,
+    Combination,
+    CorrectKernel,
+    FaultyKernel,
+    combinations,
+    exists_in,
+    planted,
+)
 
 from rocmprobe.checks.convolution import convolution  # noqa: E402
 from rocmprobe.checks.tools.context import CheckContext  # noqa: E402
 from rocmprobe.checks.tools.tensors import Tensors, run, uniform  # noqa: E402
-from rocmprobe.worker.simulation.accumulation import Fp32Accumulation, in_place  # noqa: E402
-from rocmprobe.worker.simulation.faulty_kernels import FaultyKernel  # noqa: E402
-from rocmprobe.worker.simulation.machine import SimulatedMiopen  # noqa: E402
+from rocmprobe.simulate.libraries import SimulatedMiopen  # noqa: E402
 
 #: Of every kind and direction of reading: padding, stride, dilation, groups, memory formats, nothing to read.
 SHAPES = (
@@ -60,9 +60,9 @@ def operands(problem: Problem, seed: int) -> Tensors:
     return uniform(problem, dtype, seed).to("cpu", dtype, problem)
 
 
-def result(layer: Fp32Accumulation, problem: Problem, direction: str, *seeds: int) -> Mapping[str, Any]:
+def result(layer: CorrectKernel, problem: Problem, direction: str, *seeds: int) -> Mapping[str, Any]:
     """What the last of some calls comes to."""
-    with in_place(layer):
+    with planted(layer):
         found: Mapping[str, Any] = {}
         for seed in seeds:
             found = run(problem, direction, operands(problem, seed))
@@ -77,14 +77,14 @@ def case(each: Combination) -> str:
 def test_a_bug_exists_where_and_only_where_the_result_differs(text: str) -> None:
     problem = parse_problem(text)
     for direction in DIRECTIONS:
-        right = result(Fp32Accumulation(), problem, direction, 1, 2)
+        right = result(CorrectKernel(), problem, direction, 1, 2)
         for name, bug in BUGS.items():
             if name == "untouched-output":
                 # What memory holds may be right by chance.
                 continue
             found = result(FaultyKernel(name), problem, direction, 1, 2)
             differs = any(not torch.allclose(found[of], right[of], rtol=0, atol=1e-6) for of in right)
-            assert differs == bug.exists_in(problem, direction), (name, direction)
+            assert differs == exists_in(bug, problem, direction), (name, direction)
 
 
 @dataclass
@@ -102,9 +102,8 @@ class Difference:
 
 def difference(name: str, direction: str, problem: Problem | None = None) -> Difference:
     problem = problem or problem_with(BUGS[name], "float64", direction, 144)
-    assert problem
     of = {"fwd": "output", "bwd-data": "input", "bwd-weights": "weight"}[direction]
-    right = result(Fp32Accumulation(), problem, direction, 1, 2)[of]
+    right = result(CorrectKernel(), problem, direction, 1, 2)[of]
     wrong = result(FaultyKernel(name), problem, direction, 1, 2)[of]
     return Difference(Combination(BUGS[name], direction, 144, problem), right, wrong)
 
@@ -117,7 +116,7 @@ class TestWhatABugDoes:
             problem.input_shape, problem.weight_shape)), None,
             torch.ones(problem.output_shape, dtype=torch.float64))  # fmt: skip
         right = next(iter(run(problem, direction, ones).values()))
-        with in_place(FaultyKernel("lost-term")):
+        with planted(FaultyKernel("lost-term")):
             wrong = next(iter(run(problem, direction, ones).values()))
         if direction == "bwd-data":
             # A pixel at the edge is met by fewer taps, and by the last one where it is in its reach.
@@ -147,8 +146,7 @@ class TestWhatABugDoes:
     def test_a_random_element_is_another_one_in_each_call(self, direction: str) -> None:
         layer = FaultyKernel("random-element")
         problem = problem_with(BUGS["random-element"], "float64", direction, 144)
-        assert problem
-        right = next(iter(result(Fp32Accumulation(), problem, direction, 1).values()))
+        right = next(iter(result(CorrectKernel(), problem, direction, 1).values()))
         places = []
         for _ in range(3):
             wrong = next(iter(result(layer, problem, direction, 1).values()))
@@ -163,18 +161,17 @@ class TestWhatABugDoes:
 
     def test_a_stale_buffer_holds_the_former_result(self, direction: str) -> None:
         found = difference("stale-buffer", direction)
-        former = result(Fp32Accumulation(), found.combination.problem, direction, 1)
+        former = result(CorrectKernel(), found.combination.problem, direction, 1)
         assert torch.equal(found.wrong, next(iter(former.values())))
 
     def test_an_uncleared_result_is_the_sum_of_both(self, direction: str) -> None:
         found = difference("uncleared-result", direction)
-        former = result(Fp32Accumulation(), found.combination.problem, direction, 1)
+        former = result(CorrectKernel(), found.combination.problem, direction, 1)
         assert torch.equal(found.wrong, found.right + next(iter(former.values())))
 
     def test_nothing_is_written(self, direction: str) -> None:
         """What memory holds is chance; that no kernel runs is not."""
         problem = problem_with(BUGS["untouched-output"], "float64", direction, 144)
-        assert problem
 
         class Untouched(FaultyKernel):
             def convolution(self, call: Any, proceed: Any) -> Any:
@@ -211,7 +208,7 @@ class TestWhatABugDoes:
         """One bilinear map in all three directions, another than the right one."""
         problem = parse_problem(text)
         placed = operands(problem, 1)
-        with in_place(FaultyKernel(name)):
+        with planted(FaultyKernel(name)):
             output = run(problem, "fwd", placed)["output"]
             found = next(iter(run(problem, direction, placed).values()))
         other = {"fwd": placed.grad, "bwd-data": placed.input, "bwd-weights": placed.weight}[direction]
@@ -225,7 +222,7 @@ def test_the_first_column_is_read_again_before_it() -> None:
     placed = operands(problem, 1)
     padded = torch.nn.functional.pad(placed.input, (1, 1, 1, 1))
     padded[..., 1:-1, 0] = placed.input[..., 0]
-    with in_place(FaultyKernel("wrong-padding-edge")):
+    with planted(FaultyKernel("wrong-padding-edge")):
         output = run(problem, "fwd", placed)["output"]
     assert torch.allclose(output, torch.nn.functional.conv2d(padded, placed.weight))
 
@@ -233,7 +230,7 @@ def test_the_first_column_is_read_again_before_it() -> None:
 def test_swapped_dilations_read_as_the_swapped_problem_does() -> None:
     problem = parse_problem("conv2d-fp64-n2-c4-i8x8-k6-f3x3-p2-d1x2")
     placed = operands(problem, 1)
-    with in_place(FaultyKernel("swapped-dilation")):
+    with planted(FaultyKernel("swapped-dilation")):
         output = run(problem, "fwd", placed)["output"]
     swapped = run(replace(problem, dilation=(2, 1)), "fwd", placed)["output"]
     # Each has positions that the other has not.
@@ -251,12 +248,11 @@ def test_pixels_that_no_tap_reaches_hold_one() -> None:
 
 def test_the_bias_gradient_lacks_one_term() -> None:
     problem = problem_with(BUGS["bias-gradient"], "float64", "bwd-weights", 144)
-    assert problem
-    with in_place(FaultyKernel("bias-gradient")):
+    with planted(FaultyKernel("bias-gradient")):
         found = run(problem, "bwd-weights", operands(problem, 1))
     grad = operands(problem, 1).grad
     assert torch.allclose(grad.sum((0, 2, 3)) - found["bias"], grad[-1, :, -1, -1])
-    assert torch.equal(found["weight"], result(Fp32Accumulation(), problem, "bwd-weights", 1)["weight"])
+    assert torch.equal(found["weight"], result(CorrectKernel(), problem, "bwd-weights", 1)["weight"])
 
 
 @pytest.mark.parametrize(("dtype", "exact"), [("float16", 2048), ("bfloat16", 256)])
@@ -264,7 +260,6 @@ def test_the_bias_gradient_lacks_one_term() -> None:
 def test_a_sum_in_half_precision_stands_still(direction: str, dtype: str, exact: int) -> None:
     """Ones added to a number whose neighbour is 2 away are lost one by one; in fp32 they count."""
     problem = problem_with(BUGS["half-accumulation"], dtype, direction, 144)
-    assert problem
     ones = Tensors(*(torch.ones(shape, dtype=getattr(torch, dtype)) for shape in (
         problem.input_shape, problem.weight_shape)), None,
         torch.ones(problem.output_shape, dtype=getattr(torch, dtype)))  # fmt: skip
@@ -275,9 +270,9 @@ def test_a_sum_in_half_precision_stands_still(direction: str, dtype: str, exact:
         ones.weight[:, 0, 0, 0] = exact
     else:
         ones.weight[0, :, 0, 0] = exact
-    with in_place(Fp32Accumulation()):
+    with planted(CorrectKernel()):
         right = next(iter(run(problem, direction, ones).values()))
-    with in_place(FaultyKernel("half-accumulation")):
+    with planted(FaultyKernel("half-accumulation")):
         wrong = next(iter(run(problem, direction, ones).values()))
     met = right > exact
     assert met.any()
@@ -291,7 +286,7 @@ def test_a_sum_in_half_precision_stands_still(direction: str, dtype: str, exact:
 def test_operands_keep_the_bits_of_the_narrower_dtype(dtype: str, kept: float, lost: float) -> None:
     image = torch.full((1, 1, 1, 1), 1, dtype=getattr(torch, dtype))
     weight = torch.tensor([1 + kept, 1 + lost], dtype=image.dtype).view(2, 1, 1, 1)
-    with in_place(FaultyKernel("reduced-precision")):
+    with planted(FaultyKernel("reduced-precision")):
         assert torch.nn.functional.conv2d(image, weight).flatten().tolist() == [1 + kept, 1]
 
 
@@ -300,23 +295,17 @@ def test_a_problem_for_every_length_of_sums(bug: Any) -> None:
     made = list(combinations(bug))
     assert {each.problem.dtype for each in made} == set(bug.dtypes)
     assert all(each.problem.terms(each.direction) == each.terms for each in made)
-    assert all(each.bug.exists_in(each.problem, each.direction) for each in made)
-    directions = {each.direction for each in made}
+    assert all(exists_in(each.bug, each.problem, each.direction) for each in made)
+    directions = {to for to in DIRECTIONS if any(exists_in(bug, each.problem, to) for each in made)}
+    assert directions == set(bug.directions)
     assert len(made) == len(bug.dtypes) * len(directions) * len(TERMS)
-    # Only forward of a transposed convolution has gaps besides bwd-data.
-    assert directions == ({"bwd-data"} if bug.name == "unwritten-gaps" else set(bug.directions))
 
 
-def test_sums_that_no_filter_has() -> None:
-    with pytest.raises(ValueError, match="multiple of the 9 taps"):
-        problem_with(BUGS["lost-term"], "float32", "fwd", 28)
-
-
-def verdict(each: Combination, layer: Fp32Accumulation | None, exact: bool = True) -> str:
+def verdict(each: Combination, layer: CorrectKernel | None, exact: bool = True) -> str:
     return convolution(
         CheckContext(
             dtype=getattr(torch, each.problem.dtype), device="cpu", backend=GPU, problem=each.problem,
-            direction=each.direction, under=partial(in_place, layer) if layer else nullcontext,
+            direction=each.direction, under=partial(planted, layer) if layer else nullcontext,
             report_phase=lambda phase: None, seconds=0.0, exact=exact, bypass=False,
         )
     ).state  # fmt: skip
@@ -338,24 +327,24 @@ def test_the_check_finds_it(each: Combination) -> None:
 @pytest.mark.parametrize("each", [each for each in SMALL if each.bug.name == "lost-term"], ids=case)
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_check_finds_nothing_in_right_kernels(each: Combination, exact: bool) -> None:
-    assert verdict(each, Fp32Accumulation(), exact) == "pass"
+    assert verdict(each, CorrectKernel(), exact) == "pass"
 
 
 class TestMachines:
     @pytest.mark.parametrize("name", BUGS)
     def test_a_machine_for_every_bug(self, name: str) -> None:
-        found = load_machine(machine(name))
+        found = load_machine(planted_machine(name))
         assert [(fault.effect, fault.bug, fault.settings) for fault in found.faults] == [
             ("wrong", name, ("default",))
         ]
         problems = [parse_problem(text) for text in found.problems]
-        assert all(any(BUGS[name].exists_in(each, to) for to in DIRECTIONS) for each in problems)
+        assert all(any(exists_in(BUGS[name], each, to) for to in DIRECTIONS) for each in problems)
         # PyTorch gives MIOpen no groups with dilation, and no float64.
         assert all(each.groups == 1 or set(each.dilation) == {1} for each in problems)
         assert "float64" not in {each.dtype for each in problems}
 
     def test_an_unknown_bug_is_told_with_those_that_exist(self) -> None:
-        assert data("planted-nothing") is None
+        assert generated("planted-nothing") is None
         with pytest.raises(BadInput, match=r"'planted-nothing'.*planted-NAME, NAME one of .*lost-term"):
             load_machine("planted-nothing")
 

@@ -15,7 +15,7 @@ import pytest
 from runs import Run, run
 
 from rocmprobe.model.results import Results
-from rocmprobe.simulate.fault_machines import ALL
+from rocmprobe.simulate.generated import ALL_FAULTS
 from rocmprobe.simulate.machines import load_machine, machine_names
 
 pytest.importorskip("torch")
@@ -180,7 +180,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def test_every_machine_that_ships_is_in_the_table() -> None:
-    assert {expected.machine for expected in MACHINES} == set(machine_names()) - {ALL}
+    assert {expected.machine for expected in MACHINES} == set(machine_names()) - {ALL_FAULTS}
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_naive_kernel_is_slow_and_not_pass(runs: Made) -> None:
     assert (outcome.state, outcome.solver) == ("slow", "ConvDirectNaiveConvFwd")
 
 
-@pytest.mark.parametrize("name", [name for name in machine_names() if name != ALL])
+@pytest.mark.parametrize("name", [name for name in machine_names() if name != ALL_FAULTS])
 def test_miopen_s_lines_have_the_grammar_of_the_real_library(name: str) -> None:
     lines = [
         line

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rocmprobe.backends.base import Backend
-from rocmprobe.backends.cudnn import Cudnn
-from rocmprobe.backends.miopen import Miopen
+from rocmprobe.backends.gpu import Cudnn, Miopen
 from rocmprobe.backends.onednn import Onednn
 
 __all__ = ["BACKENDS", "Backend", "Cudnn", "Miopen", "Onednn", "backend_for"]
@@ -13,7 +12,7 @@ BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Onednn(), 
 
 
 def backend_for(device: str, torch_kind: str) -> Backend:
-    """The backend behind torch device ``device`` ("cpu", "cuda:0") of a build of ``torch_kind``.
+    """Return the backend of torch's ``device`` ("cpu", "cuda:0") in a build of ``torch_kind``.
 
     cuDNN and MIOpen share the device type; ``torch_kind`` "rocm" (``torch.version.hip`` is set) decides.
     """

@@ -1,10 +1,11 @@
-"""What every backend answers. Modules here import torch only inside functions: the controller reads
-captured logs with a backend and never has torch."""
+"""The interface of a backend. Modules here import torch only inside functions: the controller reads captured
+logs with a backend, and never imports torch."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Optional, Protocol
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Optional, Protocol
 
 from rocmprobe.checks.tools.context import TestedLibrary
 from rocmprobe.knowledge.miopen_log import Reading
@@ -15,26 +16,40 @@ class Backend(TestedLibrary, Protocol):
 
     @property
     def library(self) -> str:
-        """The vendor library's own spelling, for people."""
+        """Name of the vendor library as its vendor spells it."""
 
     @property
     def trace_variables(self) -> dict[str, str]:
         """Variables that make the library name the implementation it runs."""
 
     def vendor_library_off(self) -> AbstractContextManager[None]:
-        """A context in which PyTorch uses its own kernels instead of the library."""
+        """Return a context in which PyTorch uses its own kernels instead of the library."""
 
     def library_version(self) -> Optional[str]:
-        """The version the running torch reports, or None."""
+        """Return the version that the running torch reports, or None."""
 
     def read(self, log: str) -> Reading:
-        """Parse a captured ``log``: the last convolution in it, and failures."""
+        """Parse a captured ``log`` for its last convolution and its failures."""
 
     def is_fallback(self, implementation: str) -> bool:
-        """Whether an implementation is the library's last resort: right, but slow."""
+        """Return True if an implementation is the library's last resort: correct, but slow."""
 
     def demands_exactness(self) -> bool:
-        """Whether its convolutions sum plain products, so that integer fills must come out equal.
+        """Return True if convolutions sum plain products, so that results of integers must be exact.
 
-        False where transforms (Winograd, FFT) or reduced precision may be chosen.
+        Return False if the library may choose transforms (Winograd, FFT) or reduced precision.
         """
+
+
+@contextmanager
+def switched(switches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Set attributes (owner, name, value), and put the old values back at the end."""
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, value in switches:
+            before.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.backends.base import switched
 from rocmprobe.checks.tools.context import Meter
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
@@ -35,35 +36,28 @@ class Onednn:
     def trace_variables(self) -> dict[str, str]:
         return {"ONEDNN_VERBOSE": "1"}
 
-    @contextmanager
-    def vendor_library_off(self) -> Iterator[None]:
+    def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # Not `mkldnn.flags`: it sets every flag that it is not given back to its default.
-        mkldnn: Any = torch.backends.mkldnn
-        before = mkldnn.enabled
-        mkldnn.enabled = False
-        try:
-            yield
-        finally:
-            mkldnn.enabled = before
+        # Not `mkldnn.flags`, which resets every flag that it is not given to its default.
+        return switched([(torch.backends.mkldnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
-        """From ``torch.__config__``, which carries the version torch was built with."""
+        """Return the version that torch was built with."""
         import torch
 
         match = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
         return match[1] if match else None
 
     def synchronize(self, device: str) -> None:
-        """Nothing is queued on a CPU."""
+        """Do nothing: a CPU has no queue."""
 
     @contextmanager
     def meter(self, device: str) -> Iterator[Meter]:
-        """Every allocation and release of torch's CPU allocator, as the profiler records them.
+        """Meter every allocation and release of torch's CPU allocator, as the profiler records them.
 
-        What oneDNN allocates inside itself (scratchpads) is not seen, and the release of what was
-        allocated before may be missed: meter what allocates and releases inside.
+        Allocations inside oneDNN (scratchpads) are not seen. A release of memory from before the block may be
+        missed, so the block should allocate and release its own.
         """
         import torch
 
@@ -75,13 +69,15 @@ class Onednn:
         meter.peak_bytes = _peak(profiler.kineto_results.events())
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """At most half of what is free: what a process fills, others are short of."""
+        """Return at most half of the free memory, because other processes need some."""
         found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
         return wanted if found is None else min(wanted, int(found[1]) << 9)
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """By the size of the address space (RLIMIT_AS), so what oneDNN allocates inside itself counts. From
-        here on the process allocates a little slower, for the sake of a limit that holds to the megabyte."""
+        """Limit the size of the address space (RLIMIT_AS), so that allocations inside oneDNN count.
+
+        From here on the process allocates a little slower, in exchange for a limit exact to the megabyte.
+        """
         import resource
 
         _keep_no_freed_memory()
@@ -111,13 +107,16 @@ class Onednn:
         return _family(implementation, "") == "naive"
 
     def demands_exactness(self) -> bool:
-        """oneDNN picks Winograd only where it is requested by name."""
+        # oneDNN chooses Winograd only if it is requested by name.
         return True
 
 
 def _keep_no_freed_memory() -> None:
-    """Have glibc return large blocks to the kernel when they are freed. Else it keeps up to some 60 MiB, in
-    pieces, for the next ones; that would count under a limit, and each time another amount."""
+    """Let glibc return large blocks to the kernel when they are freed.
+
+    Otherwise glibc keeps up to some 60 MiB in pieces. They would count under a limit, a different amount each
+    time.
+    """
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.mallopt(_M_MMAP_THRESHOLD, 1 << 17)
@@ -125,7 +124,7 @@ def _keep_no_freed_memory() -> None:
 
 
 def _family(implementation: str, algorithm: str) -> Optional[str]:
-    """oneDNN calls GEMM and its reference loops "direct", too: there the name decides."""
+    # oneDNN calls GEMM and its reference loops "direct", too.
     if implementation.startswith("ref"):
         return "naive"
     if implementation.startswith("gemm"):
@@ -134,7 +133,7 @@ def _family(implementation: str, algorithm: str) -> Optional[str]:
 
 
 def _peak(events: Any) -> int:
-    """Peak of the running sum over the profiler's ``[memory]`` events, in the order they happened."""
+    """Return the peak of the running sum over the profiler's ``[memory]`` events, by their time."""
     live = peak = 0
     changes = [event for event in events if event.name() == "[memory]"]
     # torch 2.x counts in ns, 1.13 in us; only the order matters.

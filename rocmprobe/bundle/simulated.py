@@ -11,7 +11,7 @@ from rocmprobe.model.states import works
 #: What the facts of a simulated machine say of their source, and what its failures print of where they
 #: happen.
 _SOURCES = ("simulated machine", "this machine, which stands in for the GPU")
-_CODE = ("rocmprobe/worker/simulation/", "rocmprobe.worker.simulation")
+_CODE = ("rocmprobe/simulate/", "rocmprobe.simulate")
 _RUNTIME = "libamdhip64"
 
 

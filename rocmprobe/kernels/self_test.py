@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -174,7 +175,9 @@ def _fault(
 def _contents(direction: str, plain: Geometry, dtype: str) -> dict[str, bytes]:
     """The operands and the result of a problem, in the order of their dimensions."""
     shapes = exact.shapes(plain)
-    values = {key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())}
+    values: dict[str, Sequence[float]] = {
+        key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())
+    }
     result = RESULTS[direction]
     bias = None if direction == BWD_WEIGHTS else exact.integers(9, shapes[result][1])
     values[result] = exact.convolved(direction, plain, **values, bias=bias)

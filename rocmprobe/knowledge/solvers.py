@@ -23,7 +23,7 @@ _FIND_NORMAL = {"MIOPEN_FIND_MODE": "1"}
 #: In the order in which Find tries them (src/conv/solver_finders.cpp); naive kernels are its last resort.
 _ORDER = ("Winograd", "Direct", "ImplicitGEMM", "GEMM", "FFT", "naive")
 #: A transposed convolution runs as the gradient of a plain one.
-_TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
+TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
 #: A problem's text and a direction.
 Question = tuple[str, str]
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -49,7 +49,7 @@ class Solver:
         """Whether nothing is known against it for a problem (its text) and direction on an effective ISA."""
         kind, dtype = problem.split("-", 2)[:2]
         name = _DTYPES.get(dtype, "")
-        asked = _TRANSPOSED[direction] if "transpose" in kind else direction
+        asked = TRANSPOSED[direction] if "transpose" in kind else direction
         known = [self.not_on[key] for key in ("any", name) if key in self.not_on]
         return (
             asked in self.directions

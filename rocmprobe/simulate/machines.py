@@ -1,8 +1,8 @@
 """Simulated machines: recorded facts and the faults of one machine, from ``data/machines/*.toml``.
 
-A fault fires where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``), a
-kernel made by Triton (``triton``) or any kernel at all (``hip``); everything it is matched against is data,
-so a new machine needs no code.
+A fault happens where the simulated machine would enter MIOpen (library ``miopen``), rocBLAS (``rocblas``), a
+kernel made by Triton (``triton``) or any kernel at all (``hip``). Faults are data, so a new machine needs no
+code.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine, check_facts
 from rocmprobe.model.telemetry import DeviceTelemetry, planted
-from rocmprobe.simulate import fault_machines, planted_bugs
-from rocmprobe.simulate.fault_machines import PHASES
+from rocmprobe.simulate.generated import ALL_FAULTS, BUGS, DEFAULT_BUG, PHASES, generated, planted_machine
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line
 
 LIBRARIES = ("miopen", "rocblas", "hip", "triton")
-#: What a fault of triton is about: a kernel that a program launches, and those that Inductor makes.
+#: The operators of a fault of triton: a kernel that a program launches, or those that Inductor makes.
 COMPILED = ("kernel", "inductor")
 #: raise: RuntimeError(message); wrong: a wrong result, by ``bug``; signal: the child dies by ``signal``;
-#: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM
-#: does not end; flood: prints 64 MB and goes on; garbage: writes nonsense and half an event on the event
-#: pipe and goes on; memory: allocates until a limit of its own; grandchild: leaves a process that holds
-#: the pipes open and goes on; grandchild-exit: the same, and exits; print: only prints what it has to;
-#: search: the first call of each problem takes ``seconds`` longer, by a clock for which nobody waits.
+#: exit: os._exit(3); hang: sleeps for ever; busy: spins for ever, in C; ignore-term: a hang that SIGTERM does
+#: not end; flood: prints 64 MB and continues; garbage: writes nonsense and half an event on the event pipe
+#: and continues; memory: allocates up to a limit; grandchild: leaves a process that keeps the pipes open and
+#: continues; grandchild-exit: the same, and exits; print: only prints ``stderr``; search: the first call of
+#: each problem takes ``seconds`` longer, by a clock for which nobody waits.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
     "grandchild", "grandchild-exit", "print", "search",
@@ -42,18 +41,23 @@ EFFECTS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """One rule. Empty tuples match everything; ``problem`` is a regular expression over the problem's
-    text; ``unless`` names variables and values that keep the fault away. ``chance`` below 1 makes the
-    fault come and go. ``stderr`` texts, by direction or for "any", are printed as the library would, at the
-    file-descriptor level. ``operator`` is a regular expression over the names of PyTorch's operators; without
-    one a fault of ``miopen`` is about convolution; of ``triton`` it is one of ``COMPILED``.
-    A fault that ``poisons`` leaves the device context unusable. One of a ``solver`` strikes where that
-    is among those that MIOpen tries, whichever it then takes: Find compiles and runs them all. ``bug`` is how
-    a convolution is wrong, a name in ``planted_bugs.BUGS``; ``seconds`` is how long a search takes.
+    """A rule for what goes wrong in which calls.
 
-    ``phase`` "first-call" strikes at every call of the library, "steady" at those after a case's first;
-    the others strike outside of it, "import" by the case that the child is started for, "teardown" by the
-    last one that it answered."""
+    What to match: an empty tuple matches everything. ``problem`` is a regular expression over the problem's
+    text, ``operator`` one over the names of PyTorch's operators. Without ``operator``, a fault of ``miopen``
+    is about convolution; for ``triton`` it is one of ``COMPILED``. With ``unless``, variables with these
+    values prevent the fault. With ``solver``, the fault happens wherever MIOpen tries one of these solvers,
+    whichever it then takes: Find compiles and runs them all. With a ``chance`` below 1, the fault comes and
+    goes.
+
+    What happens: ``stderr`` texts, by direction or for "any", are printed as the library would print them, at
+    the file-descriptor level. A fault that ``poisons`` leaves the device context unusable. ``bug``, a name in
+    ``generated.BUGS``, is how a convolution is wrong. ``seconds`` is the time of a search.
+
+    In ``phase`` "first-call" the fault happens at every call of the library, in "steady" at the calls after a
+    case's first. The other phases are outside of the library: "import" is about the case that the child is
+    started for, "teardown" about the last case that it answered.
+    """
 
     library: str
     effect: str
@@ -71,12 +75,12 @@ class Fault:
     poisons: bool = False
     source: str = ""
     solver: tuple[str, ...] = ()
-    bug: str = planted_bugs.DEFAULT
+    bug: str = DEFAULT_BUG
     seconds: float = 0.0
 
     @property
     def in_call(self) -> bool:
-        """Whether it strikes inside a library."""
+        """Return True if the fault happens inside a library call."""
         return self.phase in ("first-call", "steady")
 
     def matches(
@@ -93,11 +97,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class SimulatedMachine:
-    """A simulated machine: its facts, and what goes wrong on it. ``budgets`` (by name) stand in
-    for those of the level (``engine/options.py``), so that a machine that hangs need not be waited for in
-    full. ``problems`` are tested where the user names none; with ``fresh`` every case has a child of
-    its own. ``solvers`` are those that its MIOpen has, empty for all that ``data/solvers.toml`` lets pass.
-    ``telemetry`` is what its sensors say over a run."""
+    """A simulated machine: its facts, and what goes wrong on it.
+
+    ``budgets`` (by name) replace those of the level (``engine/options.py``), so that nobody waits in full for
+    a machine that hangs. ``problems`` are tested if the user names none. With ``fresh`` every case has a
+    separate child. ``solvers`` are those that its MIOpen has; empty means all that ``data/solvers.toml``
+    allows. ``telemetry`` is what its sensors read over a run.
+    """
 
     name: str
     summary: str
@@ -113,8 +119,10 @@ class SimulatedMachine:
     def in_play(
         self, problem: str, direction: str, device: str, environ: Mapping[str, str]
     ) -> tuple[str, ...]:
-        """The solvers that MIOpen tries for a problem (its text) and direction on ``device`` ("cuda:0"), the
-        one that it takes first."""
+        """Return the names of the solvers that MIOpen tries. MIOpen takes the first one.
+
+        ``problem`` is a text, ``device`` torch's name ("cuda:0").
+        """
         gpus, number = visible(self.machine, "amd"), int(device.partition(":")[2] or 0)
         isa = gpus[number].effective_isa.value if number < len(gpus) else None
         version = str(self.machine.value("miopen.version") or "")
@@ -130,17 +138,16 @@ _COMPARE = "compare with docs/catalogue.md"
 def machine_names() -> tuple[str, ...]:
     folder = resources.files("rocmprobe").joinpath("data/machines")
     files = [entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")]
-    return tuple(sorted([*files, fault_machines.ALL]))
+    return tuple(sorted([*files, ALL_FAULTS]))
 
 
 def load_machine(name: str) -> SimulatedMachine:
-    """The simulated machine called ``name``, or the one in the file ``name`` if it ends in ``.toml``.
+    """Return the simulated machine called ``name``, or the one in the file ``name`` if it ends in ``.toml``.
 
-    Besides those of ``machine_names`` there are ``fault_machines.single`` and ``planted_bugs.machine``.
+    Not in ``machine_names`` are those of ``generated.fault_machine`` and ``generated.planted_machine``.
     Raises BadInput for an unknown name, or a file that is missing, not TOML, or has unknown fields.
     """
-    made = fault_machines.data(name) or planted_bugs.data(name)
-    if made is not None:
+    if made := generated(name):
         return _machine(name, made)
     if name.endswith(".toml"):
         content = reading.read_bytes(Path(name), "--simulate takes a machine or a TOML file", _LARGEST)
@@ -149,7 +156,7 @@ def load_machine(name: str) -> SimulatedMachine:
         if name not in machine_names():
             raise BadInput(
                 f"--simulate: no machine {name!r}; there are {', '.join(machine_names())}, and "
-                f"{planted_bugs.machine('NAME')}, NAME one of {', '.join(planted_bugs.BUGS)}"
+                f"{planted_machine('NAME')}, NAME one of {', '.join(BUGS)}"
             )
         content = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_bytes()
         title = name
@@ -243,7 +250,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _fault(row: Mapping[str, Any]) -> Fault:
-    """One fault. A rule that could never fire is refused: it would pass for a machine without faults."""
+    """Return a fault. Refuse one that could never happen: its machine would seem to have no faults."""
     for name, value in row.items():
         if type(value) not in _FAULT_TYPES.get(name, (str,)):
             raise ValueError(f"fault: {name} = {value!r} has the wrong type")
@@ -262,7 +269,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         ("direction", fault.directions, DIRECTIONS),
         ("signal", (fault.signal,), tuple(signal.Signals.__members__)),
         ("solver", fault.solver, tuple(by_name())),
-        ("bug", (fault.bug,), tuple(planted_bugs.BUGS)),
+        ("bug", (fault.bug,), tuple(BUGS)),
     ):
         _known("fault", what, values, known)
     if fault.library == "triton":
@@ -296,6 +303,6 @@ _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def torch_version(machine: Machine) -> Optional[tuple[int, int]]:
-    """(major, minor) of the machine's torch, which decides what enters MIOpen."""
+    """Return (major, minor) of the machine's torch, which decides what enters MIOpen."""
     match = re.match(r"(\d+)\.(\d+)", str(machine.value("torch.version") or ""))
     return (int(match[1]), int(match[2])) if match else None

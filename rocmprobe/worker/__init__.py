@@ -1,1 +1,1 @@
-"""What runs inside the child process: the only room, with the bypass and the backends, that imports torch."""
+"""The code that runs in a child process, with torch or with the GPU libraries."""

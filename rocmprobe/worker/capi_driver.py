@@ -1,4 +1,4 @@
-"""The driver capi: rocmprobe itself calls HIP, rocBLAS and MIOpen, in a process without torch."""
+"""The driver capi: rocmprobe calls HIP, rocBLAS and MIOpen itself, in a process without torch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.knowledge.settings import Versions, meaningless
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.protocol import Emit, Spec
+from rocmprobe.worker.main import Emit, Spec
 
 
 class CapiDriver:
-    """Answers cases under one setting. Each call is an event when it starts and when it has returned."""
+    """A driver that runs cases under one setting. Each call is an event when it starts and returns."""
 
     def __init__(self, spec: Spec, place: Place, emit: Emit) -> None:
         self._emit = emit
@@ -28,7 +28,7 @@ class CapiDriver:
         self._ladder = Ladder(place, device, interface, self._observe, self._report_phase)
 
     def library_version(self) -> Optional[str]:
-        """None here: loading the library may end the process, and belongs to a case."""
+        # Loading the library may end the process, so only a case does it.
         return None
 
     def attempt(self, case: Case) -> CheckResult:
@@ -44,16 +44,12 @@ class CapiDriver:
                 self._refuse_meaningless()
             problem = parse_problem(case.problem) if case.problem else None
             check = "convolution" if case.check == "solver" else case.check
-            step = self._ladder.answer(check, case.dtype, problem, case.direction)
+            return self._ladder.answer(check, case.dtype, problem, case.direction)
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))
         except Exception:
             lines = traceback.format_exc().splitlines()
             return CheckResult("probe-error", lines[-1], evidence=lines[-12:])
-        return CheckResult(
-            step.state, step.message, step.cause, dict(step.timings), dict(step.numerics),
-            solver=step.solver, algorithm=step.algorithm, workspace_bytes=step.workspace_bytes,
-        )  # fmt: skip
 
     def device_answers(self) -> bool:
         try:
@@ -75,7 +71,7 @@ class CapiDriver:
 
     def _observe(self, call: Call) -> None:
         self._emit({"event": "call", "function": call.function, "number": call.number, "name": call.name})
-        # Between what the library itself prints, so that it shows which call printed it.
+        # Between the library's own lines, so that the log shows which call printed them.
         if call.number is None:
             os.write(2, f"[rocmprobe] {call.function}\n".encode())
         elif call.number:

@@ -1,9 +1,9 @@
-"""What torch, or HIP without torch, reports of itself and its devices:
+"""Versions and devices as torch reports them, or HIP without torch:
 ``python -m rocmprobe.worker.device_query torch``, or ``hip HIP [MIOPEN] [ROCBLAS]`` with the paths of files.
 
-In a process of its own: importing torch or loading a library may crash it, and a call may hang. Prints a JSON
-line ``[question, answer, error]`` after each question, so that what was answered before a crash is kept; of
-HIP, a line ``["call", FUNCTION]`` where a call starts, too.
+This is a separate process, because importing torch or loading a library may crash, and a call may hang. It
+prints a JSON line ``[question, answer, error]`` after each question, so that a crash does not lose the
+answers before it. For HIP it also prints ``["call", FUNCTION]`` when a call starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
 
-#: Properties of a device that some or all versions of torch have; no identifiers.
+#: Properties of a device that at least some versions of torch have, without identifiers.
 PROPERTIES = (
     "name", "gcnArchName", "multi_processor_count", "total_memory", "warp_size",
     "pci_domain_id", "pci_bus_id", "pci_device_id",
@@ -35,7 +35,7 @@ PROPERTIES = (
 
 
 def query_torch() -> None:
-    """What torch reports; an error is a text or null."""
+    """Print what torch reports. An error is a text or null."""
     try:
         import_torch()
     except Exception as error:
@@ -49,7 +49,7 @@ def query_torch() -> None:
 
 
 def _torch_questions() -> dict[str, Callable[[], Any]]:
-    """The queries, in this order: those that need no device come first."""
+    """Return the questions in their order. Those that need no device come first."""
     import torch
 
     return {
@@ -70,9 +70,9 @@ def _properties(torch: Any, index: int) -> dict[str, Any]:
 
 
 def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
-    """What HIP reports of its devices, and each library of its version; an error is a text, or empty.
+    """Print what HIP reports of its devices, and each library's version. An error is a text, or empty.
 
-    Devices first: they decide whether there is anything to test.
+    Devices come first, because without one there is nothing to test.
     """
     try:
         hip = Hip(hip_path, _observe)
@@ -110,7 +110,7 @@ def _observe(call: Call) -> None:
 
 
 def _emit(*line: Any) -> None:
-    # A library may have written half a line before; and torch.__version__ is a string of its own kind.
+    # A library may have written half a line before. torch.__version__ is a subclass of str.
     sys.stdout.write("\n" + json.dumps(line, default=str) + "\n")
     sys.stdout.flush()
 

@@ -1,7 +1,7 @@
 """The loop inside a child: one command line in, phases and one answer out, until the pipe closes.
 
-The first line is the ``Spec``; each further line is a case. Events are JSON lines on a pipe of their
-own, since ROCm libraries print on stdout and stderr from C++.
+The first line is the ``Spec``; each further line is a case. Events are JSON lines on a separate pipe, because
+ROCm libraries print on stdout and stderr from C++.
 """
 
 from __future__ import annotations
@@ -15,25 +15,80 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any, Optional
+from dataclasses import asdict, dataclass, field
+from typing import Any, Optional, Protocol
 
-from rocmprobe.backends.capi import LIBRARIES
+from rocmprobe.backends.capi import Place
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
-from rocmprobe.model.results import from_json
-from rocmprobe.runtimes.loaded import mapped
-from rocmprobe.worker.protocol import POISONED, Driver, Emit, Spec
-from rocmprobe.worker.simulation.process_faults import ProcessFaults
+from rocmprobe.model.results import Setting, from_json
+from rocmprobe.simulate.injector import Injector
 
-#: A failure that Python survives is tried again in place, twice.
+#: After one of these messages the device context may be unusable, and the process runs no further case.
+POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
+
+Emit = Callable[[dict[str, Any]], None]
+#: A failure that Python survives is retried in the same process.
 ATTEMPTS = 3
 
 
+@dataclass(frozen=True)
+class Spec:
+    """The first message to a child.
+
+    ``seconds`` is the time of one measurement, ``sweep_mb`` the MiB that a memory sweep may fill.
+    ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device does not import the
+    simulation. ``first`` is the case that the child is started for; a fault at the start may be about it.
+    With ``place`` the driver is ``capi`` and calls the libraries there, otherwise the driver is ``torch``.
+    ``batch`` is the batch size of timed networks, None for their own. ``threads`` is the number of CPU
+    threads for kernels, 0 for torch's default.
+    """
+
+    device: str
+    backend: str
+    setting: Setting
+    seconds: float
+    sweep_mb: float = 64
+    simulated: Optional[dict[str, Any]] = None
+    environ: dict[str, str] = field(default_factory=dict)
+    first: Optional[Case] = None
+    place: Optional[Place] = None
+    batch: Optional[int] = None
+    threads: int = 0
+
+    def injector(self, events: int) -> Injector:
+        """Return the simulated machine of this process, or the injector that changes nothing."""
+        if self.simulated is None:
+            return Injector()
+        from rocmprobe.simulate.gpu import SimulatedCpu, SimulatedGpu
+        from rocmprobe.simulate.machines import SimulatedMachine
+
+        machine: SimulatedMachine = from_json(SimulatedMachine, self.simulated)
+        if self.setting.device:
+            return SimulatedCpu(machine)
+        return SimulatedGpu(machine, self.setting.name, self.device, events)
+
+
+class Driver(Protocol):
+    """The interface of what calls the libraries in this process. Its methods do not raise."""
+
+    def library_version(self) -> Optional[str]:
+        """Return the version of the vendor library, or None if it is not known."""
+
+    def attempt(self, case: Case) -> CheckResult:
+        """Run a case once."""
+
+    def device_answers(self) -> bool:
+        """Return True if a small calculation is still correct.
+
+        A library may report a status of its own and leave the device context unusable.
+        """
+
+
 def answer(driver: Driver, case: Case) -> dict[str, Any]:
-    """The case's answer, with every attempt; a failure is tried again, unless it poisons."""
+    """Return the answer to a case with every attempt. A failure is retried unless it poisons the device."""
     attempts: list[CheckResult] = []
     poisoned = False
     while len(attempts) < ATTEMPTS and not poisoned:
@@ -47,12 +102,12 @@ def answer(driver: Driver, case: Case) -> dict[str, Any]:
 
 
 def import_torch() -> None:
-    """Import torch, where it is not there yet. That it finds no NumPy is nothing to a worker."""
+    """Import torch if it is not imported yet. A worker does not need the NumPy that torch warns about."""
     if "torch" in sys.modules:
         return
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    # All of it stays. To look for garbage in it takes a tenth of the import's time, again at the end of the
-    # process, and in a fork copies the memory that it would share with the server.
+    # All of torch stays in memory. A search for garbage in it takes a tenth of the import's time, again at
+    # the end of the process. In a fork it copies the memory that the child would share with the server.
     gc.disable()
     try:
         importlib.import_module("torch")
@@ -68,7 +123,7 @@ def serve(commands: int, events: int) -> None:
     out = os.fdopen(events, "w", encoding="utf-8")
 
     def emit(event: dict[str, Any]) -> None:
-        # A library that wrote half a line on a descriptor not its own must not cost this event.
+        # A library may have written half a line on this descriptor, which must not cost the event.
         out.write("\n" + json.dumps(event) + "\n")
         out.flush()
 
@@ -76,31 +131,30 @@ def serve(commands: int, events: int) -> None:
     spec: Spec = from_json(Spec, json.loads(lines.readline()))
     os.environ.clear()
     os.environ.update(spec.environ)
-    process_faults = spec.process_faults(events)
+    injector = spec.injector(events)
     try:
-        if process_faults:
-            process_faults.enter("import", spec.first)
-        driver = _driver(spec, emit, process_faults)
+        injector.enter("import", spec.first)
+        driver = _driver(spec, emit, injector)
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
-    on_amd = spec.backend == "miopen" and not spec.simulated
-    emit(
-        {"event": "ready", "library": driver.library_version(), "mapped": mapped(LIBRARIES) if on_amd else {}}
-    )
+
+    def mapped() -> dict[str, list[str]]:
+        return injector.mapped() if spec.backend == "miopen" else {}
+
+    emit({"event": "ready", "library": driver.library_version(), "mapped": mapped()})
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
         case = from_json(Case, json.loads(line))
         outcome = answer(driver, case)
         sys.stdout.flush()
         sys.stderr.flush()
-        emit({**outcome, "mapped": mapped(LIBRARIES) if on_amd else {}})
+        emit({**outcome, "mapped": mapped()})
     emit({"event": "bye"})
-    if process_faults:
-        process_faults.enter("teardown", case)
+    injector.enter("teardown", case)
 
 
-def _driver(spec: Spec, emit: Emit, process_faults: Optional[ProcessFaults]) -> Driver:
+def _driver(spec: Spec, emit: Emit, injector: Injector) -> Driver:
     if spec.place is not None:
         from rocmprobe.worker.capi_driver import CapiDriver
 
@@ -108,12 +162,12 @@ def _driver(spec: Spec, emit: Emit, process_faults: Optional[ProcessFaults]) -> 
     import_torch()
     from rocmprobe.worker.torch_driver import TorchDriver
 
-    return TorchDriver(spec, emit, process_faults, lambda: _measured(emit))
+    return TorchDriver(spec, emit, injector, lambda: _measured(emit))
 
 
 @contextmanager
 def _measured(emit: Emit) -> Iterator[None]:
-    """Have the controller read clocks and temperatures before and after the block."""
+    """Let the controller read clocks and temperatures before and after the block."""
     emit({"event": "measuring"})
     try:
         yield

@@ -115,8 +115,7 @@ def _import_for_children() -> None:
     # A broken torch must not end the server. A child imports torch again and reports why it fails.
     with contextlib.suppress(Exception):
         import_torch()
-        for name in ("torch_driver", "simulation.machine"):
-            importlib.import_module(f"rocmprobe.worker.{name}")
+        importlib.import_module("rocmprobe.worker.torch_driver")
     importlib.import_module("rocmprobe.checks")
 
 

@@ -1,9 +1,11 @@
-"""The driver torch: PyTorch calls the vendor library, under a setting that holds inside this process: torch
-flags, vendor library off, bypass."""
+"""The driver torch: PyTorch calls the vendor library.
+
+A setting is applied inside this process: flags of torch, vendor library off, bypass. Call
+``main.import_torch`` before this module is imported.
+"""
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -11,69 +13,59 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Optional
 
+import torch
+
+from rocmprobe import bypass
 from rocmprobe.backends import BACKENDS, Backend
+from rocmprobe.backends.base import switched
+from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
-from rocmprobe.worker.protocol import POISONED, Emit, Spec
-from rocmprobe.worker.simulation.process_faults import ProcessFaults
+from rocmprobe.simulate.injector import Injector
+from rocmprobe.worker.main import POISONED, Emit, Spec
 
 
 class TorchDriver:
-    """Answers cases under one setting."""
+    """A driver that runs cases under one setting."""
 
     def __init__(
         self,
         spec: Spec,
         emit: Emit,
-        process_faults: Optional[ProcessFaults] = None,
+        injector: Injector,
         measured: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        import torch
-
         if spec.threads:
             torch.set_num_threads(spec.threads)
         self.spec = spec
         self.emit = emit
         self.measured = measured
-        self.device = spec.setting.device or spec.device
-        self.backend: Backend = BACKENDS["onednn" if self.device == "cpu" else spec.backend]
-        self.below: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.process_faults = process_faults
-        self.compiler = Compiler()
-        if spec.simulated and process_faults:
-            from rocmprobe.worker.simulation.compiler import SimulatedCompiler
-            from rocmprobe.worker.simulation.machine import SimulatedMiopen, faults
-
-            self.backend, self.device = SimulatedMiopen(spec.simulated), "cpu"
-            self.compiler = SimulatedCompiler(spec.simulated, spec.setting.name, process_faults)
-            self.below = faults(spec.simulated, spec.setting.name, process_faults, spec.device)
+        device = spec.setting.device or spec.device
+        backend = BACKENDS["onednn" if device == "cpu" else spec.backend]
+        self.device, self.backend = injector.device(device, backend)
+        self.compiler = injector.compiler()
+        self.faults = injector.faults()
+        self.injector = injector
 
     def library_version(self) -> Optional[str]:
-        """What torch says of the vendor library; asking a broken one may raise anything."""
         try:
             return self.backend.library_version()
         except Exception:
+            # A broken library may raise anything.
             return None
 
     def versions(self) -> Versions:
-        """What a setting meets here; on a simulated machine, the versions that it has."""
-        import torch
-
+        """Return the versions that a setting meets."""
         library = self.library_version()
-        if self.spec.simulated is None:
-            return Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
-        machine = self.spec.simulated.machine
-        rocm = machine.value("torch.hip") or machine.value("hip.version") or machine.value("rocm.version")
-        return Versions(self.backend.library, library, machine.value("torch.version"), rocm)
+        return self.injector.versions(
+            Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
+        )
 
     def context(self, case: Case) -> CheckContext:
-        import torch
-
         setting = self.spec.setting
         return CheckContext(
             dtype=getattr(torch, case.dtype),
@@ -81,15 +73,15 @@ class TorchDriver:
             backend=self.backend,
             problem=parse_problem(case.problem) if case.problem else None,
             direction=case.direction,
-            under=holding(setting, self.backend, self.below, self.versions()),
+            under=holding(setting, self.backend, self.faults, self.versions()),
             report_phase=partial(self._report_phase, case),
             settle=lambda answer: self.emit({"event": "settled", "answer": asdict(answer)}),
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
             compiler=self.compiler,
-            clock=self.process_faults.clock if self.process_faults else time.perf_counter,
-            # Once for each problem: beside the bypass, which uses the same GEMM and is its only rival.
+            clock=self.injector.clock,
+            # Only with the bypass, which uses the same GEMM: the naive time is needed once for each problem.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,
@@ -98,28 +90,19 @@ class TorchDriver:
 
     def _report_phase(self, case: Case, phase: str) -> None:
         self.emit({"event": "phase", "phase": phase})
-        if self.process_faults and phase == "yardstick":
-            self.process_faults.enter(phase, case)
-        elif self.process_faults:
-            self.process_faults.phase = phase
+        self.injector.report(phase, case)
 
     def device_answers(self) -> bool:
-        """Whether a small exact sum still comes out right."""
-        import torch
-
+        """Return True if a small exact sum is still correct."""
         try:
-            if self.process_faults:
-                self.process_faults.refuse_if_poisoned()
+            self.injector.check_context()
             return float(torch.ones(4, device=self.device).add_(1).sum()) == 8.0
         except Exception:
             return False
 
     def attempt(self, case: Case) -> CheckResult:
-        from rocmprobe.checks import CHECKS
-
         try:
-            if self.process_faults:
-                self.process_faults.enter("prepare", case)
+            self.injector.enter("prepare", case)
             return CHECKS[case.check].function(self.context(case))
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))
@@ -131,7 +114,7 @@ class TorchDriver:
 
 
 def _error(error: BaseException) -> CheckResult:
-    """An exception of the device or its libraries as an answer, with a cause that the text decides."""
+    """Return the result for an exception of the device or its libraries, with a cause by the text."""
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
     cause = "exception"
@@ -145,46 +128,31 @@ def _error(error: BaseException) -> CheckResult:
     return CheckResult("error", lines[0], cause, evidence=lines[1:6] + frames)
 
 
-@contextmanager
-def _flags(flags: Mapping[str, Any]) -> Iterator[None]:
-    """Set flags of ``torch.backends`` and put them back. Raises NotApplicable where this torch lacks one."""
-    import torch
+def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Yield flags of ``torch.backends`` as ``switched`` takes them.
 
-    before = []
-    try:
-        for name, value in flags.items():
-            module_name, attribute = FLAGS[name]
-            module = getattr(torch.backends, module_name, None)
-            if module is None or not hasattr(module, attribute):
-                raise NotApplicable(f"torch {torch.__version__} has no torch.backends.{name}")
-            before.append((module, attribute, getattr(module, attribute)))
-            setattr(module, attribute, value)
-        yield
-    finally:
-        for module, attribute, value in before:
-            setattr(module, attribute, value)
+    Raises NotApplicable if this torch lacks a flag.
+    """
+    for name, value in flags.items():
+        module_name, attribute = FLAGS[name]
+        module = getattr(torch.backends, module_name, None)
+        if module is None or not hasattr(module, attribute):
+            raise NotApplicable(f"torch {torch.__version__} has no torch.backends.{name}")
+        yield module, attribute, value
 
 
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """fp32 means fp32, and half precision is summed in it: TF32 would fail the limits on every recent NVIDIA
-    GPU, and so would sums in half precision."""
-    import torch
+def _full_precision() -> list[tuple[Any, str, Any]]:
+    """Return the flags for which fp32 means fp32, and half precision is summed in fp32.
 
+    TF32 and sums in half precision would exceed the limits on every recent NVIDIA GPU.
+    """
     matmul: Any = torch.backends.cuda.matmul
     switches = [
         (torch.backends.cudnn, "allow_tf32"), (matmul, "allow_tf32"),
         (matmul, "allow_fp16_reduced_precision_reduction"),
         (matmul, "allow_bf16_reduced_precision_reduction"),
     ]  # fmt: skip
-    before = [(module, name, getattr(module, name)) for module, name in switches if hasattr(module, name)]
-    try:
-        for module, name, _ in before:
-            setattr(module, name, False)
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
+    return [(module, name, False) for module, name in switches if hasattr(module, name)]
 
 
 def holding(
@@ -193,23 +161,21 @@ def holding(
     below: Callable[[], AbstractContextManager[None]],
     versions: Versions,
 ) -> Callable[[], AbstractContextManager[None]]:
-    """A context factory in which ``setting`` holds.
+    """Return a context factory in which ``setting`` applies.
 
-    ``below`` is entered beneath the bypass: what a convolution meets that the bypass does not take.
-    Entering it raises NotApplicable where the setting means nothing on ``versions``.
+    The context ``below`` is entered beneath the bypass: a convolution that the bypass takes does not meet it.
+    Entering raises NotApplicable if the setting has no meaning on ``versions``.
     """
 
     @contextmanager
     def context() -> Iterator[None]:
-        from rocmprobe import bypass
-
         reason = meaningless(setting, versions)
         if reason:
             raise NotApplicable(reason)
         with ExitStack() as stack:
             if backend.device_type == "cuda":
-                stack.enter_context(_full_precision())
-            stack.enter_context(_flags(setting.torch))
+                stack.enter_context(switched(_full_precision()))
+            stack.enter_context(switched(_flags(setting.torch)))
             stack.enter_context(below())
             if not setting.vendor_library:
                 stack.enter_context(backend.vendor_library_off())

@@ -330,7 +330,8 @@ def without_sources(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         (lambda rows: rows, "simulated"),
         (unmarked, "facts of the machine are those of a simulated one"),
         (without_sources, "failed in the code that simulates machines"),
-        (lambda rows: json.loads(json.dumps(without_sources(rows)).replace("worker/simulation", "worker")),
+        (lambda rows: json.loads(
+            json.dumps(without_sources(rows)).replace("rocmprobe/simulate", "rocmprobe/worker")),
          "by a process without libamdhip64"),
     ],
     ids=["as it is", "mark removed", "sources removed, too", "tracebacks cleaned, too"],

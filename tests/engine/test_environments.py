@@ -67,7 +67,7 @@ def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Pa
         "worker.torch_driver",
         "checks",
         "worker.server",
-        "worker.simulation.machine",
+        "simulate.libraries",
     ):
         imports = f"import rocmprobe.{name}; {imports}"
     # Below the folder of the launched module: -c of its own would not find the package.

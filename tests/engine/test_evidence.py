@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runs import CHECKOUT
 
-from rocmprobe.backends.miopen import Miopen
+from rocmprobe.backends import Miopen
 from rocmprobe.engine.evidence import crash_cause, evidence_of, killed_for_memory, oom_kills
 from rocmprobe.model.results import CAUSES, CRASH_CAUSES
 

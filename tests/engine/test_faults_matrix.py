@@ -12,7 +12,7 @@ from runs import Background, wait_until
 
 from rocmprobe.model.results import CAUSES, Outcome, Trial, read_results
 from rocmprobe.report.terminal.tables import TABLES
-from rocmprobe.simulate.fault_machines import ALL, FINE, KINDS, PHASES, problem, single
+from rocmprobe.simulate.generated import ALL_FAULTS, FINE, KINDS, PHASES, fault_machine, fault_problem
 from rocmprobe.simulate.machines import load_machine
 
 pytestmark = pytest.mark.thorough
@@ -66,9 +66,9 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broken]:
     temporary.mkdir()
     runs = []
     for phases in TOGETHER:
-        asked = [problem(phase, kind) for phase in phases for kind in KINDS] + [FINE]
+        asked = [fault_problem(phase, kind) for phase in phases for kind in KINDS] + [FINE]
         arguments = [argument for text in asked for argument in ("--problem", text)]
-        arguments += ["--simulate", ALL, "--only", "*/default/convolution/*", "--purpose", "inference"]
+        arguments += ["--simulate", ALL_FAULTS, "--only", "*/default/convolution/*", "--purpose", "inference"]
         runs.append(Background(folder / phases[0], *arguments, env={"TMPDIR": str(temporary)}))
     printed = [run.process.communicate(timeout=300)[0] for run in runs]
     found = Broken({}, {}, runs, temporary)
@@ -88,7 +88,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broken]:
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_fault_is_told_by_phase_state_cause_and_activity(broken: Broken, phase: str, kind: str) -> None:
     run = next(phases[0] for phases in TOGETHER if phase in phases)
-    outcome, expected = broken.outcomes[f"{run} {problem(phase, kind)}"], told(phase, kind)
+    outcome, expected = broken.outcomes[f"{run} {fault_problem(phase, kind)}"], told(phase, kind)
     exit_status = broken.trials[outcome.trial].exit
     assert Told(outcome.state, outcome.cause, outcome.activity, exit_status) == expected, outcome.evidence
     assert outcome.cause is None or outcome.cause in CAUSES
@@ -114,9 +114,9 @@ def test_no_process_and_no_folder_is_left_by_the_faults(broken: Broken) -> None:
 
 
 def test_the_faults_are_listed_and_can_be_had_one_by_one() -> None:
-    machine = load_machine(single("steady", "busy"))
+    machine = load_machine(fault_machine("steady", "busy"))
     assert [(fault.phase, fault.effect) for fault in machine.faults] == [("steady", "busy")]
-    assert machine.problems == (problem("steady", "busy"), FINE)
-    assert len(load_machine(ALL).faults) == len(PHASES) * len(KINDS)
-    assert "faults-PHASE-KIND" in load_machine(ALL).summary
-    assert ALL in TABLES["machines"]().columns[0]._cells
+    assert machine.problems == (fault_problem("steady", "busy"), FINE)
+    assert len(load_machine(ALL_FAULTS).faults) == len(PHASES) * len(KINDS)
+    assert "faults-PHASE-KIND" in load_machine(ALL_FAULTS).summary
+    assert ALL_FAULTS in TABLES["machines"]().columns[0]._cells

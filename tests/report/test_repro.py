@@ -52,11 +52,10 @@ def run(path):
 with contextlib.ExitStack() as stack:
     if machine:
         from rocmprobe.simulate.machines import load_machine
-        from rocmprobe.worker.simulation.process_faults import ProcessFaults
-        from rocmprobe.worker.simulation.machine import faults
-        breaking = ProcessFaults(load_machine(machine), setting, 2)
-        breaking.phase = "first-call"
-        stack.enter_context(faults(load_machine(machine), setting, breaking)())
+        from rocmprobe.simulate.gpu import SimulatedGpu
+        gpu = SimulatedGpu(load_machine(machine), setting, "cuda:0", 2)
+        gpu.enter("first-call", None)
+        stack.enter_context(gpu.faults()())
     print(json.dumps([run(path) for path in scripts]), flush=True)
 # To take torch down takes a third as long as to import it.
 os._exit(0)

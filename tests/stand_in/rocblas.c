@@ -38,7 +38,6 @@ static int gemm(int m, int n, int k, double alpha, const void *a, int lda, const
     }
 GEMM(rocblas_sgemm, float, FLOAT)
 GEMM(rocblas_dgemm, double, DOUBLE)
-GEMM(rocblas_hgemm, uint16_t, HALF)
 
 int rocblas_gemm_ex(void *handle, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int a_type,
                     int lda, const void *b, int b_type, int ldb, const void *beta, const void *c, int c_type,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
+from faulty_convolutions import planted
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.bypass import dispatch, registration
 from rocmprobe.checks.tools.context import CheckContext
 from rocmprobe.knowledge.settings import Versions, settings_for
 from rocmprobe.model.problems import parse_problem
@@ -30,18 +28,6 @@ def context(problem: str, setting: str = "default", **changes: Any) -> CheckCont
         "report_phase": lambda phase: None,
     }  # fmt: skip
     return CheckContext(**{**values, **changes})
-
-
-@contextmanager
-def planted(*layers: dispatch.Interceptor) -> Iterator[None]:
-    """Faults below the bypass, where a library would be."""
-    for layer in layers:
-        registration.add_interceptor(layer, "cpu")
-    try:
-        yield
-    finally:
-        for layer in layers:
-            registration.remove_interceptor(layer, "cpu")
 
 
 __all__ = ["BACKEND", "context", "planted"]

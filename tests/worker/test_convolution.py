@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from faulty_convolutions import planted
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch
@@ -13,7 +14,6 @@ from rocmprobe.checks.convolution import convolution
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import PARTS, SUMS, TRANSFORMS
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.worker.simulation.accumulation import in_place
 
 torch = pytest.importorskip("torch")
 CPU = BACKENDS["onednn"]
@@ -41,7 +41,7 @@ def changed(change: Any) -> Any:
         def convolution(self, call: Any, proceed: Any) -> Any:
             return change(proceed(call))
 
-    return lambda: in_place(Changing())
+    return lambda: planted(Changing())
 
 
 @pytest.mark.parametrize(

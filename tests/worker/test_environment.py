@@ -183,3 +183,12 @@ def test_settings_that_only_choose_among_kernels_share_the_compiled_ones(
 def test_a_start_up_compiles_its_own_kernels(tmp_path: Path) -> None:
     case = Case("cuda:0", "torch", "default", "start-up", "float32", "conv2d-fp32-n1-c2-i8x8-k4-f3x3")
     assert kernels_folder(tmp_path, case, setting("default")) == databases_folder(tmp_path, case)
+
+
+def test_a_worker_on_a_real_device_does_not_import_the_simulation() -> None:
+    program = """
+import sys, torch, rocmprobe.worker.server, rocmprobe.worker.capi_driver, rocmprobe.worker.torch_driver
+print(*(name for name in sys.modules if name.startswith("rocmprobe.simulate.")))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["rocmprobe.simulate.injector"]

@@ -5,32 +5,24 @@ A call may crash or hang the process: only a worker's child makes one.
 
 from __future__ import annotations
 
-from rocmprobe.backends.capi.convolution import Convolution, Found, convolution
 from rocmprobe.backends.capi.libraries import LIBRARIES, ORIGINS, Place, choose, place_in, places
-from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary, Tensor
+from rocmprobe.backends.capi.miopen import MiopenLibrary
 from rocmprobe.backends.capi.rocblas import Rocblas
 from rocmprobe.runtimes.calls import Call, CallFailed, LoadFailed, NotAvailable
 from rocmprobe.runtimes.hip import Hip
-from rocmprobe.runtimes.memory import Buffer
 
 __all__ = [
     "LIBRARIES",
     "ORIGINS",
-    "Buffer",
     "Call",
     "CallFailed",
-    "Convolution",
-    "Descriptor",
-    "Found",
     "Hip",
     "LoadFailed",
     "MiopenLibrary",
     "NotAvailable",
     "Place",
     "Rocblas",
-    "Tensor",
     "choose",
-    "convolution",
     "place_in",
     "places",
 ]

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary
-from rocmprobe.backends.capi.reference import decode, encode
+from rocmprobe.backends.capi.reference import decode
+from rocmprobe.kernels.exact import encoded
 from rocmprobe.runtimes.calls import released
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
@@ -21,7 +22,7 @@ _SPATIAL = 1
 
 
 class BatchNorm:
-    """One input x (N, C, ...); made by ``batch_norm``. What a call does not write into its results is NaN."""
+    """An input x (N, C, ...), made by ``batch_norm``. What a call does not write in a result is NaN."""
 
     def __init__(
         self, hip: Hip, miopen: MiopenLibrary, tensor: Descriptor, derived: Descriptor, x: Buffer
@@ -33,8 +34,9 @@ class BatchNorm:
         self._x = x
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
-        """``output``, by the batch's own moments. The moments are requested, as PyTorch does: MIOpen compiles
-        another kernel without. Running statistics are not."""
+        """Return ``output`` with the moments of the batch."""
+        # As PyTorch does, request the moments but no running statistics: MIOpen compiles another kernel
+        # without.
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias)
@@ -54,7 +56,7 @@ class BatchNorm:
         mean: Sequence[float],
         variance: Sequence[float],
     ) -> dict[str, list[float]]:
-        """``output``, by the moments given."""
+        """Return ``output`` with the given moments."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias, mean, variance)
@@ -73,7 +75,7 @@ class BatchNorm:
         mean: Sequence[float],
         variance: Sequence[float],
     ) -> dict[str, list[float]]:
-        """``input gradient``, ``weight gradient`` and ``bias gradient`` of training."""
+        """Return ``input gradient``, ``weight gradient`` and ``bias gradient`` of training."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         inverse = [1 / math.sqrt(value + EPSILON) for value in variance]
         with ExitStack() as stack:
@@ -91,7 +93,7 @@ class BatchNorm:
             )
 
     def _uploaded(self, stack: ExitStack, *contents: Sequence[float]) -> list[Buffer]:
-        return [stack.enter_context(self._hip.upload(encode(values, "float32"))) for values in contents]
+        return [stack.enter_context(self._hip.upload(encoded(values, "float32"))) for values in contents]
 
     def _empty(self, stack: ExitStack, size: int) -> Buffer:
         return stack.enter_context(self._hip.upload(b"\xff" * size))
@@ -112,11 +114,11 @@ def _addresses(buffers: Sequence[Buffer]) -> list[int]:
 def batch_norm(
     hip: Hip, miopen: MiopenLibrary, shape: Sequence[int], x: Sequence[float]
 ) -> Iterator[BatchNorm]:
-    """``x`` of ``shape`` (N, C, ...) on the device, with the descriptors that batch norm needs."""
+    """Yield ``x`` of ``shape`` (N, C, ...) on the device, with the descriptors that batch norm needs."""
     with ExitStack() as stack:
         tensor = miopen.tensor_descriptor("float32", shape)
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(tensor)))
         derived = miopen.derived_descriptor(tensor, _SPATIAL)
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(derived)))
-        buffer = stack.enter_context(hip.upload(encode(x, "float32")))
+        buffer = stack.enter_context(hip.upload(encoded(x, "float32")))
         yield BatchNorm(hip, miopen, tensor, derived, buffer)

@@ -22,7 +22,7 @@ _MOST_SOLUTIONS = 64
 
 @dataclass(frozen=True)
 class _Direction:
-    """How MIOpen spells a direction: its operands in the order of Find and of the other calls, its result."""
+    """A direction in MIOpen's words: the operands in the order of Find and of the other calls, the result."""
 
     name: str
     number: int
@@ -58,9 +58,9 @@ class _TensorArgument(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Found:
-    """What MIOpen offers: ``milliseconds`` as it measured or guessed them, ``workspace`` in bytes.
+    """An algorithm that MIOpen offers: ``milliseconds`` measured or guessed, ``workspace`` in bytes.
 
-    ``number`` is the algorithm's (Find), or the solver's (immediate mode, Find 2.0).
+    ``number`` is that of the algorithm (Find) or of the solver (immediate mode, Find 2.0).
     """
 
     algorithm: str
@@ -70,7 +70,7 @@ class Found:
 
 
 class Convolution:
-    """One problem in one direction on tensors x, w and y; made by ``convolution``."""
+    """A problem in one direction on tensors x, w and y, made by ``convolution``."""
 
     def __init__(
         self, miopen: MiopenLibrary, descriptor: Descriptor, tensors: dict[str, Tensor], direction: str
@@ -85,13 +85,13 @@ class Convolution:
         return self.tensors[self._direction.result].buffer
 
     def workspace_size(self) -> int:
-        """Bytes that the hungriest solver of Find wants."""
+        """Return the largest workspace, in bytes, that a solver of Find requests."""
         size = SIZE()
         self._call("{}GetWorkSpaceSize", *self._descriptors(), ctypes.byref(size))
         return size.value
 
-    def find(self, workspace: Optional[Buffer] = None, exhaustive: bool = False) -> list[Found]:
-        """Find: compile and time solvers as MIOPEN_FIND_MODE says; the fastest first."""
+    def find(self, workspace: Optional[Buffer] = None) -> list[Found]:
+        """Return what Find compiled and timed as MIOPEN_FIND_MODE says, the fastest first."""
         results = (_AlgoPerf * len(ALGORITHMS))()
         count = INT()
         direction = self._direction
@@ -99,7 +99,7 @@ class Convolution:
             f"miopenFindConvolution{direction.name}Algorithm", self.miopen.handle,
             *self._operands(direction.find_order), self._descriptor.address,
             *self._operands(direction.result), len(results),
-            ctypes.byref(count), results, *_memory(workspace), exhaustive,
+            ctypes.byref(count), results, *_memory(workspace), False,
         )  # fmt: skip
         return [
             Found(_algorithm(entry.algorithm), entry.algorithm, entry.time, entry.memory)
@@ -107,7 +107,7 @@ class Convolution:
         ]
 
     def run(self, found: Found, workspace: Optional[Buffer] = None) -> None:
-        """Run the algorithm that ``find`` gave; a convolution must have been found first."""
+        """Run an algorithm that ``find`` returned."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         direction = self._direction
         self._call(
@@ -116,7 +116,7 @@ class Convolution:
         )  # fmt: skip
 
     def solutions(self) -> list[Found]:
-        """Immediate mode: what the database or the heuristic offers, with nothing compiled or timed."""
+        """Return what the database or the heuristic of immediate mode offers. Nothing is compiled."""
         count = SIZE()
         self._call("{}GetSolutionCount", *self._descriptors(), ctypes.byref(count))
         entries = (_Solution * max(count.value, 1))()
@@ -130,7 +130,7 @@ class Convolution:
         self._call("{}CompileSolution", *self._descriptors(), solution.number)
 
     def run_immediate(self, solution: Found, workspace: Optional[Buffer] = None) -> None:
-        """Run a solution of ``solutions``; one that was not compiled before is compiled now."""
+        """Run a solution of ``solutions``. MIOpen compiles it if ``compile`` did not."""
         direction = self._direction
         self._call(
             "{}Immediate", *self._operands(direction.other_order), self._descriptor.address,
@@ -139,7 +139,7 @@ class Convolution:
 
     @contextmanager
     def found_solutions(self) -> Iterator[list[tuple[Found, int]]]:
-        """Find 2.0: what MIOpen found, the fastest first, each with the solution object for ``run_found``."""
+        """Yield what Find 2.0 found, the fastest first, each with the solution object for ``run_found``."""
         library = self.miopen.library
         problem = ctypes.c_void_p()
         with ExitStack() as stack:
@@ -192,7 +192,7 @@ class Convolution:
         return Found(_algorithm(algorithm.value), solver.value, time.value, size.value)
 
     def _operands(self, names: str) -> list[int]:
-        """Descriptor and memory of each tensor named."""
+        """Return descriptor and memory of each tensor in ``names``."""
         tensors = [self.tensors[name] for name in names]
         return [
             address for tensor in tensors for address in (tensor.descriptor.address, tensor.buffer.address)
@@ -218,12 +218,12 @@ _MARGIN = 4096
 def convolution(
     hip: Hip, miopen: MiopenLibrary, problem: Problem, direction: str, contents: dict[str, bytes]
 ) -> Iterator[Convolution]:
-    """A problem on the device: its two operands from ``contents`` ("x", "w", "y" in PyTorch's layout, NHWC
-    for channels-last), its result filled with NaN bytes, so that what a kernel leaves out is seen, and with
-    margins, so that what it writes beyond is seen, too.
+    """Yield a problem on the device.
 
-    A 1-d convolution goes in as one of height one, as PyTorch does it. Raises ValueError for a
-    transposed one: it is another problem's bwd-data.
+    ``contents`` has its operands: "x", "w", "y" in PyTorch's layout, NHWC for channels-last.
+    The result is filled with NaN bytes, which show what a kernel does not write, and has margins, which show
+    what a kernel writes beyond. A 1-d convolution becomes one of height one, as in PyTorch. Raises ValueError
+    for a transposed one, which is another problem's bwd-data.
     """
     if problem.transposed:
         raise ValueError(

@@ -1,7 +1,7 @@
 """The ladder without torch: copy, elementwise, GEMM, convolution in each direction, batch norm.
 
-Runs in a process of its own, since any case may end it. Each answers for itself; what depends on what is the
-caller's to know.
+It runs in a separate process, because any case may end the process. The cases here do not depend on each
+other; the caller knows which one makes another pointless.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, Optional
@@ -20,6 +20,9 @@ from rocmprobe.backends.capi.convolution import Convolution, Found, convolution
 from rocmprobe.backends.capi.libraries import Place
 from rocmprobe.backends.capi.miopen import MiopenLibrary
 from rocmprobe.backends.capi.rocblas import Rocblas
+from rocmprobe.checks.tools.context import CheckResult
+from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.kernels.exact import encoded
 from rocmprobe.knowledge import miopen_log
 from rocmprobe.model.numerics import SUMS, TRANSFORMS, exact_fill, judge_float, miopen_rule
 from rocmprobe.model.problems import Problem
@@ -27,34 +30,12 @@ from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable, Obser
 from rocmprobe.runtimes.hip import Hip
 
 INTERFACES = ("find", "immediate", "find-2.0")
-#: Products that the plain-Python reference does in some seconds.
+#: Products that the plain-Python reference computes in some seconds.
 MOST_PRODUCTS = 100_000_000
 _COPY_BYTES = 1 << 16
 _GEMM_SIZES = (17, 33, 65)
-#: The shape of the question to PyTorch.
+#: The shape that the check of PyTorch has, too.
 _BATCH_NORM_SHAPE = (4, 16, 14, 14)
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one question gave: ``state`` is pass, wrong, error or n/a; ``message`` explains all but pass.
-
-    ``timings`` are seconds: ``first_call`` with search and compilation, ``steady`` of another run.
-    ``solver``, ``algorithm`` and ``workspace_bytes`` are as returned by the calls themselves.
-    """
-
-    state: str = "pass"
-    message: str = ""
-    cause: Optional[str] = None
-    timings: Mapping[str, float] = field(default_factory=dict)
-    numerics: Mapping[str, Any] = field(default_factory=dict)
-    solver: Optional[str] = None
-    algorithm: Optional[str] = None
-    workspace_bytes: Optional[int] = None
-
-
-class _NotApplicable(Exception):
-    """The question has no meaning here; the message says why."""
 
 
 class _NothingFound(Exception):
@@ -66,10 +47,10 @@ def _nothing(phase: str) -> None:
 
 
 class Ladder:
-    """Questions to HIP's ``device`` and the libraries of ``place``, by one of MIOpen's INTERFACES.
+    """The checks of HIP's ``device`` with the libraries of ``place``, by one of MIOpen's INTERFACES.
 
-    Each library is loaded by the first question that needs it; ``report_phase`` is called with "first-call"
-    before the device is touched and "steady" after.
+    The first check that needs a library loads it. ``report_phase`` is called with "first-call" before the
+    device is used, and with "steady" afterwards.
     """
 
     def __init__(
@@ -95,9 +76,9 @@ class Ladder:
         dtype: str = "float32",
         problem: Optional[Problem] = None,
         direction: Optional[str] = None,
-    ) -> Step:
-        """The answer to one question. A missing library, symbol or device is n/a; no failure raises."""
-        ask: Callable[[], Step]
+    ) -> CheckResult:
+        """Run one check. A missing library, symbol or device is n/a. No failure raises."""
+        ask: Callable[[], CheckResult]
         if check == "convolution":
             assert problem is not None, "this check needs a problem"
             ask = partial(self._convolve, problem, direction or "fwd")
@@ -107,29 +88,29 @@ class Ladder:
             ask = {"copy": self._copy, "elementwise": self._fill, "batch-norm": self._normalise}[check]
         try:
             return ask()
-        except (NotAvailable, _NotApplicable) as error:
-            return Step("n/a", str(error))
+        except (NotAvailable, NotApplicable) as error:
+            return CheckResult("n/a", str(error))
         except (CallFailed, LoadFailed, _NothingFound) as error:
-            return Step("error", str(error), _cause(error))
+            return CheckResult("error", str(error), _cause(error))
 
     def device_answers(self) -> bool:
-        """Whether bytes still come back as they went: after a failure the context may be unusable."""
+        """Return True if bytes still come back unchanged. After a failure the context may be unusable."""
         return self._copy_small().state == "pass"
 
     def miopen_version(self) -> Optional[str]:
-        """MIOpen's own word, which needs no GPU; None where it gives none."""
-        with suppress(CallFailed, LoadFailed, NotAvailable, _NotApplicable):
+        """Return MIOpen's version, or None if MIOpen does not report one. This needs no GPU."""
+        with suppress(CallFailed, LoadFailed, NotAvailable, NotApplicable):
             return self._loaded_miopen().version()
         return None
 
-    def _copy_small(self) -> Step:
+    def _copy_small(self) -> CheckResult:
         try:
             with self._opened_hip().upload(b"rocmprobe") as buffer:
-                return Step() if buffer.read() == b"rocmprobe" else Step("wrong")
-        except (CallFailed, LoadFailed, NotAvailable, _NotApplicable) as error:
-            return Step("error", str(error))
+                return CheckResult() if buffer.read() == b"rocmprobe" else CheckResult("wrong")
+        except (CallFailed, LoadFailed, NotAvailable, NotApplicable) as error:
+            return CheckResult("error", str(error))
 
-    def _copy(self) -> Step:
+    def _copy(self) -> CheckResult:
         content = bytes(range(256)) * (_COPY_BYTES // 256)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -137,8 +118,8 @@ class Ladder:
             back = buffer.read()
         return _exactly(_unequal(back, content), "bytes came back changed", time.perf_counter() - started)
 
-    def _fill(self) -> Step:
-        """HIP's own kernels: fill, and copy from device memory to device memory."""
+    def _fill(self) -> CheckResult:
+        """Run HIP's own kernels: fill, and copy from device memory to device memory."""
         content = bytes(range(251)) * (_COPY_BYTES // 256)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -152,47 +133,42 @@ class Ladder:
             wrong += _unequal(target.read(), content)
         return _exactly(wrong, "bytes differ", time.perf_counter() - started)
 
-    def _multiply(self, dtype: str) -> Step:
+    def _multiply(self, dtype: str) -> CheckResult:
         m, n, k = _GEMM_SIZES
         fill = exact_fill(dtype, k)
         a = reference.integers(m * k, fill.largest, fill.density, seed=1)
         b = reference.integers(k * n, fill.largest, seed=2)
-        empty = b"\xff" * len(reference.encode([0] * (m * n), dtype))
+        empty = b"\xff" * len(encoded([0] * (m * n), dtype))
         self._report_phase("first-call")
         started = time.perf_counter()
         hip, rocblas = self._opened_hip(), self._opened_rocblas()
         with ExitStack() as stack:
-            factors = [stack.enter_context(hip.upload(reference.encode(each, dtype))) for each in (a, b)]
+            factors = [stack.enter_context(hip.upload(encoded(each, dtype))) for each in (a, b)]
             c = stack.enter_context(hip.upload(empty))
-            if dtype == "float32":
-                rocblas.sgemm(m, n, k, factors[0], factors[1], c)
-            elif dtype == "float64":
-                rocblas.dgemm(m, n, k, factors[0], factors[1], c)
-            else:
-                rocblas.gemm_ex(dtype, m, n, k, factors[0], factors[1], c)
+            rocblas.gemm(dtype, m, n, k, factors[0], factors[1], c)
             hip.synchronize()
             seconds = time.perf_counter() - started
             result = reference.decode(c.read(), dtype)
         self._report_phase("steady")
         expected = reference.matrix_product(m, n, k, a, b)
-        step = Step(timings={"first_call": seconds})
-        # A product of integers has one right answer, in whatever order it is summed.
+        step = CheckResult(timings={"first_call": seconds})
+        # A product of integers is exact in any order of its sums.
         return _judged(step, {"product": (result, expected)}, dtype, k, exact=True)
 
-    def _convolve(self, asked: Problem, direction: str) -> Step:
+    def _convolve(self, asked: Problem, direction: str) -> CheckResult:
         problem, direction = reference.plain(asked, direction)
         if problem.dtype == "float64":
-            raise _NotApplicable("MIOpen computes no convolution in float64")
+            raise NotApplicable("MIOpen computes no convolution in float64")
         if problem.noncontiguous:
-            raise _NotApplicable("PyTorch makes operands contiguous before it calls MIOpen: ask without it")
+            raise NotApplicable("PyTorch makes operands contiguous before it calls MIOpen: ask without it")
         if problem.flops > 2 * MOST_PRODUCTS:
             products = problem.flops // 2
-            raise _NotApplicable(f"{products:.2g} products are too many for the reference in plain Python")
+            raise NotApplicable(f"{products:.2g} products are too many for the reference in plain Python")
         fill = exact_fill(problem.dtype, problem.terms(direction), TRANSFORMS)
         inputs = reference.operands(problem, direction, fill)
         lying = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
         contents = {
-            name: reference.encode(
+            name: encoded(
                 reference.channels_last(values, lying[name]) if problem.channels_last else values,
                 problem.dtype,
             )
@@ -202,7 +178,7 @@ class Ladder:
         started = time.perf_counter()
         hip, miopen = self._opened_hip(), self._opened_miopen()
         with convolution(hip, miopen, problem, direction, contents) as made, self._found(hip, made) as found:
-            chosen, run = found
+            chosen, solver, run = found
             searched = made.result.stray_writes()
             run()
             hip.synchronize()
@@ -219,9 +195,9 @@ class Ladder:
         if problem.channels_last:
             shape = {"fwd": lying["y"], "bwd-data": lying["x"]}.get(direction, lying["w"])
             result = reference.channels_first(result, shape)
-        step = Step(
+        step = CheckResult(
             timings={"first_call": first_seconds, "steady": steady_seconds},
-            solver=None if chosen.solver is None else miopen_log.solver_name(chosen.solver),
+            solver=None if solver is None else miopen_log.solver_name(solver),
             algorithm=chosen.algorithm,
             workspace_bytes=chosen.workspace,
         )
@@ -238,9 +214,8 @@ class Ladder:
             )
         return judged
 
-    def _normalise(self) -> Step:
-        """Training, its backward pass, and inference, each on inputs of its own: one that fails does not hide
-        the others."""
+    def _normalise(self) -> CheckResult:
+        """Run training, its backward pass, and inference on separate inputs: no failure hides another."""
         shape, channels = _BATCH_NORM_SHAPE, _BATCH_NORM_SHAPE[1]
         terms = prod(shape) // channels
         x = reference.integers(prod(shape), 4, seed=3)
@@ -266,7 +241,7 @@ class Ladder:
                     failures[part] = error
                     if isinstance(error, CallFailed) and error.call.function.startswith("hip"):
                         break
-        step = Step(timings={"first_call": time.perf_counter() - started})
+        step = CheckResult(timings={"first_call": time.perf_counter() - started})
         if not failures:
             self._report_phase("steady")
         normed = reference.batch_norm(shape, x, scale, bias, mean, variance, EPSILON)
@@ -296,7 +271,7 @@ class Ladder:
 
     def _path(self, library: str) -> str:
         if library not in self._place.files:
-            raise _NotApplicable(f"{self._place.folder} has no {library}")
+            raise NotApplicable(f"{self._place.folder} has no {library}")
         return self._place.files[library]
 
     def _opened_hip(self) -> Hip:
@@ -304,7 +279,7 @@ class Ladder:
             hip = Hip(self._path("libamdhip64"), self._observe)
             count = hip.device_count()
             if self._device >= count:
-                raise _NotApplicable(f"HIP sees {count} device(s), there is no device {self._device}")
+                raise NotApplicable(f"HIP sees {count} device(s), there is no device {self._device}")
             hip.set_device(self._device)
             self._hip = hip
         return self._hip
@@ -317,7 +292,7 @@ class Ladder:
         return self._rocblas
 
     def _loaded_miopen(self) -> MiopenLibrary:
-        # MIOpen loads both by their SONAMEs, and gets the copies that are loaded already.
+        # MIOpen loads both by their SONAMEs, and so finds the copies that are loaded already.
         for library in ("libamdhip64", "librocblas"):
             if library in self._place.files:
                 with suppress(LoadFailed):
@@ -346,20 +321,23 @@ def _unequal(found: Sequence[int], expected: Sequence[int]) -> int:
     return sum(value != right for value, right in zip(found, expected))
 
 
-def _exactly(wrong: int, what: str, seconds: float) -> Step:
+def _exactly(wrong: int, what: str, seconds: float) -> CheckResult:
     timings = {"first_call": seconds}
-    return Step("wrong", f"{wrong} {what}", timings=timings) if wrong else Step(timings=timings)
+    return CheckResult("wrong", f"{wrong} {what}", timings=timings) if wrong else CheckResult(timings=timings)
 
 
 def _judged(
-    step: Step,
+    step: CheckResult,
     compared: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     dtype: str,
     terms: int,
     exact: bool,
-) -> Step:
-    """``step`` with the errors of each result, sums of ``terms`` products, against its reference; of several
-    those of the first that is wrong. ``exact``: integers must be equal; otherwise the nearest one is owed."""
+) -> CheckResult:
+    """Return ``step`` with the errors of each result against its reference, or of the first wrong result.
+
+    An element is a sum of ``terms`` products. With ``exact``, integers must be equal; otherwise a result must
+    round to the integer.
+    """
     numerics: dict[str, Any] = {}
     unequal = off = 0
     for name, (result, expected) in compared.items():
@@ -378,16 +356,8 @@ def _judged(
     return replace(step, numerics=numerics)
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """``solver`` is MIOpen's number of it, where the interface returns one."""
-
-    solver: Optional[int]
-    algorithm: str
-    workspace: int
-
-
-_Run = Iterator[tuple[_Chosen, Callable[[], None]]]
+#: The solution, MIOpen's number of its solver (None if the interface returns none), and what runs it.
+_Run = Iterator[tuple[Found, Optional[int], Callable[[], None]]]
 
 
 @contextmanager
@@ -397,7 +367,7 @@ def _by_find(hip: Hip, made: Convolution) -> _Run:
         if not found:
             raise _NothingFound("Find offers no algorithm")
         best = found[0]
-        yield _Chosen(None, best.algorithm, best.workspace), lambda: made.run(best, workspace)
+        yield best, None, lambda: made.run(best, workspace)
 
 
 @contextmanager
@@ -408,7 +378,7 @@ def _by_immediate(hip: Hip, made: Convolution) -> _Run:
     best = solutions[0]
     made.compile(best)
     with hip.allocate(best.workspace) as workspace:
-        yield _by_number(best), lambda: made.run_immediate(best, workspace)
+        yield best, best.number, lambda: made.run_immediate(best, workspace)
 
 
 @contextmanager
@@ -418,8 +388,4 @@ def _by_find2(hip: Hip, made: Convolution) -> _Run:
             raise _NothingFound("Find 2.0 offers no solution")
         found, solution = solutions[0]
         with hip.allocate(found.workspace) as workspace:
-            yield _by_number(found), lambda: made.run_found(solution, workspace)
-
-
-def _by_number(found: Found) -> _Chosen:
-    return _Chosen(found.number, found.algorithm, found.workspace)
+            yield found, found.number, lambda: made.run_found(solution, workspace)

@@ -1,7 +1,7 @@
-"""Which files hold HIP, rocBLAS and MIOpen.
+"""The files of HIP, rocBLAS and MIOpen.
 
-Places in the loader's order: LD_LIBRARY_PATH, ROCm installs, distribution folders, a torch wheel's own
-``lib/`` with the ROCm packages that lie beside it.
+Places are in the loader's order: LD_LIBRARY_PATH, ROCm installs, folders of the distribution, and a torch
+wheel's ``lib/`` with the ROCm packages next to it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def places(
     root: Path = Path("/"),
     import_path: Optional[Sequence[str]] = None,
 ) -> list[Place]:
-    """Every place that holds at least one of LIBRARIES, in the loader's order; torch is not imported.
+    """Return every place with at least one of LIBRARIES, in the loader's order. Torch is not imported.
 
-    ``import_path`` is where a torch is looked for, ``sys.path`` if not given.
+    A torch is looked for on ``import_path``, by default ``sys.path``.
     """
     found = [_place("environment", [Path(name)]) for name in search_path(environ.get("LD_LIBRARY_PATH", ""))]
     installs = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
@@ -64,13 +64,13 @@ def places(
 
 
 def place_in(folder: str) -> Place:
-    """The libraries in ``folder``, which may be an install with a lib/ of its own."""
+    """Return the libraries in ``folder``, which may be an install with a lib/."""
     at = Path(folder).absolute()
     return _place("folder", [at, at / "lib", at / "lib64"])
 
 
 def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
-    """The first place with an origin or a folder of that name, or of any; complete ones go first."""
+    """Return the first place whose origin or folder is ``wanted`` ("" for any), preferring a complete one."""
     fitting = [place for place in found if wanted in ("", place.origin, place.folder)]
     return min(fitting, key=lambda place: len(place.missing), default=None)
 
@@ -80,7 +80,7 @@ def _version(install: Path) -> list[int]:
 
 
 def _place(origin: str, folders: Sequence[Path]) -> Place:
-    """The first folder that has a library counts for it, and there the newest version."""
+    """Return the place with the newest version of each library in the first folder that has the library."""
     files: dict[str, str] = {}
     for folder in folders:
         for library, name in newest(_names(folder), _FILE).items():
@@ -96,7 +96,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _torch_folders(import_path: Optional[Sequence[str]]) -> list[list[Path]]:
-    """torch/lib, and the lib/ of the ROCm packages beside it that newer wheels share."""
+    """Return torch/lib, and the lib/ of the ROCm packages next to torch that newer wheels share."""
     spec = importlib.machinery.PathFinder.find_spec(
         "torch", import_path if import_path is not None else sys.path
     )

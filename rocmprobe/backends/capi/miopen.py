@@ -111,7 +111,7 @@ class MiopenLibrary:
         self.handle = ctypes.c_void_p()
 
     def version(self) -> str:
-        """Its own version, "3.4.0"; needs no GPU."""
+        """Return MIOpen's version, such as "3.4.0". This needs no GPU."""
         numbers = [SIZE() for _ in range(3)]
         self.library.call("miopenGetVersion", *map(ctypes.byref, numbers))
         return ".".join(str(number.value) for number in numbers)
@@ -125,7 +125,7 @@ class MiopenLibrary:
         self.handle = ctypes.c_void_p()
 
     def tensor_descriptor(self, dtype: str, shape: Sequence[int], channels_last: bool = False) -> Descriptor:
-        """A packed tensor of ``shape`` (N, C, ...); ``channels_last`` is a matter of its strides."""
+        """Return the descriptor of a packed tensor of ``shape`` (N, C, ...)."""
         lengths = (INT * len(shape))(*shape)
         strides = (INT * len(shape))(*_strides(shape, channels_last))
         descriptor = self._created("miopenCreateTensorDescriptor")
@@ -144,7 +144,7 @@ class MiopenLibrary:
         dilation: Sequence[int],
         groups: int,
     ) -> Descriptor:
-        """A cross-correlation in two or three dimensions, as PyTorch's convolution is."""
+        """Return the descriptor of a cross-correlation in two or three dimensions, as in PyTorch."""
         rank = len(padding)
         arrays = [(INT * rank)(*values) for values in (padding, stride, dilation)]
         descriptor = self._created("miopenCreateConvolutionDescriptor")
@@ -156,7 +156,7 @@ class MiopenLibrary:
         self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
 
     def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
-        """What batch norm of ``tensor`` keeps for each channel. Freed as a tensor descriptor is."""
+        """Return the tensor descriptor of what batch norm of ``tensor`` keeps for each channel."""
         derived = self._created("miopenCreateTensorDescriptor")
         try:
             self.library.call(

@@ -1,6 +1,6 @@
-"""A CPU reference in plain Python: exact on integers, slow: some ten million products a second.
+"""A reference in plain Python: exact on integers, but slow.
 
-Tensors are flat lists in PyTorch's own layout (N, C, ...). What a float holds exactly is compared exactly.
+Tensors are flat lists in PyTorch's own layout (N, C, ...).
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import math
 import random
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from operator import mul
 
+from rocmprobe.geometry import geometry
+from rocmprobe.kernels.exact import convolved
 from rocmprobe.model.numerics import Errors, ExactFill
 from rocmprobe.model.problems import Problem
 
@@ -22,14 +23,14 @@ _ARRAY_CODES = {"float32": "f", "float64": "d"}
 
 
 def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> list[int]:
-    """``count`` integers in [-largest, largest], the share ``density`` of them not zero; by a fixed seed."""
+    """Return ``count`` random integers in [-largest, largest]. The share ``density`` of them is not zero."""
     chosen = random.Random(seed)  # noqa: S311
     values = [value for value in range(-largest, largest + 1) if value]
     return [chosen.choice(values) if chosen.random() < density else 0 for _ in range(count)]
 
 
 def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -> dict[str, list[int]]:
-    """The two inputs of a direction, whose sums stay representable under ``fill`` (``exact_fill``)."""
+    """Return the two inputs of a direction, by name. Their sums are representable with ``exact_fill``."""
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     names = {"fwd": "xw", "bwd-data": "yw", "bwd-weights": "yx"}[direction]
     return {
@@ -39,8 +40,10 @@ def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -
 
 
 def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
-    """A transposed problem as the plain one that MIOpen gets for it, with the direction that this becomes;
-    a plain one as it is. The three tensors keep their shapes, x and y change places."""
+    """Return the problem and direction that PyTorch gives MIOpen: a transposed one as a plain one.
+
+    The three tensors keep their shapes, x and y change places.
+    """
     if not problem.transposed:
         return problem, direction
     turned = replace(
@@ -55,121 +58,17 @@ def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
 
 
 def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[float]]) -> list[float]:
-    """The result of one direction: y of x and w, x of y and w, or w of y and x; without bias.
+    """Return the result of one direction, without bias: y of x and w, x of y and w, or w of y and x.
 
-    By columns (im2col) and sums of products over whole vectors, which is what plain Python does fastest.
     Raises ValueError for a transposed problem.
     """
     if problem.transposed:
         raise ValueError(f"{problem.text}: the reference has no transposed convolution")
-    by_direction = {"fwd": _forward, "bwd-data": _backward_data, "bwd-weights": _backward_weights}
-    return by_direction[direction](problem, operands, _gather(problem))
-
-
-def _forward(
-    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
-) -> list[float]:
-    result: list[float] = [0] * prod(problem.output_shape)
-    positions = prod(problem.output_size)
-    for n, (channels, filters) in product(range(problem.batch), _groups(problem)):
-        columns = list(zip(*_rows(problem, operands["x"], channels, [n], gather)))
-        for k in filters:
-            weight = _weight(problem, operands["w"], k)
-            at = (n * problem.out_channels + k) * positions
-            result[at : at + positions] = [sum(map(mul, column, weight)) for column in columns]
-    return result
-
-
-def _backward_data(
-    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
-) -> list[float]:
-    result: list[float] = [0] * prod(problem.input_shape)
-    inputs, positions = prod(problem.input_size), prod(problem.output_size)
-    for n, (channels, filters) in product(range(problem.batch), _groups(problem)):
-        dys = [_image(problem.out_channels, positions, operands["y"], n, k) for k in filters]
-        at_positions = list(zip(*dys))
-        weights = zip(*(_weight(problem, operands["w"], k) for k in filters))
-        for (c, places), weight in zip(product(channels, gather), weights):
-            at = (n * problem.in_channels + c) * inputs
-            for place, dy in zip(places, at_positions):
-                if place >= 0:
-                    result[at + place] += sum(map(mul, dy, weight))
-    return result
-
-
-def _backward_weights(
-    problem: Problem, operands: Mapping[str, Sequence[float]], gather: Sequence[Sequence[int]]
-) -> list[float]:
-    result: list[float] = []
-    positions = prod(problem.output_size)
-    for channels, filters in _groups(problem):
-        rows = _rows(problem, operands["x"], channels, range(problem.batch), gather)
-        for k in filters:
-            images = (
-                _image(problem.out_channels, positions, operands["y"], n, k) for n in range(problem.batch)
-            )
-            dy = [value for image in images for value in image]
-            result += [sum(map(mul, row, dy)) for row in rows]
-    return result
-
-
-def _groups(problem: Problem) -> list[tuple[range, range]]:
-    """The input channels and the filters of each group."""
-    inputs, filters = problem.in_channels // problem.groups, problem.out_channels // problem.groups
-    return [
-        (range(group * inputs, (group + 1) * inputs), range(group * filters, (group + 1) * filters))
-        for group in range(problem.groups)
-    ]
-
-
-def _weight(problem: Problem, w: Sequence[float], k: int) -> Sequence[float]:
-    size = prod(problem.weight_shape[1:])
-    return w[k * size : (k + 1) * size]
-
-
-def _gather(problem: Problem) -> list[list[int]]:
-    """For each tap of the filter and position of the output the place in the input; -1 is the padding."""
-    found = []
-    for offset in product(*map(range, problem.kernel)):
-        places = []
-        for output in product(*map(range, problem.output_size)):
-            place = [
-                o * s - p + k * d
-                for o, s, p, k, d in zip(output, problem.stride, problem.padding, offset, problem.dilation)
-            ]
-            inside = all(0 <= at < size for at, size in zip(place, problem.input_size))
-            places.append(_flat(place, problem.input_size) if inside else -1)
-        found.append(places)
-    return found
-
-
-def _rows(
-    problem: Problem,
-    x: Sequence[float],
-    channels: Iterable[int],
-    images: Iterable[int],
-    gather: Sequence[Sequence[int]],
-) -> list[list[float]]:
-    """The columns of im2col, turned: for each channel and tap what it meets at every position."""
-    size, images = prod(problem.input_size), list(images)
-    rows: list[list[float]] = []
-    for c in channels:
-        # The last element is the zero that -1 finds.
-        padded = [[*_image(problem.in_channels, size, x, n, c), 0] for n in images]
-        rows += ([image[at] for image in padded for at in places] for places in gather)
-    return rows
-
-
-def _image(channels: int, size: int, values: Sequence[float], n: int, c: int) -> Sequence[float]:
-    at = (n * channels + c) * size
-    return values[at : at + size]
-
-
-def _flat(place: Sequence[int], sizes: Sequence[int]) -> int:
-    flat = 0
-    for at, size in zip(place, sizes):
-        flat = flat * size + at
-    return flat
+    plain = geometry(
+        problem.input_shape, problem.weight_shape, stride=problem.stride, padding=problem.padding,
+        dilation=problem.dilation, groups=problem.groups,
+    )  # fmt: skip
+    return convolved(direction, plain, *(operands.get(name, ()) for name in "xwy"))
 
 
 def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float]) -> list[float]:
@@ -182,7 +81,7 @@ def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float
 
 
 def moments(shape: Sequence[int], x: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Mean and biased variance of each channel of x (N, C, ...)."""
+    """Return mean and biased variance of each channel of x (N, C, ...)."""
     means, variances = [], []
     for places in _channels(shape):
         mean = math.fsum(x[at] for at in places) / len(places)
@@ -200,7 +99,7 @@ def batch_norm(
     variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> list[float]:
-    """Batch norm of x (N, C, ...) by the moments given: in training those of x itself."""
+    """Return batch norm of x (N, C, ...) with the given moments, which in training are those of x."""
     result = [0.0] * len(x)
     for channel, places in enumerate(_channels(shape)):
         factor = scale[channel] / math.sqrt(variance[channel] + epsilon)
@@ -218,7 +117,7 @@ def batch_norm_backward(
     variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> dict[str, list[float]]:
-    """``input gradient``, ``weight gradient``, ``bias gradient`` of training (Ioffe and Szegedy, 2015)."""
+    """Return ``input gradient``, ``weight gradient`` and ``bias gradient`` (Ioffe and Szegedy, 2015)."""
     dx, dscale, dbias = [0.0] * len(x), [], []
     for channel, places in enumerate(_channels(shape)):
         inverse = 1 / math.sqrt(variance[channel] + epsilon)
@@ -232,7 +131,7 @@ def batch_norm_backward(
 
 
 def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
-    """The places of each channel in a flat (N, C, ...)."""
+    """Yield the places of each channel in a flat (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     for channel in range(channels):
         yield [
@@ -243,7 +142,7 @@ def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
 
 
 def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
-    """Errors of ``result`` against a finite ``reference`` of the same length."""
+    """Return the errors of ``result`` against a finite ``reference`` of the same length."""
     pairs = [(value, right) for value, right in zip(result, reference) if math.isfinite(value)]
     differences = [abs(value - right) for value, right in pairs]
     return Errors(
@@ -258,7 +157,7 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
 
 
 def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """(N, C, ...) in its channels-last memory layout."""
+    """Return a tensor (N, C, ...) in channels-last order."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     return [
         values[(image * channels + channel) * positions + position]
@@ -267,7 +166,7 @@ def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
 
 
 def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """The way back from ``channels_last``."""
+    """Return a tensor in channels-last order as (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     return [
         values[(image * positions + position) * channels + channel]
@@ -275,17 +174,8 @@ def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]
     ]
 
 
-def encode(values: Sequence[float], dtype: str) -> bytes:
-    """Values as the device holds them; bfloat16 by cutting, which is exact for small integers."""
-    if dtype == "float16":
-        return struct.pack(f"{len(values)}e", *values)
-    if dtype == "bfloat16":
-        return array("H", (word >> 16 for word in array("I", encode(values, "float32")))).tobytes()
-    return array(_ARRAY_CODES[dtype], values).tobytes()
-
-
 def decode(content: bytes, dtype: str) -> list[float]:
-    """The way back from ``encode``; NaN and infinities stay what they are."""
+    """Return the values in bytes of ``dtype``, NaN and infinities included."""
     if dtype == "float16":
         return list(struct.unpack(f"{len(content) // 2}e", content))
     if dtype == "bfloat16":

@@ -6,7 +6,7 @@ rocBLAS ends the process (abort) when the files of its kernels are missing for t
 from __future__ import annotations
 
 import ctypes
-from typing import Optional
+from typing import Any, Optional
 
 from rocmprobe.runtimes.calls import INT, POINTER, SIZE, Observer, SharedLibrary
 from rocmprobe.runtimes.memory import Buffer
@@ -26,7 +26,6 @@ _SIGNATURES = {
     "rocblas_get_version_string": (POINTER, SIZE),
     "rocblas_sgemm": _GEMM,
     "rocblas_dgemm": _GEMM,
-    "rocblas_hgemm": _GEMM,
     "rocblas_gemm_ex": (
         POINTER, INT, INT, INT, INT, INT,
         POINTER, POINTER, INT, INT, POINTER, INT, INT,
@@ -36,8 +35,11 @@ _SIGNATURES = {
 }  # fmt: skip
 _NO_TRANSPOSE = 111
 _FLOAT32 = 151
-_DATATYPES = {"float16": 150, "float32": _FLOAT32, "bfloat16": 168}
-_HALF_ONE = 0x3C00
+_DATATYPES = {"float16": 150, "bfloat16": 168}
+#: By dtype: the function, and the type of its scalars.
+_PLAIN: dict[str, tuple[str, Any]] = {
+    "float32": ("rocblas_sgemm", ctypes.c_float), "float64": ("rocblas_dgemm", ctypes.c_double),
+}  # fmt: skip
 _STANDARD_ALGORITHM = 0
 
 
@@ -68,40 +70,30 @@ class Rocblas:
         self.library.call("rocblas_get_version_string", text, len(text))
         return text.value.decode("ascii", "replace")
 
-    def sgemm(self, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
-        """c = a (m, k) times b (k, n), in float32."""
-        self._gemm("rocblas_sgemm", ctypes.c_float(1), ctypes.c_float(0), (m, n, k), (a, b, c))
-
-    def dgemm(self, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
-        """The same in float64."""
-        self._gemm("rocblas_dgemm", ctypes.c_double(1), ctypes.c_double(0), (m, n, k), (a, b, c))
-
-    def hgemm(self, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
-        """The same in float16, sums too."""
-        self._gemm("rocblas_hgemm", ctypes.c_uint16(_HALF_ONE), ctypes.c_uint16(0), (m, n, k), (a, b, c))
-
-    def gemm_ex(self, dtype: str, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
-        """The same for float16, bfloat16 or float32 matrices with float32 sums: what PyTorch calls."""
+    def gemm(self, dtype: str, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
+        """Compute c = a (m, k) times b (k, n) as PyTorch does: half precision with float32 sums."""
+        size = (self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k)
+        if dtype in _PLAIN:
+            function, scalar = _PLAIN[dtype]
+            one, zero = scalar(1), scalar(0)
+            self.library.call(
+                function,
+                *size,
+                ctypes.byref(one),
+                b.address,
+                n,
+                a.address,
+                k,
+                ctypes.byref(zero),
+                c.address,
+                n,
+            )
+            return
         kind = _DATATYPES[dtype]
-        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        single, none = ctypes.c_float(1), ctypes.c_float(0)
         self.library.call(
-            "rocblas_gemm_ex", self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k,
-            ctypes.byref(one), b.address, kind, n, a.address, kind, k,
-            ctypes.byref(zero), c.address, kind, n, c.address, kind, n,
+            "rocblas_gemm_ex", *size,
+            ctypes.byref(single), b.address, kind, n, a.address, kind, k,
+            ctypes.byref(none), c.address, kind, n, c.address, kind, n,
             _FLOAT32, _STANDARD_ALGORITHM, 0, 0,
-        )  # fmt: skip
-
-    def _gemm(
-        self,
-        function: str,
-        one: ctypes._SimpleCData[int] | ctypes._SimpleCData[float],
-        zero: ctypes._SimpleCData[int] | ctypes._SimpleCData[float],
-        sizes: tuple[int, int, int],
-        matrices: tuple[Buffer, Buffer, Buffer],
-    ) -> None:
-        m, n, k = sizes
-        a, b, c = (matrix.address for matrix in matrices)
-        self.library.call(
-            function, self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k,
-            ctypes.byref(one), b, n, a, k, ctypes.byref(zero), c, n,
         )  # fmt: skip

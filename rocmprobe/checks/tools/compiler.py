@@ -26,7 +26,7 @@ _NOTHING_TO_COMPILE_WITH = {
 
 class Compiler:
     """The compilers of this torch. A simulated machine has its own in their place
-    (``simulation.compiler``)."""
+    (``simulate/libraries.py``)."""
 
     def launch(self, source: Any, target: Any) -> None:
         """Launch a Triton kernel that makes ``target`` twice ``source`` and one. Raises NotApplicable

@@ -71,7 +71,7 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
     """MIOpen's version as MAJOR.MINOR.PATCH, which torch packs into one number; cuDNN's number as it is."""
     # Not at the top: no other fact needs a backend, and every start of detect would pay for it.
-    from rocmprobe.backends.miopen import unpacked
+    from rocmprobe.backends.gpu import unpacked
 
     fact = facts["deep.library"]
     if facts["deep.hip"].value is None or not isinstance(fact.value, int):

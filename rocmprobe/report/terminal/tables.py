@@ -19,7 +19,7 @@ from rocmprobe.knowledge.variables import KINDS, Variable, variables
 from rocmprobe.model.problem_matrix import entries
 from rocmprobe.model.problems import LEVELS, PURPOSES, problems
 from rocmprobe.report.terminal import settings_table
-from rocmprobe.simulate import planted_bugs
+from rocmprobe.simulate.generated import BUGS, planted_machine
 from rocmprobe.simulate.machines import load_machine, machine_names
 
 
@@ -89,8 +89,8 @@ def _checks() -> Table:
 
 def _machines() -> Table:
     rows = [(name, load_machine(name).summary) for name in machine_names()]
-    names = ", ".join(planted_bugs.BUGS)
-    rows.append((planted_bugs.machine("NAME"), f"one bug in MIOpen's convolutions, NAME one of {names}"))
+    names = ", ".join(BUGS)
+    rows.append((planted_machine("NAME"), f"one bug in MIOpen's convolutions, NAME one of {names}"))
     return _table(("machine", "what it is"), rows)
 
 

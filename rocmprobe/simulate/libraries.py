@@ -1,8 +1,8 @@
-"""A simulated machine inside the child: faults where the real one would enter MIOpen, rocBLAS or a kernel.
+"""Libraries and compilers of a simulated machine: faults where it would enter MIOpen, rocBLAS or a kernel.
 
-What runs is this CPU. A convolution that the simulated machine would give to MIOpen runs in oneDNN; one
-that it would not (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as
-there. The bypass is above the faults and never triggers those of MIOpen.
+This CPU computes. A convolution that the simulated machine would give to MIOpen runs in oneDNN. Any other
+convolution (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as on the real
+machine. The bypass is above the faults and never triggers those of MIOpen.
 """
 
 from __future__ import annotations
@@ -11,26 +11,28 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Optional
 
 from rocmprobe.backends import BACKENDS, Miopen
 from rocmprobe.bypass import dispatch, other_layers, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
+from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.context import Meter
-from rocmprobe.simulate.machines import LIBRARIES, Fault, SimulatedMachine, torch_version
-from rocmprobe.worker.simulation import accumulation
-from rocmprobe.worker.simulation.faulty_kernels import KernelBug, problem_of
-from rocmprobe.worker.simulation.process_faults import ProcessFaults
+from rocmprobe.knowledge.solvers import TRANSPOSED
+from rocmprobe.simulate import accumulation
+from rocmprobe.simulate.faulty_kernels import KernelBug, problem_of
+from rocmprobe.simulate.gpu import SimulatedGpu
+from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
-#: By direction: who names the choice and how, and where and how it says that there is none (MIOpen 2.17).
+#: By direction: function and word of MIOpen's message about its choice, line and word of the error without
+#: one.
 _CALLS = {
     "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
     "bwd-weights": ("FindConvBwdWeightsAlgorithm", "BWrW", 1107, "Backward Weights"),
 }
-_TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
 _NO_SOLVER = "No suitable algorithm was found to execute the required convolution"
 _LEVEL_OF_CHOICE = 5
 #: PyTorch gives MIOpen tensors of at most this many dimensions (MIOPEN_DIM_MAX).
@@ -41,7 +43,7 @@ class SimulatedMiopen(Miopen):
     """MIOpen's names and switches over a CPU; its version is the simulated machine's."""
 
     device_type = "cpu"
-    # Half precision is lifted to fp32 around every convolution.
+    # Half precision is converted to fp32 around every convolution.
     rounds_parts = False
 
     def __init__(self, machine: SimulatedMachine) -> None:
@@ -68,19 +70,15 @@ class SimulatedMiopen(Miopen):
         return _CPU.demands_exactness()
 
 
-def faults(
-    machine: SimulatedMachine, setting: str, process_faults: ProcessFaults, device: str = "cuda:0"
-) -> Callable[[], AbstractContextManager[None]]:
-    """A context factory in which the faults of ``machine`` in libraries are in place under ``setting``, for
-    one ``device`` of it."""
-    tried = lru_cache(maxsize=None)(partial(_tried, machine, device))
-    # What a bug leaves behind outlives the call.
-    bugs = {fault.bug: KernelBug(fault.bug) for fault in machine.faults}
+def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[None]]:
+    """Return a context factory in which the libraries have the faults of ``gpu``."""
+    # One for all calls: a bug may remember what its former calls left.
+    faults = _ConvolutionFaults(gpu)
 
     @contextmanager
     def context() -> Iterator[None]:
-        layers: list[dispatch.Interceptor] = [_Faults(machine, setting, process_faults, tried, bugs)]
-        watch = _watched_operators(machine, setting, process_faults)
+        layers: list[dispatch.Interceptor] = [faults]
+        watch = _watched_operators(gpu)
         if watch:
             layers.append(_WithinConvolutions(watch))
         with ExitStack() as stack:
@@ -94,30 +92,21 @@ def faults(
     return context
 
 
-def _tried(machine: SimulatedMachine, device: str, problem: str, direction: str) -> tuple[str, ...]:
-    return machine.in_play(problem, direction, device, os.environ)
-
-
-class _Faults(dispatch.Interceptor):
+class _ConvolutionFaults(dispatch.Interceptor):
     name = "faults"
     rank = dispatch.RANK_FAULTS
 
-    def __init__(
-        self,
-        machine: SimulatedMachine,
-        setting: str,
-        process_faults: ProcessFaults,
-        tried: Callable[[str, str], tuple[str, ...]],
-        bugs: Mapping[str, KernelBug],
-    ) -> None:
-        self._tried = tried
-        self._faults = tuple(fault for fault in machine.faults if not fault.operator)
-        self._process_faults = process_faults
-        self._setting = setting
-        self._bugs = bugs
-        self._version = torch_version(machine.machine) or (99, 0)
-        # In 2.x it still blamed the parameters.
-        self._says_no_solver = not str(machine.machine.value("miopen.version") or "3").startswith("2.")
+    def __init__(self, gpu: SimulatedGpu) -> None:
+        self._gpu = gpu
+        self._bugs = {fault.bug: KernelBug(fault.bug) for fault in gpu.machine.faults}
+        facts = gpu.machine.machine
+        self._version = torch_version(facts) or (99, 0)
+        # MIOpen 2.x still blames the parameters.
+        self._says_no_solver = not str(facts.value("miopen.version") or "3").startswith("2.")
+        self._tried = lru_cache(maxsize=None)(self._solvers_tried)
+
+    def _solvers_tried(self, problem: str, direction: str) -> tuple[str, ...]:
+        return self._gpu.machine.in_play(problem, direction, self._gpu.name, os.environ)
 
     def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
         fault, _ = self._apply_fault(call, ("fwd",))
@@ -145,37 +134,36 @@ class _Faults(dispatch.Interceptor):
     def _apply_fault(
         self, call: ConvolutionCall | BackwardCall, directions: tuple[str, ...]
     ) -> tuple[Optional[Fault], tuple[str, ...]]:
-        """Apply the matching fault; returns it and its directions if its effect is on the result."""
-        self._process_faults.refuse_if_poisoned()
+        """Inject the first fault that matches. Return the fault and its directions if the result is wrong."""
+        self._gpu.check_context()
         problem = problem_of(call)
         dtype, text = problem.dtype, problem.text
         library = "miopen" if self._enters_miopen(call) else "rocblas"
         tried = {d: self._tried(text, d) if library == "miopen" else () for d in directions}
-        for fault in filter(self._process_faults.in_library, self._faults):
+        for fault in self._gpu.faults_of(library):
             affected = tuple(
                 d
                 for d in directions
-                if fault.matches(self._setting, text, dtype, d, os.environ)
+                if self._gpu.matches(fault, text, dtype, d)
                 and (not fault.solver or set(fault.solver) & set(tried[d]))
             )
-            if fault.library == library and affected and self._process_faults.strikes_now(fault):
-                wrong = fault.effect == "wrong"
-                if wrong and library == "miopen" and not fault.stderr:
-                    self._say(
-                        text, {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
-                    )
-                self._process_faults.strike(fault, affected, text)
-                if fault.effect == "search":
-                    continue
+            if fault.operator or not affected or not self._gpu.happens(fault):
+                continue
+            wrong = fault.effect == "wrong"
+            if wrong and library == "miopen" and not fault.stderr:
+                faulty = {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
+                self._say(text, faulty)
+            self._gpu.inject(fault, affected, text)
+            if fault.effect != "search":
                 return (fault, affected) if wrong else (None, ())
         if library == "miopen":
             self._say(text, tried)
         return None, ()
 
     def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
-        """What MIOpen prints of its choice, or of having none, which it then raises."""
+        """Print MIOpen's choice of a solver. If there is no solver, print that and raise as MIOpen does."""
         for direction, names in tried.items():
-            asked = _TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
+            asked = TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
             function, word, line, failing = _CALLS[asked]
             if names and int(os.environ.get("MIOPEN_LOG_LEVEL", "0")) >= _LEVEL_OF_CHOICE:
                 message = f"MIOpen(HIP): Info [{function}] {word} Chosen Algorithm: {names[0]} , 0, 0.02"
@@ -187,7 +175,7 @@ class _Faults(dispatch.Interceptor):
                 raise RuntimeError("miopenStatusUnknownError")
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall) -> bool:
-        """PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
+        """Return PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
         import torch
 
         dilated = any(dilation != 1 for dilation in call.dilation)
@@ -203,21 +191,23 @@ class _Faults(dispatch.Interceptor):
 
     @contextmanager
     def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
-        """oneDNN replaces MIOpen, PyTorch's own kernels run as they are."""
+        """Let oneDNN compute in place of MIOpen, or PyTorch's own kernels where MIOpen is not entered."""
         if self._enters_miopen(call):
-            self._process_faults.in_miopen = True
+            self._gpu.in_miopen = True
             try:
                 yield
             finally:
-                self._process_faults.in_miopen = False
+                self._gpu.in_miopen = False
         else:
             with _CPU.vendor_library_off():
                 yield
 
 
 class _WithinConvolutions(dispatch.Interceptor):
-    """Keeps watch inside a convolution: PyTorch lifts a dispatch mode while it handles an operator, and
-    the bypass multiplies its matrices there."""
+    """The watch inside a convolution.
+
+    PyTorch lifts a dispatch mode while it handles an operator, and the bypass multiplies its matrices there.
+    """
 
     name = "watch"
     rank = dispatch.RANK_RECORDER
@@ -236,13 +226,14 @@ class _WithinConvolutions(dispatch.Interceptor):
             return proceed(call)
 
 
-#: What PyTorch takes apart on a CPU before a kernel is chosen: watched where Python calls it.
+#: Functions that PyTorch decomposes on a CPU before it chooses a kernel. They are watched where Python calls
+#: them.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
-#: Of these, what never enters MIOpen; it has the name of the only backend that may compute it.
+#: The same, but never in MIOpen. Its name includes the backend if only one may compute it.
 _ATTENTION = "scaled_dot_product_attention"
-#: What of these a request to the bypass keeps out of MIOpen, by the parts of their names.
+#: Kinds that a request to the bypass keeps out of MIOpen, by parts of the operators' names.
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
-#: Operators that multiply matrices; the last two inside of themselves.
+#: Operators that multiply matrices, the last two internally.
 _PRODUCTS = (
     "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_int_mm", "_slow_conv2d_forward",
     "_slow_conv2d_backward",
@@ -253,42 +244,37 @@ _TRAINING = 5
 _CTC_SINCE = (2, 8)
 
 
-def _watched_operators(
-    machine: SimulatedMachine, setting: str, process_faults: ProcessFaults
-) -> Optional[Callable[[], AbstractContextManager[Any]]]:
-    """A context in which every operator meets the ``hip`` faults, matrix products those of ``rocblas``, and
-    what else than convolution enters MIOpen its own; None where the machine has none of these."""
-    # Those of triton strike in the compiler.
-    faults = [
-        fault
-        for fault in machine.faults
-        if fault.library in ("rocblas", "hip") or (fault.library == "miopen" and fault.operator)
-    ]
-    if not faults:
+def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractContextManager[Any]]]:
+    """Return a context in which operators meet their faults, or None if the machine has no such faults.
+
+    Every operator meets the faults of ``hip``, and a matrix product those of ``rocblas``. An operator other
+    than convolution that enters MIOpen meets those of ``miopen`` with an ``operator``.
+    """
+
+    def about_operators(fault: Fault) -> bool:
+        # The faults of triton happen in the compiler.
+        return fault.library in ("rocblas", "hip") or (fault.library == "miopen" and bool(fault.operator))
+
+    if not any(map(about_operators, gpu.machine.faults)):
         return None
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    version = torch_version(machine.machine) or (99, 0)
+    version = torch_version(gpu.machine.machine) or (99, 0)
 
     def with_faults(name: str, args: Any, result: Any, libraries: tuple[str, ...]) -> Any:
-        """``result`` of the operator ``name``, unless a fault changes it or ends the process."""
+        """Return ``result`` of the operator ``name``, unless a fault changes it or ends the process."""
         tensor = _first_tensor(result)
         dtype = "" if tensor is None else str(tensor.dtype).rpartition(".")[2]
         entered = {"hip"}
-        if name in _PRODUCTS and not process_faults.in_miopen:
+        if name in _PRODUCTS and not gpu.in_miopen:
             entered.add("rocblas")
         if _enters_miopen(name, args, version):
             entered.add("miopen")
-        for fault in filter(process_faults.in_library, faults):
-            if (
-                fault.library in libraries
-                and fault.library in entered
-                and re.search(fault.operator, name)
-                and fault.matches(setting, "", dtype, "", os.environ)
-                and process_faults.strikes_now(fault)
-            ):
-                process_faults.strike(fault, ())
+        for fault in filter(about_operators, gpu.faults_of(*entered.intersection(libraries))):
+            applies = re.search(fault.operator, name) and gpu.matches(fault, "", dtype, "")
+            if applies and gpu.happens(fault):
+                gpu.inject(fault, ())
                 if fault.effect == "wrong" and tensor is not None and tensor.dim():
                     return _with_first(result, tensor)
         return result
@@ -296,7 +282,7 @@ def _watched_operators(
     class Watch(TorchDispatchMode):
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # Nothing is compiled here, and to have it skipped imports all of torch._dynamo: a second a child.
+            # Nothing is compiled here, and skipping would import torch._dynamo: a second for each child.
             return False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -320,8 +306,8 @@ def _watched_operators(
 
 
 def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
-    """PyTorch's rules for what it gives MIOpen besides convolution (aten/src/ATen/native: Normalization.cpp,
-    RNN.cpp, LossCTC.cpp)."""
+    """Return True if PyTorch gives MIOpen this operator, which is not a convolution (aten/src/ATen/native:
+    Normalization.cpp, RNN.cpp, LossCTC.cpp)."""
     import torch
 
     kind = next((kind for kind, names in _KINDS.items() if any(each in name for each in names)), "")
@@ -340,15 +326,14 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
 
 
 def _faulted_name(func: Any, args: Any) -> str:
-    """The operator's name; batch norm that does not train, for which MIOpen has other kernels, has one of its
-    own."""
+    """Return the operator's name. Batch norm in evaluation has another, as MIOpen has other kernels."""
     name = str(func.overloadpacket.__name__)
     evaluates = name == "native_batch_norm" and not args[_TRAINING]
     return "native_batch_norm_inference" if evaluates else name
 
 
 def _attention_by_backend() -> str:
-    """The function's name, with that of the backend where no other may compute it."""
+    """Return the function's name, with the backend's name if only one backend may compute attention."""
     import torch
 
     allowed: Any = torch.backends.cuda
@@ -365,9 +350,51 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _with_first(result: Any, tensor: Any) -> Any:
-    """``result`` with its first tensor spoiled: the first part of it doubled."""
+    """Return ``result`` with the first part of its first tensor doubled."""
     if tensor.requires_grad:
-        # Autograd has it; what changes in place must be a copy.
+        # Autograd has this tensor, so only a copy may change in place.
         tensor = tensor.clone()
     tensor.select(0, 0).mul_(2)
     return (tensor, *result[1:]) if isinstance(result, tuple) else tensor
+
+
+_KERNEL, _INDUCTOR = COMPILED
+
+
+class SimulatedCompiler(Compiler):
+    """Compilers that compile nothing: PyTorch computes what a correct kernel would.
+
+    A wrong kernel writes nothing. Wrong code from Inductor doubles the first of its images.
+    """
+
+    def __init__(self, gpu: SimulatedGpu) -> None:
+        self._gpu = gpu
+
+    def launch(self, source: Any, target: Any) -> None:
+        if not self._is_wrong(_KERNEL, source):
+            target.copy_(source * 2 + 1)
+
+    def compiled(self, net: Any) -> Any:
+        def call(images: Any) -> Any:
+            output = net(images)
+            if not self._is_wrong(_INDUCTOR, images):
+                return output
+            factors = output.new_ones(len(output), *[1] * (output.dim() - 1))
+            factors[0] = 2
+            return output * factors
+
+        return call
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        yield
+
+    def _is_wrong(self, kind: str, tensor: Any) -> bool:
+        """Inject the first fault that matches. Return True if the kernel's result is wrong."""
+        dtype = str(tensor.dtype).rpartition(".")[2]
+        for fault in self._gpu.faults_of("triton"):
+            applies = fault.operator == kind and self._gpu.matches(fault, "", dtype, "")
+            if applies and self._gpu.happens(fault):
+                self._gpu.inject(fault, ())
+                return fault.effect == "wrong"
+        return False

@@ -1,14 +1,16 @@
-"""What the bugs of ``simulate/planted_bugs.py`` compute: each a faulty kernel in place of a right one.
+"""Faulty kernels: what the bugs of ``generated.py`` compute.
 
-A bug works on one direction of one call: from the call and what computes it rightly it makes the faulty
-result (the output, the gradient of the input, or that of the weights). Of the two tensors on either side of
-the filter, the *image* is the one that is padded: the input, of a transposed convolution the output.
+A bug works on one direction of one call. It makes the faulty result (the output, the gradient of the input,
+or that of the weights) from the call and the function that computes the correct result. Of the two tensors on
+either side of the filter, the *image* is the one that is padded: the input, or the output of a transposed
+convolution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any, Optional, Union
 
 import torch
@@ -17,10 +19,8 @@ import torch.nn.functional as F
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.checks.tools.compare import index_of
 from rocmprobe.model.problems import Problem
-from rocmprobe.model.results import DIRECTIONS
-from rocmprobe.simulate.planted_bugs import BUGS, clamped_axis, reads, square_block, unreached
-from rocmprobe.worker.simulation import accumulation
-from rocmprobe.worker.simulation.accumulation import accumulated, at
+from rocmprobe.simulate import accumulation
+from rocmprobe.simulate.accumulation import accumulated, at
 
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
@@ -30,22 +30,22 @@ _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """The bug called ``name`` in one library of one process. It remembers what its former calls left."""
+    """The bug called ``name`` in one library of one process, which remembers what its former calls left."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._left: dict[Any, torch.Tensor] = {}
-        # What is random here is where, not whether: a run can be repeated.
+        # Only the place of an error is random, so that a run can be repeated.
         self._generator = torch.Generator().manual_seed(0)
 
     def output(self, call: ConvolutionCall, compute: Compute) -> torch.Tensor:
-        """The faulty output of ``call``, whose right one is ``compute(call)``."""
+        """Return the faulty output of ``call``. The correct one is ``compute(call)``."""
         return self._result("fwd", call, compute)
 
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """The gradients of ``call``, faulty in ``directions``; those of ``compute(call)`` are right."""
+        """Return the gradients of ``call``, faulty in ``directions``. ``compute`` returns correct ones."""
         faulty: dict[int, torch.Tensor] = {}
         for index, direction in enumerate(_BACKWARD):
             if direction in directions and call.output_mask[index]:
@@ -67,9 +67,7 @@ class KernelBug:
         return faulty.get(0, right[0]), faulty.get(1, right[1]), faulty.get(2, right[2])
 
     def _result(self, direction: str, call: Call, compute: Compute) -> torch.Tensor:
-        problem = replace(problem_of(call), channels_last=_channels_last(call))
-        empty = not call.input.numel()
-        if empty or not BUGS[self._name].exists_in(problem, direction):
+        if not call.input.numel():
             return compute(call)
         if self._name in _FAULTY_CALLS:
             return _FAULTY_CALLS[self._name](call, direction, compute)
@@ -94,7 +92,7 @@ class KernelBug:
     def _with_a_random_element(self, result: torch.Tensor) -> torch.Tensor:
         where = torch.randint(result.numel(), (), generator=self._generator)
         size = result.double().square().mean().sqrt()
-        # A result whose memory is in another order has no flat view.
+        # A result in another memory order has no flat view.
         place = tuple(index_of(int(where), result.shape))
         result[place] += size.to(result.dtype)
         return result
@@ -109,23 +107,8 @@ class KernelBug:
         return right
 
 
-class FaultyKernel(accumulation.Fp32Accumulation):
-    """Convolutions as a GPU computes them, with the bug called ``name``."""
-
-    def __init__(self, name: str) -> None:
-        self._bug = KernelBug(name)
-
-    def convolution(self, call: ConvolutionCall, proceed: Compute) -> torch.Tensor:
-        return self._bug.output(call, lambda each: accumulation.fp32_output(each, proceed))
-
-    def convolution_backward(
-        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
-    ) -> Gradients:
-        return self._bug.gradients(call, DIRECTIONS, lambda each: accumulation.fp32_gradients(each, proceed))
-
-
 def problem_of(call: Call) -> Problem:
-    """The problem that ``call`` computes; its memory format is not looked at."""
+    """Return the problem that ``call`` computes, without its memory format."""
     rank = call.weight.dim() - 2
     batch, in_channels, *size = call.input.shape
     out_channels = call.weight.shape[1] * call.groups if call.transposed else call.weight.shape[0]
@@ -136,6 +119,37 @@ def problem_of(call: Call) -> Problem:
         tuple(call.weight.shape[2:]), call.stride, call.padding, call.dilation, call.output_padding,
         call.groups, bias is not None,
     )  # fmt: skip
+
+
+def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
+    """Return (position, tap, pixel) along one spatial axis: which pixel of the image each tap of the filter
+    reads at each position. Padding is left out. ``dilation`` replaces the problem's own."""
+    image, positions = problem.input_size[axis], problem.output_size[axis]
+    if problem.transposed:
+        image, positions = positions, image
+    step = problem.dilation[axis] if dilation is None else dilation
+    return frozenset(
+        (position, tap, pixel)
+        for position, tap in product(range(positions), range(problem.kernel[axis]))
+        for pixel in [position * problem.stride[axis] - problem.padding[axis] + tap * step]
+        if 0 <= pixel < image
+    )
+
+
+def clamped_axis(problem: Problem) -> Optional[int]:
+    """Return the last spatial axis that has padding."""
+    return max((axis for axis, padding in enumerate(problem.padding) if padding), default=None)
+
+
+def unreached(problem: Problem, axis: int) -> frozenset[int]:
+    """Return the pixels of the image along an axis that no tap of the filter reads."""
+    image = problem.output_size if problem.transposed else problem.input_size
+    return frozenset(range(image[axis])) - {pixel for _, _, pixel in reads(problem, axis)}
+
+
+def square_block(problem: Problem) -> bool:
+    """Return True if a group has as many output channels as input channels, and more than one."""
+    return problem.in_channels == problem.out_channels > problem.groups
 
 
 def _with(call: Any, name: str, tensor: torch.Tensor) -> Any:
@@ -175,6 +189,9 @@ def _nan_lane(result: torch.Tensor, direction: str) -> torch.Tensor:
 def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
     problem = problem_of(call)
     axes = [reads(problem, axis) for axis in range(problem.rank)]
+    if not all(axes):
+        # Only padding is multiplied.
+        return compute(call)
     if direction == "bwd-weights":
         # The positions are those of the side that is not the image.
         name = "input" if call.transposed else "grad_output"
@@ -189,13 +206,16 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
 
 
 def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-    """A copy of the weights, and its view as (groups, rows, columns, *filter)."""
+    """Return a copy of the weights, and its view as (groups, rows, columns, *filter)."""
     weight = call.weight.clone(memory_format=torch.contiguous_format)
     return weight, weight.view(call.groups, -1, *weight.shape[1:])
 
 
 def _transposed_weights(call: Call, direction: str, compute: Compute) -> torch.Tensor:
-    axes = (0, 1) if square_block(problem_of(call)) else (-2, -1)
+    problem = problem_of(call)
+    axes = (0, 1) if square_block(problem) else (-2, -1)
+    if not square_block(problem) and (problem.rank < 2 or problem.kernel[-1] != problem.kernel[-2]):
+        return compute(call)
     if direction != "bwd-weights":
         weight, groups = _grouped(call)
         groups[-1] = groups[-1].transpose(*axes).clone()
@@ -207,6 +227,8 @@ def _transposed_weights(call: Call, direction: str, compute: Compute) -> torch.T
 
 
 def _mixed_up_layout(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    if not _channels_last(call):
+        return compute(call)
     name = "grad_output" if direction == "bwd-data" else "input"
     right = getattr(call, name)
     return compute(_with(call, name, right.permute(0, 2, 3, 1).reshape(right.shape)))
@@ -235,6 +257,8 @@ def _untouched_output(call: Call, direction: str, compute: Compute) -> torch.Ten
 
 
 def _unwritten_gaps(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    if direction != ("fwd" if call.transposed else "bwd-data"):
+        return compute(call)
     result, problem = compute(call).clone(), problem_of(call)
     for axis in range(problem.rank):
         gaps = torch.tensor(sorted(unreached(problem, axis)), dtype=torch.long, device=result.device)
@@ -243,23 +267,31 @@ def _unwritten_gaps(call: Call, direction: str, compute: Compute) -> torch.Tenso
 
 
 def _half_accumulation(call: Call, direction: str, compute: Compute) -> torch.Tensor:
-    return accumulated(call, direction)
+    halves = (torch.float16, torch.bfloat16)
+    return accumulated(call, direction) if call.input.dtype in halves else compute(call)
 
 
 def _wrong_padding_edge(call: Call, direction: str, compute: Compute) -> torch.Tensor:
-    problem = problem_of(call)
-    return _read_by_hand(call, direction, compute, problem.dilation, clamped_axis(problem))
+    clamped = clamped_axis(problem_of(call))
+    if clamped is None:
+        return compute(call)
+    return _read_by_hand(call, direction, compute, call.dilation, clamped)
 
 
 def _swapped_dilation(call: Call, direction: str, compute: Compute) -> torch.Tensor:
+    if call.dilation == call.dilation[::-1]:
+        return compute(call)
     return _read_by_hand(call, direction, compute, call.dilation[::-1], None)
 
 
 def _read_by_hand(
     call: Call, direction: str, compute: Compute, dilation: tuple[int, ...], clamped: Optional[int]
 ) -> torch.Tensor:
-    """The result where the image is read with ``dilation``, as far as it then reaches, and where the padding
-    before the first pixel of the axis ``clamped`` holds that pixel; for a gradient, the exact adjoint."""
+    """Return the result of a kernel that reads the image wrongly; for a gradient, the exact adjoint.
+
+    The image is read with ``dilation``, as far as that reaches. The padding before the first pixel of the
+    axis ``clamped`` holds that pixel.
+    """
     problem = problem_of(call)
     image, positions = problem.input_size, problem.output_size
     if problem.transposed:
@@ -287,7 +319,7 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _onto_image(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """The adjoint of ``_padded`` behind ``call``, whose result is the image with its edges."""
+    """Apply the adjoint of ``_padded`` to the result of ``call``, which is the image with its edges."""
     bias = None
     if isinstance(call, ConvolutionCall):
         bias, call = call.bias, replace(call, bias=None)
@@ -303,13 +335,13 @@ def _onto_image(
 
 
 def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
-    """``image`` padded where ``edges`` are positive and then cropped where they are negative."""
+    """Return ``image`` padded where ``edges`` are positive, then cropped where they are negative."""
     padded = F.pad(image, [max(pixels, 0) for pixels in edges])
     return F.pad(padded, [min(pixels, 0) for pixels in edges])
 
 
 def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:
-    """``edges`` as F.pad takes them, the last axis first, without the one that ``_padded`` has done."""
+    """Return ``edges`` as F.pad takes them, the last axis first, without the edge that ``_padded`` added."""
     flat: list[int] = []
     for axis in reversed(range(len(edges))):
         before, behind = edges[axis]

@@ -1,14 +1,13 @@
-"""How a convolution on the CPU accumulates half precision: in fp32 as a GPU does, or in the dtype itself.
+"""Accumulation of half precision on the CPU: in fp32 as a GPU does it, or, as a bug, in the dtype itself.
 
-A GPU accumulates half precision in fp32. An old CPU build of PyTorch has no half kernels, and later ones
-round more than once in backward: the sum over taps (bwd-data) or samples (bwd-weights) runs in the dtype.
-Seen in torch 2.13: fp16 on a CPU without AVX512-FP16, and bf16 with oneDNN off; forward rounds once.
+An old CPU build of PyTorch has no half kernels. Later ones round more than once in backward: the sum over
+taps (bwd-data) or samples (bwd-weights) runs in the dtype. Seen in torch 2.13: fp16 on a CPU without
+AVX512-FP16, and bf16 with oneDNN off; forward rounds once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import Any, Optional, Union
@@ -16,43 +15,17 @@ from typing import Any, Optional, Union
 import torch
 import torch.nn.functional as F
 
-from rocmprobe.bypass import dispatch, registration
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 
 
-class Fp32Accumulation(dispatch.Interceptor):
-    """A GPU's convolutions on a CPU."""
-
-    name = "fp32-accumulation"
-    rank = dispatch.RANK_FAULTS
-
-    def convolution(self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
-        return fp32_output(call, proceed)
-
-    def convolution_backward(
-        self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
-    ) -> Gradients:
-        return fp32_gradients(call, proceed)
-
-
-@contextmanager
-def in_place(layer: Fp32Accumulation) -> Iterator[None]:
-    """The convolutions of this process's CPU go through ``layer``."""
-    registration.add_interceptor(layer, "cpu")
-    try:
-        yield
-    finally:
-        registration.remove_interceptor(layer, "cpu")
-
-
 def fp32_output(call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
-    """The output of ``call`` in its dtype, computed in fp32."""
+    """Return the output of ``call`` in its dtype, computed in fp32."""
     lifted = replace(call, input=widened(call.input), weight=widened(call.weight), bias=widened(call.bias))
     return proceed(lifted).to(call.input.dtype)
 
 
 def fp32_gradients(call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]) -> Gradients:
-    """The gradients of ``call`` in its dtype, computed in fp32."""
+    """Return the gradients of ``call`` in its dtype, computed in fp32."""
     lifted = replace(
         call, grad_output=widened(call.grad_output), input=widened(call.input), weight=widened(call.weight)
     )
@@ -61,7 +34,7 @@ def fp32_gradients(call: BackwardCall, proceed: Callable[[BackwardCall], Gradien
 
 
 def widened(tensor: Optional[Any]) -> Any:
-    """Half precision as fp32, anything else as it is."""
+    """Return half precision as fp32, and other dtypes as they are."""
     return (
         tensor.float() if tensor is not None and tensor.dtype in (torch.float16, torch.bfloat16) else tensor
     )
@@ -71,11 +44,11 @@ Call = Union[ConvolutionCall, BackwardCall]
 
 
 def accumulated(call: Call, direction: str) -> torch.Tensor:
-    """The output, or the gradient of input or weights, of ``call`` in its dtype (float16, bfloat16), whose
-    running sums are rounded to that dtype after every product, in any rank and direction.
+    """Return the result of ``call`` whose running sums are rounded to its dtype after every product.
 
-    One product of all elements at a time, in the order of a loop over channels and taps (for the gradient of
-    the weights: samples and positions). The product itself is exact in fp32, as in a fused multiply-add.
+    The dtype is float16 or bfloat16, the rank and direction are any. One product of all elements is added at
+    a time, in the order of a loop over channels and taps (for the gradient of the weights: samples and
+    positions). The product itself is exact in fp32, as in a fused multiply-add.
     """
     backward = call if isinstance(call, BackwardCall) else None
     # The image is the side that is padded, the samples of the other side are its positions.
@@ -116,7 +89,7 @@ def _both(padding: tuple[int, ...]) -> list[int]:
 
 
 def _windows(call: Call, taps: tuple[int, ...], sizes: Any) -> tuple[slice, ...]:
-    """The pixels of the padded image that a tap meets, one for each position."""
+    """Return the pixels of the padded image that a tap reads, one for each position."""
     return tuple(
         slice(tap * dilation, tap * dilation + (size - 1) * stride + 1, stride)
         for tap, dilation, size, stride in zip(taps, call.dilation, sizes, call.stride)
@@ -135,7 +108,7 @@ def _gathered(call: Call, padded: torch.Tensor, weight: torch.Tensor, sizes: lis
 
 
 def _image_sizes(call: Call) -> list[int]:
-    """Of the image that ``_scattered`` makes."""
+    """Return the sizes of the image that ``_scattered`` makes."""
     if isinstance(call, BackwardCall):
         return list(call.input.shape[2:])
     sizes = zip(
@@ -184,7 +157,7 @@ def _weights(call: Call, image: torch.Tensor, positions: torch.Tensor, kernel: t
 
 
 def at(place: Iterable[Union[int, slice]]) -> Any:
-    """The index of a place along the last axes."""
+    """Return the index of a place along the last axes."""
     return (..., *place)
 
 

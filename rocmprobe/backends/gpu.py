@@ -1,6 +1,6 @@
-"""cuDNN, PyTorch's convolution library on NVIDIA GPUs; and what MIOpen shares with it.
+"""cuDNN and MIOpen, PyTorch's convolution libraries on NVIDIA and AMD GPUs.
 
-PyTorch drives MIOpen through the same device type and the same switches (``torch.backends.cudnn``).
+PyTorch drives both through the same device type and the same switches (``torch.backends.cudnn``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Optional
 
+from rocmprobe.backends.base import switched
 from rocmprobe.checks.tools.context import Meter
+from rocmprobe.knowledge import miopen_log
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
 
@@ -24,17 +26,11 @@ class Cudnn:
     def trace_variables(self) -> dict[str, str]:
         return {}
 
-    @contextmanager
-    def vendor_library_off(self) -> Iterator[None]:
+    def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # Not `cudnn.flags`: it sets every flag that it is not given back to its default.
-        before = torch.backends.cudnn.enabled
-        torch.backends.cudnn.enabled = False
-        try:
-            yield
-        finally:
-            torch.backends.cudnn.enabled = before
+        # Not `cudnn.flags`, which resets every flag that it is not given to its default.
+        return switched([(torch.backends.cudnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
         import torch
@@ -53,7 +49,7 @@ class Cudnn:
         import torch
 
         def bytes_of(what: str) -> int:
-            # What was requested; blocks are larger. A torch before 2.1 counts those alone.
+            # The requested bytes; blocks are larger. A torch before 2.1 counts only blocks.
             stats = torch.cuda.memory_stats(device)
             return int(stats.get(f"requested_bytes.all.{what}", stats.get(f"allocated_bytes.all.{what}", 0)))
 
@@ -66,15 +62,15 @@ class Cudnn:
         meter.peak_bytes = bytes_of("peak") - before
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Three quarters of what is free, since a desktop may live on the same card. A driver may call more
-        free than the card has."""
+        """Return three quarters of the free memory, because a desktop may run on the same card."""
         import torch
 
         torch.cuda.empty_cache()
+        # A driver may report more free memory than the card has.
         return min(torch.cuda.mem_get_info(device)) * 3 // 4
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """By PyTorch's caching allocator, which the workspaces of MIOpen and cuDNN come from, too."""
+        # The workspaces of MIOpen and cuDNN come from PyTorch's caching allocator, too.
         import torch
 
         torch.cuda.empty_cache()
@@ -92,12 +88,43 @@ class Cudnn:
         return limited
 
     def read(self, log: str) -> Reading:
-        """cuDNN's log names descriptors, not kernels: nothing to read."""
+        # cuDNN's log names descriptors, not kernels.
         return Reading()
 
     def is_fallback(self, implementation: str) -> bool:
         return False
 
     def demands_exactness(self) -> bool:
-        """cuDNN may choose Winograd or FFT without saying so."""
+        # cuDNN may choose Winograd or FFT without saying so.
         return False
+
+
+def unpacked(version: int) -> str:
+    """Return MAJOR.MINOR.PATCH of MIOpen's version in torch: major * 1000000 + minor * 1000 + patch."""
+    return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
+
+
+class Miopen(Cudnn):
+    name = "miopen"
+    library = LIBRARIES["miopen"]
+
+    @property
+    def trace_variables(self) -> dict[str, str]:
+        # Level 5 names the choice of Find and the solver of immediate mode. The log of level 6 is six times
+        # as long. Every call comes with its command line for MIOpenDriver.
+        return {"MIOPEN_LOG_LEVEL": "5", "MIOPEN_ENABLE_LOGGING_CMD": "1"}
+
+    def library_version(self) -> Optional[str]:
+        packed = super().library_version()
+        return None if packed is None else unpacked(int(packed))
+
+    def read(self, log: str) -> Reading:
+        parsed = miopen_log.parse(log)
+        chosen = parsed.choice or miopen_log.Choice(None, None)
+        return Reading(
+            chosen.solver, chosen.algorithm, chosen.workspace_bytes, chosen.find_db,
+            parsed.failures, parsed.commands,
+        )  # fmt: skip
+
+    def is_fallback(self, implementation: str) -> bool:
+        return miopen_log.family(implementation) == "naive"

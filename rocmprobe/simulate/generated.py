@@ -1,0 +1,231 @@
+"""Simulated machines made from tables here, in the words of a machine's file (``docs/catalogue.md``).
+
+``planted-NAME`` has one bug in MIOpen's convolutions; ``faulty_kernels.py`` computes what the bug does. The
+file of any machine can name these bugs. ``faults-PHASE-KIND`` has one fault in one phase of a worker, and
+``faults-all`` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Optional
+
+from rocmprobe.model.problems import DTYPES, SHORT_DTYPES, Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS
+
+_FACTS = {"torch.version": "2.4.0+rocm6.1", "torch.kind": "rocm"}
+_PLANTED = "planted-"
+_HALVES = ("float16", "bfloat16")
+#: The planted machines are tested on problems with short and long sums: products in one element of a result.
+_SUMS = (27, 18432)
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    """A way in which a convolution goes wrong.
+
+    ``filter`` and ``tokens`` are parts of a problem's text, for a problem whose result the bug changes in
+    ``directions`` and ``dtypes``. ``source`` is the report of a real bug, if one is known.
+    """
+
+    name: str
+    summary: str
+    directions: tuple[str, ...] = DIRECTIONS
+    dtypes: tuple[str, ...] = tuple(DTYPES.values())
+    filter: str = "3x3"
+    tokens: tuple[str, ...] = ()
+    source: str = ""
+
+
+_BUGS = (
+    PlantedBug("doubled-channel", "the first channel of the result is twice what it should be"),
+    PlantedBug(
+        "lost-term",
+        "one of the products in every sum is left out: the last tap of the last channel, or of the weights' "
+        "gradient the last position of the last sample",
+    ),
+    PlantedBug("zeroed-row", "the last channel is zero, or in the gradient of the weights the last filter"),
+    PlantedBug("doubled-tile", "16 neighbouring elements in the middle are twice what they should be"),
+    PlantedBug(
+        "wrong-padding-edge", "the padding before the first pixel holds that pixel instead of zero",
+        tokens=("p1",),
+    ),
+    PlantedBug(
+        "swapped-dilation", "the dilations of the axes are taken in reverse order", tokens=("d1x2",),
+    ),
+    PlantedBug(
+        "stale-buffer", "from the second call on, the result is that of the former call of the same shape",
+        source="https://github.com/ROCm/MIOpen/pull/3377: kernels that do not write all of their result",
+    ),
+    PlantedBug(
+        "uncleared-result", "the sums are added to what the former call of the same shape left",
+        source="https://github.com/ROCm/MIOpen/pull/1104: atomic additions to weights that nobody cleared",
+    ),
+    PlantedBug("untouched-output", "nothing is written: the result is what its memory held"),
+    PlantedBug(
+        "unwritten-gaps", "pixels that no tap reaches are not written and hold 1",
+        directions=("bwd-data",), filter="1x1", tokens=("s2",),
+        source="https://github.com/ROCm/composable_kernel/pull/132: bwd-data of 1x1 with stride 2",
+    ),
+    PlantedBug(
+        "half-accumulation", "the running sum is rounded to the dtype after every product", dtypes=_HALVES,
+    ),
+    PlantedBug(
+        "reduced-precision",
+        "operands are rounded before they are multiplied: fp64 to fp32, fp32 to TF32, fp16 to bf16",
+        dtypes=("float64", "float32", "float16"),
+        source="https://pytorch.org/docs/stable/notes/numerical_accuracy.html: bf16 for fp16 on MI200",
+    ),
+    PlantedBug("random-element", "one random element is off by the root mean square of the result"),
+    PlantedBug("nan-lane", "the middle element is NaN"),
+    PlantedBug(
+        "bias-gradient", "the gradient of the bias leaves out the last position of the last sample",
+        directions=("bwd-weights",), tokens=("bias",),
+    ),
+    PlantedBug(
+        "transposed-weights",
+        "in the last group the weights are transposed: input and output channels where they are as many, or "
+        "else the last two axes of the filter",
+        tokens=("g2",),
+    ),
+    PlantedBug(
+        "mixed-up-layout", "an operand in channels-last order is read as if it were in channels-first",
+        tokens=("nhwc",),
+        source="https://github.com/ROCm/MIOpen/issues/2860: NHWC taken for NCHW",
+    ),
+)  # fmt: skip
+BUGS: Mapping[str, PlantedBug] = {bug.name: bug for bug in _BUGS}
+DEFAULT_BUG = "doubled-channel"
+
+
+def planted_machine(bug: str) -> str:
+    """Return the name of the machine that has this bug alone."""
+    return _PLANTED + bug
+
+
+def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Problem:
+    """Return a small 2-d problem whose result in ``direction`` the bug changes.
+
+    One element of that result is a sum of ``terms`` products (``Problem.terms``), a multiple of the filter's
+    taps. ``dtype`` is torch's name.
+    """
+    groups = 2 if "g2" in bug.tokens else 1
+    taps = 9 if bug.filter == "3x3" else 1
+    # Different numbers of input and output channels, so that a result that mixes them up has another shape.
+    channels = {"c": 4 * groups, "k": 6 * groups}
+    batch, side = 2, 4
+    if direction == "bwd-weights":
+        # A few large images cost less than many small ones.
+        side = next(side for side in range(48, 0, -1) if terms % (side * side) == 0)
+        batch = terms // (side * side)
+    else:
+        channels["c" if direction == "fwd" else "k"] = terms // taps * groups
+    size = "x".join(str(_image(side, taps > 1, bug.tokens, axis)) for axis in range(2))
+    parts = [
+        "conv2d", SHORT_DTYPES[dtype], f"n{batch}", f"c{channels['c']}", f"i{size}", f"k{channels['k']}",
+        f"f{bug.filter}", *bug.tokens,
+    ]  # fmt: skip
+    return parse_problem("-".join(parts))
+
+
+def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
+    """Pixels along an axis for ``side`` positions, with one more than the last filter reaches at stride 2."""
+    stride, padding = 2 if "s2" in tokens else 1, 1 if "p1" in tokens else 0
+    dilation = 2 if "d1x2" in tokens and axis == 1 else 1
+    return side * stride + 2 * dilation * wide - 2 * padding
+
+
+#: The phases of a worker in which a fault can happen.
+PHASES = ("import", "prepare", "first-call", "steady", "teardown")
+_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGKILL")
+_EFFECTS = (
+    "exit", "raise", "hang", "busy", "ignore-term", "flood", "garbage", "memory", "grandchild",
+    "grandchild-exit",
+)  # fmt: skip
+#: What a fault of each kind does.
+KINDS: Mapping[str, Mapping[str, str]] = {
+    **{name: {"effect": "signal", "signal": name} for name in _SIGNALS},
+    **{name: {"effect": name} for name in _EFFECTS},
+}
+ALL_FAULTS = "faults-all"
+#: A problem that no fault is about.
+FINE = "conv2d-fp32-n1-c1-i8x8-k3-f3x3"
+_FAULTS_SOURCE = "made up: no machine breaks in all of these ways"
+#: Short, because every hang is waited for. Only the fork server has long, since it starts before any fault.
+#: Every fault is tested, however many hang or crash.
+_BUDGETS = {
+    "server": 120, "start": 3, "first_call": 2, "steady": 2, "teardown": 3, "hangs": 1000, "crashes": 1000,
+}  # fmt: skip
+
+
+def fault_machine(phase: str, kind: str) -> str:
+    """Return the name of the machine that has this fault alone."""
+    return f"faults-{phase}-{kind}"
+
+
+def fault_problem(phase: str, kind: str) -> str:
+    """Return the problem that meets this fault, there and in ``faults-all``."""
+    number = PHASES.index(phase) * len(KINDS) + list(KINDS).index(kind)
+    return f"conv2d-fp32-n1-c{number + 1}-i8x8-k4-f3x3"
+
+
+def generated(name: str) -> Optional[Mapping[str, Any]]:
+    """Return the content of the file that would describe the machine, or None if it is not made here."""
+    if name.startswith(_PLANTED):
+        bug = BUGS.get(name[len(_PLANTED) :])
+        return None if bug is None else _with_bug(bug)
+    pairs = [pair for pair in product(PHASES, KINDS) if name in (ALL_FAULTS, fault_machine(*pair))]
+    return _with_faults(name, pairs) if pairs else None
+
+
+def _with_bug(bug: PlantedBug) -> Mapping[str, Any]:
+    source = bug.source or "made up: a bug to try the checks on"
+    # PyTorch does not give MIOpen float64.
+    dtypes = [dtype for dtype in bug.dtypes if dtype in ("float32", "float16")]
+    return {
+        "summary": f"MIOpen computes convolutions wrongly under its default: {bug.summary}",
+        "source": source,
+        "gpus": [_gpu("Radeon with a bug")],
+        "facts": _FACTS,
+        "problems": [problem_with(bug, *each).text for each in product(dtypes, bug.directions, _SUMS)],
+        "faults": [{"library": "miopen", "effect": "wrong", "bug": bug.name, "settings": ["default"],
+                    "source": source}],
+    }  # fmt: skip
+
+
+def _with_faults(name: str, pairs: list[tuple[str, str]]) -> Mapping[str, Any]:
+    if name == ALL_FAULTS:
+        summary = (
+            "every phase of a child x every kind of fault, each on a problem of its own; "
+            "single ones are called faults-PHASE-KIND, "
+            f"PHASE one of {', '.join(PHASES)}, KIND one of {', '.join(KINDS)}"
+        )
+    else:
+        summary = f"one problem that meets {pairs[0][1]} in phase {pairs[0][0]}, and one that is right"
+    return {
+        "summary": summary,
+        "source": _FAULTS_SOURCE,
+        "gpus": [_gpu("Radeon that breaks")],
+        "facts": _FACTS,
+        "budgets": _BUDGETS,
+        "fresh": True,
+        "problems": [*(fault_problem(*pair) for pair in pairs), FINE],
+        "faults": [_fault(*pair) for pair in pairs],
+    }
+
+
+def _fault(phase: str, kind: str) -> dict[str, Any]:
+    return {
+        "library": "miopen", "phase": phase, **KINDS[kind], "settings": ["default"], "directions": ["fwd"],
+        "problem": f"^{fault_problem(phase, kind)}$", "message": "a fault of the simulated machine",
+        "source": _FAULTS_SOURCE,
+    }  # fmt: skip
+
+
+def _gpu(name: str) -> Mapping[str, str]:
+    return {
+        "name": name, "vendor": "amd", "pci_id": "0x731f", "native_isa": "gfx1010",
+        "effective_isa": "gfx1010",
+    }  # fmt: skip

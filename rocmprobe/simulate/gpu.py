@@ -1,0 +1,186 @@
+"""A simulated machine in a worker: when its faults happen, and what they do to the process.
+
+Nothing here imports torch, because a fault may happen before a worker imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.backends import Backend
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.checks.tools.compiler import Compiler
+from rocmprobe.knowledge.settings import Versions
+from rocmprobe.simulate.injector import Injector
+from rocmprobe.simulate.machines import Fault, SimulatedMachine
+
+_FLOOD_BYTES = 64 << 20
+_CHUNK = 1 << 16
+#: A process whose memory is to run out may allocate this much more.
+_MEMORY_BYTES = 128 << 20
+
+
+class SimulatedCpu(Injector):
+    """The CPU of a simulated machine: without faults, but with the machine's versions."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self.machine = machine
+
+    def versions(self, found: Versions) -> Versions:
+        facts = self.machine.machine
+        rocm = facts.value("torch.hip") or facts.value("hip.version") or facts.value("rocm.version")
+        return Versions(found.library, found.library_version, facts.value("torch.version"), rocm)
+
+    def mapped(self) -> dict[str, list[str]]:
+        return {}
+
+
+class SimulatedGpu(SimulatedCpu):
+    """A GPU of a simulated machine in one process under one setting.
+
+    ``name`` is torch's name for the GPU ("cuda:0"), ``events`` the pipe on which the worker answers.
+    """
+
+    def __init__(self, machine: SimulatedMachine, setting: str, name: str, events: int) -> None:
+        super().__init__(machine)
+        self.name = name
+        #: True while a convolution is inside the library that replaces MIOpen.
+        self.in_miopen = False
+        self._setting = setting
+        self._events = events
+        self._phase = "import"
+        self._injected: set[int] = set()
+        self._poisoned = False
+        self._searched: set[object] = set()
+        self._search_seconds = 0.0
+
+    def enter(self, phase: str, case: Optional[Case]) -> None:
+        self._phase = phase
+        if case is None:
+            return
+        direction = case.direction or ""
+        for fault in self.machine.faults:
+            applies = fault.phase == phase and self.matches(fault, case.problem or "", case.dtype, direction)
+            if applies and self.happens(fault):
+                self.inject(fault, (direction,))
+
+    def report(self, phase: str, case: Case) -> None:
+        if phase == "yardstick":
+            self.enter(phase, case)
+        else:
+            # A check reports "prepare" again after its first calls: no reason for another fault.
+            self._phase = phase
+
+    def check_context(self) -> None:
+        if self._poisoned:
+            raise RuntimeError("the device context is unusable")
+
+    def clock(self) -> float:
+        # Nobody waits for the time that searches for a solver would have taken.
+        return time.perf_counter() + self._search_seconds
+
+    def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
+        from rocmprobe.simulate.libraries import SimulatedMiopen
+
+        return "cpu", SimulatedMiopen(self.machine)
+
+    def compiler(self) -> Compiler:
+        from rocmprobe.simulate.libraries import SimulatedCompiler
+
+        return SimulatedCompiler(self)
+
+    def faults(self) -> Callable[[], AbstractContextManager[None]]:
+        from rocmprobe.simulate.libraries import library_faults
+
+        return library_faults(self)
+
+    def faults_of(self, *libraries: str) -> Iterator[Fault]:
+        """Yield the faults that a call of one of ``libraries`` may meet in the current phase."""
+        for fault in self.machine.faults:
+            in_phase = fault.phase == "first-call" or fault.phase == "steady" == self._phase
+            if in_phase and fault.library in libraries:
+                yield fault
+
+    def matches(self, fault: Fault, problem: str, dtype: str, direction: str) -> bool:
+        """Return True if ``fault`` is about this setting, environment, problem, dtype and direction."""
+        return fault.matches(self._setting, problem, dtype, direction, os.environ)
+
+    def happens(self, fault: Fault) -> bool:
+        """Return True if a fault that matches happens this time."""
+        return random.random() < fault.chance  # noqa: S311
+
+    def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
+        """Do what ``fault`` does to the process. Return if the process survives.
+
+        A fault that floods or leaves something behind does so once. A search happens once for each
+        ``problem`` and its directions.
+        """
+        if fault.effect == "search":
+            search = id(fault), problem, directions
+            self._search_seconds += 0.0 if search in self._searched else fault.seconds
+            self._searched.add(search)
+            return
+        for direction, text in fault.stderr.items():
+            if not directions or direction in ("any", *directions):
+                os.write(2, f"{text}\n".encode())
+        if fault.effect in ("flood", "garbage", "grandchild") and id(fault) in self._injected:
+            return
+        self._injected.add(id(fault))
+        self._poisoned |= fault.poisons
+        _break(fault, self._events)
+
+
+def _break(fault: Fault, events: int) -> None:
+    effect = fault.effect
+    if effect == "raise":
+        raise RuntimeError(fault.message)
+    if effect == "signal":
+        os.kill(os.getpid(), getattr(signal, fault.signal))
+    if effect == "flood":
+        for _ in range(_FLOOD_BYTES // _CHUNK):
+            os.write(1, b"x" * (_CHUNK - 1) + b"\n")
+    if effect == "garbage":
+        os.write(events, b'\x00\xff not an event\n{"event": "ans')
+    if effect == "memory":
+        _allocate()
+    if effect.startswith("grandchild"):
+        _leave_grandchild()
+    if effect in ("exit", "grandchild-exit"):
+        os._exit(3)
+    if effect == "ignore-term":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while effect in ("signal", "hang", "ignore-term"):
+        time.sleep(1)
+    while effect == "busy":
+        # In C, without releasing the interpreter, as in a driver that spins.
+        pow(3, 1 << 100_000, (1 << 100_000) - 1)
+
+
+def _allocate() -> None:
+    """Allocate until this process has no memory left. A limit protects the rest of the machine."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    held = []
+    try:
+        while True:
+            held.append(bytearray(_CHUNK << 8))
+    finally:
+        held.clear()
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _leave_grandchild() -> None:
+    """Start a process that outlives this one and keeps its pipes open."""
+    if os.fork() == 0:
+        while True:
+            signal.pause()

@@ -1,0 +1,52 @@
+"""The interface through which a simulated machine enters a worker. On a real device it changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Optional
+
+from rocmprobe.backends import Backend
+from rocmprobe.backends.capi import LIBRARIES
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.checks.tools.compiler import Compiler
+from rocmprobe.knowledge.settings import Versions
+from rocmprobe.runtimes.loaded import mapped
+
+
+class Injector:
+    """The calls of a worker that a simulated machine may change. This one is for a real device."""
+
+    def enter(self, phase: str, case: Optional[Case]) -> None:
+        """Begin the phase "import", "prepare" or "teardown", in which no library is called."""
+
+    def report(self, phase: str, case: Case) -> None:
+        """Note the phase that a check reports."""
+
+    def check_context(self) -> None:
+        """Raise RuntimeError if an earlier fault has left the context of the device unusable."""
+
+    def clock(self) -> float:
+        """Return the seconds of the clock for measurements."""
+        return time.perf_counter()
+
+    def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
+        """Return the device that computes in place of ``device``, and its library."""
+        return device, backend
+
+    def compiler(self) -> Compiler:
+        """Return the compiler of kernels at run time."""
+        return Compiler()
+
+    def faults(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return a context factory in which the libraries have the faults of the simulated machine."""
+        return nullcontext
+
+    def versions(self, found: Versions) -> Versions:
+        """Return the versions that a setting meets, in place of those of this process."""
+        return found
+
+    def mapped(self) -> dict[str, list[str]]:
+        """Return the files of the GPU libraries that this process has mapped, by library."""
+        return mapped(LIBRARIES)
