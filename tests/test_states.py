@@ -9,6 +9,8 @@ from typing import Optional
 import pytest
 import sample
 
+from rocmprobe.collection.answers import works
+from rocmprobe.collection.reading import run_of
 from rocmprobe.judge.assessment import failed
 from rocmprobe.knowledge.layers import holds
 from rocmprobe.model.results import BadInput, Outcome, from_json, to_json
@@ -16,8 +18,6 @@ from rocmprobe.model.states import STATES
 from rocmprobe.pytest_plugin import assert_outcome
 from rocmprobe.report.junit import reported
 from rocmprobe.report.states import worst
-from rocmprobe.site.answers import works
-from rocmprobe.table.reading import run_of
 
 
 def outcome(state: str, cause: Optional[str] = None) -> Outcome:

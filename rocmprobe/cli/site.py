@@ -18,8 +18,9 @@ def write_pages(names: Iterable[str], folder: Path, repository: str, raw: str) -
     What an older rocmprobe judged of a bundle may differ: the pages judge it again. Raises BadInput where
     the pages cannot be written.
     """
-    from rocmprobe.bundle import Bundle, Refused, read_bundle
-    from rocmprobe.site import write_site
+    from rocmprobe.collection.archive import Refused
+    from rocmprobe.collection.checking import Bundle, read_bundle
+    from rocmprobe.collection.writing import write_site
 
     refused = 0
 

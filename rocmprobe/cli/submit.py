@@ -17,8 +17,8 @@ from rocmprobe.text.plain_text import one_line, plain
 from rocmprobe.text.printing import print_stderr_lines, say
 
 if TYPE_CHECKING:
-    from rocmprobe.bundle import Bundle
-    from rocmprobe.bundle.making import Made
+    from rocmprobe.collection.checking import Bundle
+    from rocmprobe.collection.making import Made
 
 #: Address of a repository of results, such as https://github.com/OWNER/NAME.
 REPOSITORY = "ROCMPROBE_REPOSITORY"
@@ -99,7 +99,7 @@ def submit_command(
 def _submit(
     source: Path, output: Optional[Path], yes: bool, partial: bool, label: str, repository: str
 ) -> int:
-    from rocmprobe.bundle.making import made, unused
+    from rocmprobe.collection.making import made, unused
 
     bundle = made(source, partial, label)
     path = output or unused(Path(), bundle)
@@ -161,7 +161,7 @@ def _summary(bundle: Made) -> Iterator[str]:
 
 
 def _what_next(bundle: Made, repository: str) -> Iterator[str]:
-    from rocmprobe.bundle.making import place_in_repository
+    from rocmprobe.collection.making import place_in_repository
 
     yield "Nothing was sent, and nothing was opened. To share it, do one of these yourself:"
     where = one_line(repository.rstrip("/")) if repository else ""
@@ -176,8 +176,8 @@ def _what_next(bundle: Made, repository: str) -> Iterator[str]:
 def _checked(sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]) -> tuple[list[Bundle], int]:
     """The bundles that are taken, and how many are refused, with a line for each. Those that lie in the
     folder ``accepted`` are not read again."""
-    from rocmprobe.bundle import Refused, read_bundle
-    from rocmprobe.bundle.checking import misplaced, same_file
+    from rocmprobe.collection.archive import Refused
+    from rocmprobe.collection.checking import misplaced, read_bundle, same_file
 
     taken: list[Bundle] = []
     refused = known = 0
@@ -215,7 +215,7 @@ def _checked(sources: tuple[Path, ...], partial: bool, accepted: Optional[Path])
 
 
 def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
-    from rocmprobe.bundle.naming import place_of
+    from rocmprobe.collection.naming import place_of
 
     for bundle in bundles:
         target = folder / place_of(bundle.chip, bundle.sha256)

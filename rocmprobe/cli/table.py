@@ -57,9 +57,9 @@ def table_command(
     """
     import sqlite3
 
-    from rocmprobe.table.gather import gather
-    from rocmprobe.table.sources import found, listed
-    from rocmprobe.table.store import Store
+    from rocmprobe.collection.gather import gather
+    from rocmprobe.collection.sources import found, listed
+    from rocmprobe.collection.store import Store
 
     names: list[str] = []
     for name in results:
@@ -98,12 +98,12 @@ def table_command(
 
 def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
     if form == "parquet":
-        from rocmprobe.table.files import write_parquet
+        from rocmprobe.collection.files import write_parquet
 
         assert output is not None
         write_parquet(store.every(), output)
     elif form == "csv":
-        from rocmprobe.table.files import write_csv
+        from rocmprobe.collection.files import write_csv
 
         if output is None:
             write_csv(store.every(), _Terminal())
@@ -114,15 +114,15 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
         ):
             write_csv(store.every(), stream)
     else:
-        from rocmprobe.table.document import document
+        from rocmprobe.collection.document import document
 
         table = document(store, read)
         if os.environ.get("GITHUB_STEP_SUMMARY"):
-            from rocmprobe.table.summary import markdown
+            from rocmprobe.collection.summary import markdown
 
             summarise(markdown(table), os.environ)
         if form == "html":
-            from rocmprobe.table.page import page
+            from rocmprobe.collection.page import page
 
             text = page(table)
         elif output is None:

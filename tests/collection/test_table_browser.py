@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gathered import outcome, put, results, table
 
-from rocmprobe.table.page import page
+from rocmprobe.collection.page import page
 
 EVIL = "<img src=x onerror=\"document.title='taken'\">"
 

@@ -10,8 +10,8 @@ from gathered import outcome, put, results, table
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocmprobe.collection.outliers import FEWEST, SHARE, Place, Seen, outliers
 from rocmprobe.model.states import state_of
-from rocmprobe.table.outliers import FEWEST, SHARE, Place, Seen, outliers
 
 
 def found(folder: Path, machines: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from rocmprobe.collection.page import chip_words, question_words, stack_words
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, words
 from rocmprobe.report.escape import table as table_of
 from rocmprobe.report.states import VERDICT_WORDS
-from rocmprobe.table.page import chip_words, question_words, stack_words
 
 #: Rows of each kind; with these a summary stays far below the 1 MiB that GitHub takes for a step.
 _ROWS = 40

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rocmprobe.table.reading import Joined, NoResults, Simulated, run_of
-from rocmprobe.table.sources import Found, Refused
-from rocmprobe.table.store import Store
+from rocmprobe.collection.reading import Joined, NoResults, Simulated, run_of
+from rocmprobe.collection.sources import Found, Refused
+from rocmprobe.collection.store import Store
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted_text
 

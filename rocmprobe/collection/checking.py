@@ -16,12 +16,12 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from rocmprobe import __version__
-from rocmprobe.bundle import archive
-from rocmprobe.bundle.archive import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
-from rocmprobe.bundle.clean import cleaned, line
-from rocmprobe.bundle.derived import derived, difference, gathered
-from rocmprobe.bundle.manifest import FORMAT, LICENCE, document, manifest, wrong_label
-from rocmprobe.bundle.simulated import sign_of_simulation
+from rocmprobe.collection import archive
+from rocmprobe.collection.archive import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
+from rocmprobe.collection.clean import cleaned, line
+from rocmprobe.collection.derived import derived, difference, gathered
+from rocmprobe.collection.manifest import FORMAT, LICENCE, document, manifest, wrong_label
+from rocmprobe.collection.simulated import sign_of_simulation
 from rocmprobe.engine.journal import parsed
 from rocmprobe.model.results import BadInput, Results, as_stored, from_json, to_json
 from rocmprobe.text import reading

@@ -15,17 +15,17 @@ import jinja2
 from markupsafe import Markup
 
 from rocmprobe import __version__
-from rocmprobe.bundle import Bundle
-from rocmprobe.bundle.manifest import LICENCE
-from rocmprobe.bundle.naming import place_of
+from rocmprobe.collection import api
+from rocmprobe.collection.answers import Recommended
+from rocmprobe.collection.checking import Bundle
+from rocmprobe.collection.gathering import Cell, Chip, Stack, gathered
+from rocmprobe.collection.manifest import LICENCE
+from rocmprobe.collection.naming import place_of
 from rocmprobe.model.results import BadInput
 from rocmprobe.model.states import STATES
 from rocmprobe.report import text
 from rocmprobe.report.states import VERDICT_TONES, verdict_with_layers
 from rocmprobe.report.templates import environment, style_sheet
-from rocmprobe.site import api
-from rocmprobe.site.answers import Recommended
-from rocmprobe.site.gathering import Cell, Chip, Stack, gathered
 from rocmprobe.text import reading
 
 #: What shows that a folder was written by this.
@@ -74,7 +74,7 @@ def _write(chips: Sequence[Chip], folder: Path, repository: str, raw: str) -> No
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, "utf-8", "backslashreplace")
 
-    put("style.css", style_sheet("rocmprobe.site", "style.css"))
+    put("style.css", style_sheet("rocmprobe.collection", "style.css"))
     put("index.html", _page("index", "", repository, chips=chips))
     for chip in chips:
         put(f"{chip.name}/index.html", _page("chip", "../", repository, chip=chip))
@@ -146,7 +146,7 @@ def _page(name: str, root: str, repository: str, **content: Any) -> str:
 
 @lru_cache(maxsize=1)
 def _templates() -> jinja2.Environment:
-    templates = environment("rocmprobe.site", _shown)
+    templates = environment("rocmprobe.collection", _shown)
     templates.globals.update(looks=STATES, word=_word, tones=VERDICT_TONES)
     templates.filters.update(date=lambda value: text.date(value)[:10], bytes=text.bytes_, count=text.count)
     return templates

@@ -14,13 +14,13 @@ from typing import Any, Optional
 import jinja2
 from markupsafe import Markup
 
+from rocmprobe.collection.reading import Question, word_order
 from rocmprobe.model.states import STATES
 from rocmprobe.report import text
 from rocmprobe.report.states import VERDICT_TONES, VERDICT_WORDS
 from rocmprobe.report.templates import asset, content_security_policy, environment, style_sheet
-from rocmprobe.table.reading import Question, word_order
 
-_PACKAGE = "rocmprobe.table"
+_PACKAGE = "rocmprobe.collection"
 #: Rows of a list that a person may read; all are in table.json.
 MOST_ROWS = 300
 #: Cells of an outlier that are named one by one.

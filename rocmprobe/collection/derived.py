@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.bundle.archive import JOURNAL, SAMPLES
+from rocmprobe.collection.archive import JOURNAL, SAMPLES
 from rocmprobe.model.results import BadInput, Results
 from rocmprobe.report import write
 from rocmprobe.text.plain_text import quoted

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from rocmprobe.bundle.archive import MANIFEST
-from rocmprobe.bundle.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
+from rocmprobe.collection.archive import MANIFEST
+from rocmprobe.collection.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
 from rocmprobe.model.results import Results, to_json
 from rocmprobe.text.redact import census
 

@@ -14,12 +14,12 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rocmprobe import __version__
+from rocmprobe.collection.gather import Read
+from rocmprobe.collection.outliers import Place, Seen, outliers
+from rocmprobe.collection.reading import Machine, in_order
+from rocmprobe.collection.store import RunRow, Store, StoredRow
 from rocmprobe.model.results import GPU_IDENTITY
 from rocmprobe.model.states import rank, state_of
-from rocmprobe.table.gather import Read
-from rocmprobe.table.outliers import Place, Seen, outliers
-from rocmprobe.table.reading import Machine, in_order
-from rocmprobe.table.store import RunRow, Store, StoredRow
 
 SCHEMA_VERSION = 1
 #: Changes of one machine in the document, the latest.

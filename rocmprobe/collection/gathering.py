@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Optional
 
-from rocmprobe.bundle import Bundle
+from rocmprobe.collection.answers import Answer, Question, Recommended, answers_of, works
+from rocmprobe.collection.checking import Bundle
 from rocmprobe.model.problems import DTYPES
 from rocmprobe.model.results import DIRECTIONS, RUNGS, Setting
 from rocmprobe.model.states import rank
-from rocmprobe.site.answers import Answer, Question, Recommended, answers_of, works
 
 _DTYPES = tuple(DTYPES.values())
 _DIRECTIONS = ("", *DIRECTIONS)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rocmprobe.bundle.archive import JOURNAL, packed
-from rocmprobe.bundle.making import made
+from rocmprobe.collection.archive import JOURNAL, packed
+from rocmprobe.collection.making import made
 from rocmprobe.model.results import write_results
 from rocmprobe.report.write import judged_results
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from rocmprobe import __version__
-from rocmprobe.bundle.manifest import LICENCE
-from rocmprobe.bundle.naming import place_of
-from rocmprobe.site.answers import Answer, Recommended
-from rocmprobe.site.gathering import Backing, Cell, Chip, Stack
+from rocmprobe.collection.answers import Answer, Recommended
+from rocmprobe.collection.gathering import Backing, Cell, Chip, Stack
+from rocmprobe.collection.manifest import LICENCE
+from rocmprobe.collection.naming import place_of
 
 VERSION = 1
 

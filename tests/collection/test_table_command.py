@@ -13,9 +13,9 @@ from gathered import command, outcome, put, results, table
 from runs import CHECKOUT
 
 from rocmprobe.cli import main
+from rocmprobe.collection import store
+from rocmprobe.collection.files import COLUMNS
 from rocmprobe.model.results import SCHEMA_VERSION
-from rocmprobe.table import store
-from rocmprobe.table.files import COLUMNS
 
 
 def states(folder: Path, **chosen: str) -> list[dict[str, int]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rocmprobe.bundle import Bundle
-from rocmprobe.bundle.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
+from rocmprobe.collection.checking import Bundle
+from rocmprobe.collection.naming import chip_name, gpu_facts, stack_facts, stack_name, tested_gpus
 from rocmprobe.model.results import (
     GPU_IDENTITY,
     NATIVE,

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.collection.document import document
+from rocmprobe.collection.gather import gather
+from rocmprobe.collection.sources import found
+from rocmprobe.collection.store import Store
 from rocmprobe.model.results import SCHEMA_VERSION
-from rocmprobe.table.document import document
-from rocmprobe.table.gather import gather
-from rocmprobe.table.sources import found
-from rocmprobe.table.store import Store
 from rocmprobe.text import reading
 
 

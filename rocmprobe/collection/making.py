@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rocmprobe import __version__
-from rocmprobe.bundle import archive
-from rocmprobe.bundle.archive import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
-from rocmprobe.bundle.checking import checked
-from rocmprobe.bundle.clean import cleaned, line, lines
-from rocmprobe.bundle.derived import derived, difference, gathered
-from rocmprobe.bundle.manifest import document, manifest, wrong_label
-from rocmprobe.bundle.naming import place_of
-from rocmprobe.bundle.simulated import sign_of_simulation
+from rocmprobe.collection import archive
+from rocmprobe.collection.archive import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
+from rocmprobe.collection.checking import checked
+from rocmprobe.collection.clean import cleaned, line, lines
+from rocmprobe.collection.derived import derived, difference, gathered
+from rocmprobe.collection.manifest import document, manifest, wrong_label
+from rocmprobe.collection.naming import place_of
+from rocmprobe.collection.simulated import sign_of_simulation
 from rocmprobe.engine.journal import parsed
 from rocmprobe.model.results import BadInput, Results, as_stored, ordinary_run, read_results, to_json
 from rocmprobe.text import reading

@@ -15,9 +15,9 @@ from gathered import command, outcome, put, results, table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.table import sources
-from rocmprobe.table.reading import NoResults, Simulated, run_of
-from rocmprobe.table.sources import Refused, Source, found, listed
+from rocmprobe.collection import sources
+from rocmprobe.collection.reading import NoResults, Simulated, run_of
+from rocmprobe.collection.sources import Refused, Source, found, listed
 
 
 def names(*given_names: object, by_folder: bool = False) -> list[str]:

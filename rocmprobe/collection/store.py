@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
-from rocmprobe.table.reading import Advice, Chip, Machine, Question, Stack, System, TableRun
+from rocmprobe.collection.reading import Advice, Chip, Machine, Question, Stack, System, TableRun
 from rocmprobe.text.redact import redacted
 
 #: KiB of SQLite's cache. It sorts on disk above that.
