@@ -9,8 +9,8 @@ from typing import Optional
 import pytest
 import sample
 
-from rocmprobe.collection.answers import works
 from rocmprobe.collection.reading import run_of
+from rocmprobe.collection.submissions import works
 from rocmprobe.judge.assessment import failed
 from rocmprobe.knowledge.layers import holds
 from rocmprobe.model.results import BadInput, Outcome, from_json, to_json

@@ -17,8 +17,7 @@ from rocmprobe.text.plain_text import one_line, plain
 from rocmprobe.text.printing import print_stderr_lines, say
 
 if TYPE_CHECKING:
-    from rocmprobe.collection.checking import Bundle
-    from rocmprobe.collection.making import Made
+    from rocmprobe.collection.bundle import Bundle
 
 #: Address of a repository of results, such as https://github.com/OWNER/NAME.
 REPOSITORY = "ROCMPROBE_REPOSITORY"
@@ -84,7 +83,7 @@ def submit_command(
 
     with no_commands(os.environ):
         if checking:
-            taken, refused = _checked(sources, partial, accepted)
+            taken, refused = _check(sources, partial, accepted)
             if into:
                 _copy(taken, into)
             return FINDINGS if refused else OK
@@ -99,11 +98,11 @@ def submit_command(
 def _submit(
     source: Path, output: Optional[Path], yes: bool, partial: bool, label: str, repository: str
 ) -> int:
-    from rocmprobe.collection.making import made, unused
+    from rocmprobe.collection.packing import pack_run
 
-    bundle = made(source, partial, label)
-    path = output or unused(Path(), bundle)
-    for row in _summary(bundle):
+    bundle, was_redacted = pack_run(source, partial, label)
+    path = output or Path(f"rocmprobe-{bundle.chip}-{bundle.sha256[:12]}.zip")
+    for row in _summary(bundle, was_redacted):
         say(row)
     if not yes:
         if not sys.stdin.isatty():
@@ -121,8 +120,8 @@ def _submit(
     return OK
 
 
-def _summary(bundle: Made) -> Iterator[str]:
-    """What the bundle would hold, in lines for a terminal."""
+def _summary(bundle: Bundle, was_redacted: bool) -> Iterator[str]:
+    """Yield the content of the bundle in lines for a terminal."""
     from rocmprobe.report.text import bytes_, date
 
     about, results = bundle.manifest, bundle.results
@@ -153,33 +152,36 @@ def _summary(bundle: Made) -> Iterator[str]:
     sizes = ", ".join(f"{name} {bytes_(each['size'])}" for name, each in about["files"].items())
     yield f"  files      {sizes}; {bytes_(len(bundle.content))} packed"
     yield f"  licence    {about['licence']}"
-    if not bundle.was_redacted:
+    if not was_redacted:
         yield (
             "The run was made with --no-redact. Names of its user and machine are known here only if it was "
             "made by you, on this machine. Read the bundle before you send it."
         )
 
 
-def _what_next(bundle: Made, repository: str) -> Iterator[str]:
-    from rocmprobe.collection.making import place_in_repository
-
+def _what_next(bundle: Bundle, repository: str) -> Iterator[str]:
     yield "Nothing was sent, and nothing was opened. To share it, do one of these yourself:"
+    place = f"bundles/{bundle.place}"
     where = one_line(repository.rstrip("/")) if repository else ""
     if where:
         yield f"  attach it to the form at {where}/issues/new?template=report.yml"
-        yield f"  or add it to {where} in a pull request, as {place_in_repository(bundle)}"
+        yield f"  or add it to {where} in a pull request, as {place}"
     else:
         yield "  attach it to the form of a repository of results (--repository URL prints its address)"
-        yield f"  or add it there in a pull request, as {place_in_repository(bundle)}"
+        yield f"  or add it there in a pull request, as {place}"
 
 
-def _checked(sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]) -> tuple[list[Bundle], int]:
-    """The bundles that are taken, and how many are refused, with a line for each. Those that lie in the
-    folder ``accepted`` are not read again."""
-    from rocmprobe.collection.archive import Refused
-    from rocmprobe.collection.checking import misplaced, read_bundle, same_file
+def _check(
+    sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]
+) -> tuple[list[tuple[Path, str]], int]:
+    """Print a line for each bundle. Return path and place of each valid one, and the number of refused ones.
 
-    taken: list[Bundle] = []
+    Bundles that lie in the folder ``accepted`` are not read again.
+    """
+    from rocmprobe.collection.packing import misplaced, read_bundle, same_file
+    from rocmprobe.collection.sources import Refused
+
+    taken: list[tuple[Path, str]] = []
     refused = known = 0
 
     def refuse(path: Path, why: object) -> None:
@@ -209,19 +211,17 @@ def _checked(sources: tuple[Path, ...], partial: bool, accepted: Optional[Path])
                 continue
             amount = len(bundle.results.outcomes)
             say(f"ok: {one_line(str(path))}: {bundle.chip} {bundle.stack}, {amount} outcomes")
-            taken.append(bundle)
+            taken.append((path, bundle.place))
     say(f"{len(taken)} taken, {refused} refused" + (f", {known} taken before" if known else ""))
     return taken, refused
 
 
-def _copy(bundles: Sequence[Bundle], folder: Path) -> None:
-    from rocmprobe.collection.naming import place_of
-
-    for bundle in bundles:
-        target = folder / place_of(bundle.chip, bundle.sha256)
+def _copy(bundles: Sequence[tuple[Path, str]], folder: Path) -> None:
+    for path, place in bundles:
+        target = folder / place
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(bundle.path.read_bytes(), target)
+            write_whole(path.read_bytes(), target)
         except OSError as error:
             raise BadInput(f"{target}: {error.strerror}; name another folder with --into") from error
         say(target)

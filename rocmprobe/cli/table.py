@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Optional
 
@@ -11,9 +12,10 @@ import click
 
 from rocmprobe.cli.base import answering
 from rocmprobe.cli.github_job import summarise
-from rocmprobe.model.exit_codes import OK
+from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, replacing, write_whole
-from rocmprobe.text.printing import print_stderr, say, say_json
+from rocmprobe.text.plain_text import one_line
+from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
 _FORMATS = ("html", "json", "csv", "parquet")
 _ENDS = {".htm": "html", ".ndjson": "json", **{f".{name}": name for name in _FORMATS}}
@@ -57,9 +59,8 @@ def table_command(
     """
     import sqlite3
 
-    from rocmprobe.collection.gather import gather
     from rocmprobe.collection.sources import found, listed
-    from rocmprobe.collection.store import Store
+    from rocmprobe.collection.store import Store, gather
 
     names: list[str] = []
     for name in results:
@@ -70,9 +71,7 @@ def table_command(
         ):  # fmt: skip
             if given:
                 raise BadInput(f"{option}: does not go with --site; leave one of them out")
-        from rocmprobe.cli.site import write_pages
-
-        return write_pages(names, site, repository, raw)
+        return _write_site(names, site, repository, raw)
     if repository or raw:
         raise BadInput("--repository and --raw go with --site; add it, or leave them out")
     chosen = form or (_ENDS.get(output.suffix.lower(), "html") if output else "html")
@@ -98,12 +97,12 @@ def table_command(
 
 def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
     if form == "parquet":
-        from rocmprobe.collection.files import write_parquet
+        from rocmprobe.collection.output import write_parquet
 
         assert output is not None
         write_parquet(store.every(), output)
     elif form == "csv":
-        from rocmprobe.collection.files import write_csv
+        from rocmprobe.collection.output import write_csv
 
         if output is None:
             write_csv(store.every(), _Terminal())
@@ -118,13 +117,13 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
 
         table = document(store, read)
         if os.environ.get("GITHUB_STEP_SUMMARY"):
-            from rocmprobe.collection.summary import markdown
+            from rocmprobe.collection.output import markdown
 
             summarise(markdown(table), os.environ)
         if form == "html":
-            from rocmprobe.collection.page import page
+            from rocmprobe.collection.pages import table_page
 
-            text = page(table)
+            text = table_page(table)
         elif output is None:
             say_json(table)
             return
@@ -136,8 +135,38 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
         write_whole(text.encode("utf-8", "backslashreplace"), output)
 
 
+def _write_site(names: Iterable[str], folder: Path, repository: str, raw: str) -> int:
+    """Write the static pages of bundles, and return FINDINGS if a bundle is refused.
+
+    ``names`` are bundles or folders of them. Raises BadInput if the pages cannot be written.
+    """
+    from rocmprobe.collection.bundle import Bundle
+    from rocmprobe.collection.packing import read_bundle
+    from rocmprobe.collection.pages import write_site
+    from rocmprobe.collection.sources import Refused
+
+    refused = 0
+
+    def accepted() -> Iterator[tuple[Path, Bundle]]:
+        nonlocal refused
+        for name in map(Path, names):
+            for path in sorted(name.rglob("*.zip")) if name.is_dir() else [name]:
+                try:
+                    yield path, read_bundle(path, partial=True, accepted=True)
+                except Refused as error:
+                    print_stderr_lines(f"refused: {one_line(str(path))}: {error}")
+                    refused += 1
+
+    try:
+        write_site(accepted(), folder, repository, raw)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written ({error.strerror}); name another with --site") from error
+    say(folder / "index.html")
+    return FINDINGS if refused else OK
+
+
 class _Terminal:
-    """Standard output as a file, made harmless."""
+    """Standard output as a file, with control characters made harmless."""
 
     def write(self, text: str) -> None:
         say(text, end="")

@@ -1,7 +1,7 @@
 """The table as one document, from a store: cells, configurations, outliers, changes, machines.
 
-The rows come once, in order of machine, device, question and time. What is kept of them is the latest state
-of each machine in each cell, and of the past of a machine its changes.
+The rows come once, in the order of machine, device, question and time. Only the latest state of each machine
+in each cell is kept, and the changes on each machine.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rocmprobe import __version__
-from rocmprobe.collection.gather import Read
+from rocmprobe.collection.identity import Machine, in_order
 from rocmprobe.collection.outliers import Place, Seen, outliers
-from rocmprobe.collection.reading import Machine, in_order
-from rocmprobe.collection.store import RunRow, Store, StoredRow
+from rocmprobe.collection.store import Read, RunRow, Store, StoredRow
 from rocmprobe.model.results import GPU_IDENTITY
 from rocmprobe.model.states import rank, state_of
 
 SCHEMA_VERSION = 1
-#: Changes of one machine in the document, the latest.
+#: The latest changes of one machine in the document.
 _CHANGES = 30
-#: Of what else changed between two runs, so many facts.
+#: Facts that changed between two runs.
 _FACTS = 12
 _TELLING = (
     "torch.version", "rocm.version", "miopen.version", "kernel.release", "amdgpu.version", "gpu.vbios",
@@ -32,12 +31,12 @@ _TELLING = (
 )  # fmt: skip
 #: Changes that are written to the store together.
 _AT_ONCE = 1000
-#: From so many changes on a state does not hold: it comes and goes.
+#: A state with this many changes comes and goes.
 _UNSTEADY = 2
 
 
 class Cell(NamedTuple):
-    """Where machines are compared: one question on one chip under one stack."""
+    """The numbers of one question, one chip and one stack, for which machines are compared."""
 
     chip: int
     stack: int
@@ -46,7 +45,7 @@ class Cell(NamedTuple):
 
 @dataclass
 class _Sum:
-    """What the machines of one cell have, by their latest runs."""
+    """The states in one cell, by the latest run of each machine."""
 
     seen: dict[tuple[int, int], Seen] = field(default_factory=dict)
     causes: Counter[str] = field(default_factory=Counter)
@@ -59,7 +58,7 @@ class _Sum:
 
 
 def document(store: Store, read: Read) -> dict[str, Any]:
-    """The content of table.json (schema: ``data/table.schema.json``)."""
+    """Return the content of table.json (schema: ``data/table.schema.json``)."""
     cells: dict[Cell, _Sum] = {}
     places: dict[tuple[int, int, int, int], tuple[int, int]] = {}
     changes: list[tuple[Any, ...]] = []
@@ -90,8 +89,11 @@ def document(store: Store, read: Read) -> dict[str, Any]:
 
 
 class _Past:
-    """One machine's device in one cell: the latest row that answered, the states it had in the order in which
-    each was last taken up, the number of changes, and of runs since the last of them."""
+    """The past of one machine's device in one cell.
+
+    ``row`` is the latest row that learned anything. ``states`` are its states in the order in which each last
+    began, ``turns`` the number of changes, and ``since`` the number of runs since the last change.
+    """
 
     __slots__ = ("first", "last", "row", "runs", "since", "states", "turns")
 
@@ -102,7 +104,7 @@ class _Past:
         self.runs = self.turns = self.since = 0
 
     def add(self, row: StoredRow) -> None:
-        """Take in the next row in the order of time."""
+        """Add the next row in the order of time."""
         self.runs += 1
         self.last = row
         if not state_of(row.state, row.cause).learned:
@@ -121,7 +123,7 @@ class _Past:
 
     @property
     def unsteady(self) -> bool:
-        """Whether its states come and go, or it changed in its last run, which no other has confirmed."""
+        """True if states come and go, or if the last run changed the state and no other run confirmed it."""
         return self.turns >= _UNSTEADY or "flaky" in self.states or (self.turns > 0 and self.since == 1)
 
 
@@ -131,8 +133,8 @@ def _take(
     changes: list[tuple[Any, ...]],
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
-    """The rows of one machine, device and question, in the order of time."""
-    # Only what was asked of the same problems is compared.
+    """Add the rows of one machine, device and question, in the order of time."""
+    # Only rows of the same problems are compared.
     befores: dict[int, StoredRow] = {}
     pasts: dict[tuple[int, int], _Past] = {}
     for row in rows:
@@ -171,8 +173,7 @@ def _take(
 
 
 class _Order:
-    """The machines, chips, stacks and questions of a store in an order that does not depend on that of the
-    files, with the numbers that the document has for them."""
+    """The order of machines, chips, stacks and questions in the document, whatever the order of the files."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -218,7 +219,7 @@ class _Order:
 
 
 def _machine_names(machines: list[Machine]) -> list[str]:
-    """The label, or a number where there is none or several machines have it."""
+    """Return the label of each machine, or a number if it has none or shares it."""
     labels = Counter(machine.label for machine in machines)
     return [
         machine.label if machine.label and labels[machine.label] == 1
@@ -232,8 +233,10 @@ def _question(order: _Order, number: int) -> dict[str, str]:
 
 
 def _states(found: dict[tuple[int, int], Seen]) -> tuple[dict[str, int], int]:
-    """By state the number of machines that have it, and the number of machines. One with two GPUs that
-    differ counts under both states."""
+    """Return the number of machines by state, and the number of machines.
+
+    A machine with two GPUs that differ counts under both states.
+    """
     by_state: dict[str, set[int]] = {}
     for (machine, _), seen in found.items():
         by_state.setdefault(seen.state, set()).add(machine)
@@ -253,12 +256,12 @@ def _cell(order: _Order, cell: Cell, found: _Sum) -> dict[str, Any]:
 
 
 def _telling(name: str) -> tuple[int, str]:
-    """What sorts facts: those that explain most come first."""
+    """Return the sort key of a fact: those that explain most come first."""
     return (_TELLING.index(name) if name in _TELLING else len(_TELLING)), name
 
 
 def _configurations(order: _Order) -> list[dict[str, Any]]:
-    """By chip, stack, dtype and purpose: what the latest run of each machine recommends."""
+    """Return the recommendations of each machine's latest run, by chip, stack, dtype and purpose."""
     said: dict[tuple[Any, ...], Any] = {}
     for machine, device, chip, stack, advice in order.store.advice():
         said[chip, stack, advice.dtype, advice.purpose, machine, device] = advice
@@ -294,7 +297,7 @@ def _outliers(
     facts_of: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
     for (machine, device, chip, stack), (_, facts) in places.items():
         facts_of.setdefault((chip, stack), {})[machine, device] = facts
-    # Where the PCI id is known, the name of a chip is not what makes two of them equal.
+    # Two chips with the same PCI id are equal, whatever their names.
     equal: dict[tuple[Any, ...], Place] = {}
     for (chip, stack), questions in groups.items():
         silicon = order.store.chips[chip]
@@ -327,7 +330,7 @@ def _outliers(
 
 
 def _changes(order: _Order) -> list[dict[str, Any]]:
-    """What changed on each machine from one run to a later one, the latest first, with what else did."""
+    """Return the changed states on each machine, the latest first, with the facts that changed meanwhile."""
     store = order.store
     amounts = store.number_of_changes()
     rows = []

@@ -1,10 +1,9 @@
 """Machines that should be equal and are not, and the facts that separate them.
 
-Equal are machines with the same native ISA, PCI id, revision and stack. In one question under one setting,
-asked of the same problems, a machine is an outlier if it has another state than the others have: at least
-``FEWEST`` machines, and at least ``SHARE`` of those that learned anything. Where the states come and go
-nobody is an outlier: not if a machine is flaky or changed more than once, and not with a state that an
-unsteady machine of the cell has had, too.
+Machines with the same native ISA, PCI id, revision and stack are equal. For one question about the same
+problems, a machine is an outlier if its state differs from that of a majority: at least ``FEWEST`` machines,
+and at least ``SHARE`` of those that learned anything. A machine is no outlier if it is flaky or changed more
+than once, or if an unsteady machine of the cell has had the same state.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ Unit = tuple[int, int]
 
 
 class Seen(NamedTuple):
-    """The latest state of a machine's device in a cell; ``states`` are those that it has had where these
-    come and go, else empty. ``asked`` is the same where the same problems were asked."""
+    """The latest state of a machine's device in a cell.
+
+    ``states`` are all its states if they come and go, else empty. ``asked`` stands for the problems.
+    """
 
     state: str
     states: tuple[str, ...] = ()
@@ -37,7 +38,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Place:
-    """What is compared: by question the state of each (machine, device), and the number of its facts."""
+    """The machines that are compared: their states by question, and the number of each machine's facts."""
 
     chip: int
     stack: int
@@ -46,7 +47,7 @@ class Place:
 
 
 class Differs(NamedTuple):
-    """A question in which the outliers have ``state`` and ``machines`` of ``of`` have ``majority``."""
+    """A question for which the outliers have ``state``, and ``machines`` of ``of`` have ``majority``."""
 
     question: int
     state: str
@@ -56,7 +57,7 @@ class Differs(NamedTuple):
 
 
 class Separates(NamedTuple):
-    """A fact whose ``value`` only the outliers have; ``others`` has the values of the rest, with counts."""
+    """A fact whose ``value`` only the outliers have. ``others`` counts the values of the other machines."""
 
     name: str
     value: str
@@ -72,7 +73,7 @@ class Outlier(NamedTuple):
 
 
 def outliers(place: Place, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
-    """The outliers of one place; ``facts`` gives those of a number."""
+    """Yield the outliers of one place. ``facts`` returns the facts with a number."""
     differing: dict[Unit, list[Differs]] = {}
     for question, seen in place.questions.items():
         for asked in sorted({each.asked for each in seen.values()}):
@@ -98,7 +99,7 @@ def _differing(question: int, seen: Mapping[Unit, Seen]) -> Iterator[tuple[Unit,
         if state_of(each.state, each.cause).learned and not each.states
     }
     shaken = {state for each in seen.values() for state in each.states}
-    # Several devices of a machine are no independent witnesses.
+    # Several devices of one machine are not independent witnesses.
     witnesses: dict[str, set[int]] = {}
     for (machine, _), each in steady.items():
         witnesses.setdefault(each.state, set()).add(machine)
@@ -114,9 +115,10 @@ def _differing(question: int, seen: Mapping[Unit, Seen]) -> Iterator[tuple[Unit,
 
 
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[Separates]:
-    """The facts that all of ``own`` share and none of ``rest`` has, those first in which the rest agrees.
+    """Return the facts that all of ``own`` share and none of ``rest`` has.
 
-    A fact in which each of the rest has a value of its own separates everyone from everyone: it is left out.
+    Facts for which the rest agrees come first. A fact with a different value on most of the other machines is
+    left out, because it separates nothing.
     """
     found = []
     for name in sorted(

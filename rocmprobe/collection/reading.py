@@ -1,7 +1,7 @@
-"""One results.json as rows of the table: who was asked, what, and what came out.
+"""One results.json as rows of the table: devices, questions, states and recommendations.
 
-Only what the table needs is decoded (msgspec passes over the rest), so that a file costs a fraction of what
-reading all of it does. A file is taken if that part of it has the right types; whatever else is in it.
+Only the needed part of a file is decoded, because msgspec skips the rest in a fraction of the time. A file is
+accepted if that part has the right types, whatever else it holds.
 """
 
 from __future__ import annotations
@@ -15,14 +15,26 @@ from typing import Any, NamedTuple, Optional, Union, cast, get_origin, get_type_
 
 import msgspec
 
-from rocmprobe.checks import CHECKS
+from rocmprobe.collection.identity import (
+    Chip,
+    Facts,
+    Machine,
+    Question,
+    Stack,
+    System,
+    chip_of,
+    gpu_of,
+    machine_of,
+    short,
+    system_of,
+    text,
+    word,
+)
+from rocmprobe.collection.sources import Refused
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model import results
 from rocmprobe.model.changes import Expected
-from rocmprobe.model.problems import DTYPES
 from rocmprobe.model.results import (
-    DIRECTIONS,
-    GPU_IDENTITY,
     SCHEMA_VERSION,
     Configuration,
     DeviceAnswer,
@@ -30,15 +42,14 @@ from rocmprobe.model.results import (
     Outcome,
     Recommendation,
     Results,
-)  # fmt: skip
+    to_json,
+)
 from rocmprobe.model.states import STATES, rank
 from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.text.plain_text import one_line
-from rocmprobe.text.redact import redacted_text
 
-_LONGEST = 120
 _MOST_FACTS = 2000
-#: Of a fact that is a table itself, such as the installed packages.
+#: Depth of a fact that is a table itself, such as the installed packages.
 _DEEPEST_FACT = 3
 #: Facts of the moment, of a single device, or of the place in the file system.
 _LEFT_OUT = re.compile(
@@ -52,21 +63,19 @@ _OF_A_GPU = frozenset(
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 
 
-class NoResults(Exception):
-    """Why a file is not in the table, in one line."""
+class Joined(Refused):
+    """The file names the runs of several Python environments, and holds no outcomes itself."""
 
 
-class Joined(NoResults):
-    """It names the runs of several Python environments, and holds none itself."""
-
-
-class Simulated(NoResults):
-    """It is of a simulated machine."""
+class Simulated(Refused):
+    """The results are those of a simulated machine."""
 
 
 def _part(kind: type, *names: str, **types: Any) -> Any:
-    """Return a struct of some fields of a class of the results. msgspec skips the other fields, so that a
-    file takes a quarter of the time. ``types`` replace the types of fields. Every field may be missing."""
+    """Return a struct of some fields of a class of the results, all of them optional.
+
+    ``types`` replace the types of fields.
+    """
     hints = {**get_type_hints(kind), **types}
     fields = [(name, hints[name], _empty(hints[name])) for name in (*names, *types)]
     return msgspec.defstruct(kind.__name__, fields)
@@ -107,88 +116,17 @@ _RESULTS = _part(
     outcomes=_optional(_list(_OUTCOME)),
     machine=_part(results.Machine, gpus=_list(_FACTS), facts=_FACTS, variables=_FACTS),
     recommendation=_optional(_RECOMMENDATION),
-    members=Any,
+    options=Any, members=Any,
 )  # fmt: skip
 _DECODER = msgspec.json.Decoder(_RESULTS)
 
 
-class Chip(NamedTuple):
-    """The silicon: what has to be equal for two machines to be compared."""
-
-    isa: str
-    pci_id: str
-    revision: str
-    name: str
-
-
-class Stack(NamedTuple):
-    """What runs on it; ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, "" where it is not set."""
-
-    torch: str
-    rocm: str
-    miopen: str
-    override: str
-    simulated: str
-
-
-class Machine(NamedTuple):
-    """What tells a machine from others; ``label`` is what its submitter calls it.
-
-    ``gpus`` has (native ISA, PCI id, revision) of each, and without a label compute units and bytes of VRAM,
-    too. ``kernel`` and ``driver`` are empty where there is a label: an update makes no other machine of it.
-    """
-
-    label: str
-    gpus: tuple[tuple[str, ...], ...]
-    kernel: str
-    driver: str
-    simulated: str
-
-
-class System(NamedTuple):
-    """The machine as one run found it; ``gpus`` as of ``Machine`` without a label."""
-
-    os: str
-    kernel: str
-    driver: str
-    gpus: tuple[tuple[str, ...], ...]
-
-
-class Question(NamedTuple):
-    """What was asked, whatever the problem; ``caller`` is who called the library, torch or capi."""
-
-    setting: str
-    caller: str
-    check: str
-    dtype: str
-    direction: str
-
-
-#: For each part of a question the words that come first; others follow by the alphabet.
-_FIRST: Mapping[str, tuple[str, ...]] = {
-    "setting": ("default", "as-found"),
-    "caller": ("torch", "capi"),
-    "check": tuple(CHECKS),
-    "dtype": tuple(DTYPES.values()),
-    "direction": DIRECTIONS,
-}
-_PLACES = {part: {word: place for place, word in enumerate(words)} for part, words in _FIRST.items()}
-
-
-def word_order(part: str, word: str) -> tuple[int, str]:
-    """The place of a word among all of one part of a question, such as a dtype among the dtypes."""
-    places = _PLACES[part]
-    return places.get(word, len(places)), word
-
-
-def in_order(question: Question) -> tuple[tuple[int, str], ...]:
-    """What sorts questions: ``default`` first, checks as the ladder has them."""
-    return tuple(word_order(part, word) for part, word in zip(Question._fields, question))
-
-
 class Row(NamedTuple):
-    """The worst that came out of the problems of one question, and how many of them there were; ``asked`` is
-    the same where the problems are: a run that asks more of them may find more."""
+    """The worst outcome among the problems of one question, and the number of problems.
+
+    ``asked`` is a hash of the problems. A run of more problems may find more, so only rows with equal hashes
+    are compared.
+    """
 
     question: Question
     state: str
@@ -199,7 +137,7 @@ class Row(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What a run recommends for a dtype and a purpose; ``setting`` is "" where nothing works."""
+    """A run's recommendation for a dtype and a purpose. ``setting`` is empty if nothing works."""
 
     dtype: str
     purpose: str
@@ -209,7 +147,7 @@ class Advice(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """One device of a run; ``facts`` as they are in the results."""
+    """One device of a run. ``facts`` are those that may explain a difference between machines."""
 
     device: str
     chip: Chip
@@ -220,7 +158,7 @@ class Subject(NamedTuple):
 
 
 class TableRun(NamedTuple):
-    """One results.json. ``started`` is a date in ISO 8601, "" where it has none."""
+    """One results.json. ``started`` is a date in ISO 8601, or empty."""
 
     sha256: str
     rocmprobe: str
@@ -232,116 +170,96 @@ class TableRun(NamedTuple):
 
 
 def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun:
-    """The rows of a results.json. Raises NoResults, of which Simulated is one unless ``simulated``."""
+    """Return the rows of a results.json.
+
+    Raises Refused: Simulated for a simulated machine unless ``simulated``, Joined for a file of several runs.
+    """
     try:
         data: Results = _DECODER.decode(content)
     except msgspec.ValidationError as error:
-        raise NoResults(f"not a results.json of rocmprobe ({one_line(str(error))})") from error
+        raise Refused(f"not a results.json of rocmprobe ({one_line(str(error))})") from error
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise NoResults(f"not JSON ({one_line(str(error))})") from error
-    # Of results, and of what joins several.
+        raise Refused(f"not JSON ({one_line(str(error))})") from error
+    # A file that joins several runs has members.
     if getattr(data, "members", None) is not None:
         raise Joined("joins runs that have files of their own; name their folder")
     if data.outcomes is None or data.schema_version is None:
-        raise NoResults("not a results.json of rocmprobe (it has no schema_version and outcomes)")
+        raise Refused("not a results.json of rocmprobe (it has no schema_version and outcomes)")
     if type(data.schema_version) is not int or data.schema_version != SCHEMA_VERSION:
         version = one_line(str(data.schema_version), 20)
-        raise NoResults(f"schema_version is {version}, this rocmprobe reads {SCHEMA_VERSION}")
+        raise Refused(f"schema_version is {version}, this rocmprobe reads {SCHEMA_VERSION}")
     if data.simulated is not None and not simulated:
         raise Simulated(f"of the simulated machine {one_line(data.simulated, 60)}; --simulated takes it")
     if not data.outcomes:
-        raise NoResults("no outcome in it")
+        raise Refused("no outcome in it")
     started = data.started.strip()
-    system = _system(data)
+    system = system_of(_gpus(data), data.machine.facts)
     return TableRun(
         hashlib.sha256(content).hexdigest(),
-        _text(data.rocmprobe, 40),
+        text(data.rocmprobe, 40),
         started if _DATE.fullmatch(started) else "",
         data.partial,
-        _machine(system, _text(label, 80), _text(data.simulated or "", 60)),
+        machine_of(system, text(label, 80), text(data.simulated or "", 60)),
         system,
         tuple(_subjects(data)),
     )
 
 
-def _gpus(data: Results) -> list[Mapping[str, Fact]]:
+class Tested(NamedTuple):
+    """The machine of a run with the GPU behind each tested device, as ``identity`` names them."""
+
+    facts: Facts
+    gpus: Mapping[str, Facts]
+    system: System
+
+
+def tested(whole: Results) -> Tested:
+    """Return the machine and the devices of a run, in the order of its targets."""
+    data: Results = msgspec.convert(to_json(whole), _RESULTS)
+    gpus = {}
+    for device, target in _targets(data).items():
+        isas = (each.native_isa for each in whole.outcomes if each.device == device)
+        gpus[device] = gpu_of(_gpus(data), device, next(filter(None, isas), None), target)
+    return Tested(data.machine.facts, gpus, system_of(_gpus(data), data.machine.facts))
+
+
+def _targets(data: Results) -> dict[str, Mapping[str, Any]]:
+    """Return the run's targets by device. Results without them are accepted."""
+    options: Any = data.options
+    targets = options.get("targets") if isinstance(options, dict) else None
+    rows = targets if isinstance(targets, list) else []
+    return {str(each.get("device")): each for each in rows if isinstance(each, dict)}
+
+
+def _gpus(data: Results) -> list[Facts]:
     """Return the GPUs as the file has them, by the names of their facts."""
-    return cast("list[Mapping[str, Fact]]", data.machine.gpus)
-
-
-def _system(data: Results) -> System:
-    facts = data.machine.facts
-    gpus = tuple(sorted(tuple(_value(gpu, name) for name in GPU_IDENTITY) for gpu in _gpus(data)[:64]))
-    driver = _value(facts, "amdgpu.version") or _value(facts, "amdgpu.origin")
-    if not gpus:
-        gpus = (("", _value(facts, "cpu.name"), "", _value(facts, "cpu.cores"), ""),)
-    return System(_value(facts, "os.name"), _clean(_value(facts, "kernel.release")), driver, gpus)
-
-
-@lru_cache(maxsize=1024)
-def _clean(text: str) -> str:
-    """A kernel that was built at home may be named after its host."""
-    return redacted_text(text)
-
-
-def _machine(system: System, label: str, simulated: str) -> Machine:
-    if label:
-        return Machine(label, tuple(gpu[:3] for gpu in system.gpus), "", "", simulated)
-    return Machine("", system.gpus, system.kernel, system.driver, simulated)
+    return cast("list[Facts]", data.machine.gpus)
 
 
 def _subjects(data: Results) -> Iterator[Subject]:
     asked: dict[str, list[Outcome]] = {}
     for outcome in data.outcomes or ():
         asked.setdefault(outcome.device, []).append(outcome)
-    facts = data.machine.facts
+    facts, targets = data.machine.facts, _targets(data)
     flat = dict(_flat(facts, data.machine.variables))
     for device, outcomes in asked.items():
-        gpu = _gpu(_gpus(data), device, outcomes[0])
-        own = {f"gpu.{key}": _short(fact.value) for key, fact in gpu.items() if key not in _OF_A_GPU}
+        isa = outcomes[0].native_isa
+        gpu = gpu_of(_gpus(data), device, isa, targets.get(device))
+        own = {f"gpu.{key}": short(fact.value) for key, fact in gpu.items() if key not in _OF_A_GPU}
         kept = {**flat, **{key: value for key, value in own.items() if value}}
         yield Subject(
-            _text(device, 40),
-            _chip(gpu, outcomes[0], facts),
+            text(device, 40),
+            chip_of(gpu, device, isa, facts),
             Stack(
-                _value(facts, "torch.version"),
-                _value(facts, "rocm.version"),
-                _value(facts, "miopen.version"),
-                _value(data.machine.variables, OVERRIDE), _text(data.simulated or "", 60),
+                word(facts, "torch.version"),
+                word(facts, "rocm.version"),
+                word(facts, "miopen.version"),
+                word(data.machine.variables, OVERRIDE), text(data.simulated or "", 60),
             ),
-            {**kept, "rocmprobe": _text(data.rocmprobe, 40)},
+            {**kept, "rocmprobe": text(data.rocmprobe, 40)},
             tuple(_rows(outcomes)),
             tuple(_advice(data.recommendation, device, len(asked) > 1)),
         )  # fmt: skip
-
-
-def _gpu(gpus: list[Mapping[str, Fact]], device: str, outcome: Outcome) -> Mapping[str, Fact]:
-    """The GPU that ``device`` names: by torch's number of it, else by its place; none for a CPU."""
-    if device == "cpu":
-        return {}
-    number = device.rpartition(":")[2]
-    at = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else 0
-    # capi knows of no NVIDIA; where both are there, the numbers are those of the vendor that was asked.
-    known = [gpu for gpu in gpus if gpu.get("index", Fact()).value == at and _fits(gpu, outcome)]
-    fitting = [gpu for gpu in gpus if _fits(gpu, outcome)]
-    if known:
-        return known[0]
-    if at < len(fitting):
-        return fitting[at]
-    return fitting[0] if fitting else {}
-
-
-def _fits(gpu: Mapping[str, Fact], outcome: Outcome) -> bool:
-    return outcome.native_isa is None or gpu.get("native_isa", Fact()).value in (None, outcome.native_isa)
-
-
-def _chip(gpu: Mapping[str, Fact], outcome: Outcome, facts: Mapping[str, Fact]) -> Chip:
-    if not gpu and not outcome.native_isa:
-        return Chip("cpu" if outcome.device == "cpu" else "", "", "", _value(facts, "cpu.name"))
-    return Chip(
-        _text(outcome.native_isa or _value(gpu, "native_isa"), 40),
-        _value(gpu, "pci_id"), _value(gpu, "revision"), _value(gpu, "name"),
-    )  # fmt: skip
 
 
 def _rows(outcomes: list[Outcome]) -> Iterator[Row]:
@@ -349,11 +267,11 @@ def _rows(outcomes: list[Outcome]) -> Iterator[Row]:
     for each in outcomes:
         state = each.state
         if state in ("xfail", "xpass") and each.expected is not None and each.expected.state:
-            # What is expected differs between versions; what happened does not.
+            # Expectations differ between versions. What happened does not.
             state = each.expected.state
         if state not in STATES:
             continue
-        check = each.check or _checked(each.id)
+        check = each.check or _check_in(each.id)
         key = (each.setting, each.driver, check, each.dtype, each.direction or "")
         known = found.get(key)
         if known is None:
@@ -364,23 +282,23 @@ def _rows(outcomes: list[Outcome]) -> Iterator[Row]:
             known[:3] = state, each.cause, each.solver
     for key, (state, cause, solver, problems) in found.items():
         yield Row(
-            _question(*key), state, _text(cause or "", 60),
-            _text(solver or "", 60), len(problems), _asked(*sorted(problems)),
+            _question(*key), state, text(cause or "", 60),
+            text(solver or "", 60), len(problems), _hash(*sorted(problems)),
         )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def _question(*parts: str) -> Question:
-    return Question._make(_text(part, 60) for part in parts)
+    return Question._make(text(part, 60) for part in parts)
 
 
 @lru_cache(maxsize=4096)
-def _asked(*problems: str) -> str:
+def _hash(*problems: str) -> str:
     return hashlib.sha256("\n".join(problems).encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def _checked(identity: str) -> str:
-    """The check that an id names: `device/driver/setting/check/...`."""
+def _check_in(identity: str) -> str:
+    """Return the check in an id: `device/driver/setting/check/...`."""
     parts = identity.split("/")
     return parts[3] if len(parts) > 3 else ""
 
@@ -393,7 +311,7 @@ def _advice(recommended: Optional[Recommendation], device: str, several: bool) -
         yield _advised("", "", own.verdict, own.setting, own.env)
         return
     if several and device == "cpu":
-        # The answer of a run that tested a GPU, too, is about the GPU.
+        # The recommendation of a run that also tested a GPU is about the GPU.
         return
     configuration = recommended.configuration
     yield _advised("", "", recommended.verdict, configuration.setting, configuration.env)
@@ -406,17 +324,17 @@ def _advice(recommended: Optional[Recommendation], device: str, several: bool) -
 def _advised(
     dtype: str, purpose: str, verdict: str, setting: Optional[str], env: Mapping[str, str]
 ) -> Advice:
-    pairs = ((_text(name, 80), _text(value, 80)) for name, value in list(env.items())[:40])
+    pairs = ((text(name, 80), text(value, 80)) for name, value in list(env.items())[:40])
     return Advice(
-        _text(dtype, 40),
-        _text(purpose, 40),
-        _text(verdict, 40),
-        _text(setting or "", 60),
+        text(dtype, 40),
+        text(purpose, 40),
+        text(verdict, 40),
+        text(setting or "", 60),
         tuple(sorted(pairs)),
     )
 
 
-def _flat(facts: Mapping[str, Fact], variables: Mapping[str, Fact]) -> Iterator[tuple[str, str]]:
+def _flat(facts: Facts, variables: Facts) -> Iterator[tuple[str, str]]:
     left = _MOST_FACTS
     for name, fact in facts.items():
         if _LEFT_OUT.match(name):
@@ -426,41 +344,14 @@ def _flat(facts: Mapping[str, Fact], variables: Mapping[str, Fact]) -> Iterator[
             if left < 0:
                 return
             if value:
-                yield _text(leaf, 100), value
+                yield text(leaf, 100), value
     for name, fact in list(variables.items())[:500]:
-        yield _text(f"variables.{name}", 100), _short(fact.value) or "(set)"
+        yield text(f"variables.{name}", 100), short(fact.value) or "(set)"
 
 
 def _leaves(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
-        yield name, _short(value)
+        yield name, short(value)
     elif depth:
         for key, inner in value.items():
             yield from _leaves(f"{name}.{key}", inner, depth - 1)
-
-
-def _value(facts: Mapping[str, Fact], name: str) -> str:
-    fact = facts.get(name)
-    return "" if fact is None else _short(fact.value)
-
-
-def _short(value: Any) -> str:
-    """A fact in one line; "" where it was not learned."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        # Order says nothing in a list of targets or groups, and all of it matters in a comparison.
-        words = " ".join(sorted(_short(each) for each in value[:200]))
-        if len(words) > _LONGEST:
-            digest = hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:8]
-            return f"{_text(words, _LONGEST)} ({len(value)} items, digest {digest})"
-        return _text(words)
-    return _text(str(value) if not isinstance(value, dict) else f"{len(value)} entries")
-
-
-def _text(value: str, limit: int = _LONGEST) -> str:
-    if len(value) <= limit and value.isascii() and value.isprintable() and "  " not in value:
-        return value.strip()
-    return one_line(value, limit)

@@ -1,6 +1,6 @@
-"""Finds the results.json files behind the names that a user gives: files, folders, globs, archives, a list.
+"""Results behind the names that a user gives: files, folders, patterns, archives, a list.
 
-One file is in memory at a time. What cannot be read is a ``Refused`` among the rest, never an end of them.
+One file is in memory at a time. A file that cannot be read does not end the search: its source has a refusal.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Optional, Union
+from typing import Any, BinaryIO, Optional
 
-from rocmprobe.text.plain_text import one_line
+from rocmprobe.text.plain_text import message, one_line
 from rocmprobe.text.reading import BadInput, json_of
 
 #: Bytes of a results.json: that of 6,000 questions has 7 million.
@@ -24,12 +24,12 @@ LARGEST_FILE = 64 * 2**20
 #: Bytes that one archive may unpack to, and its number of members.
 LARGEST_ARCHIVE = 4 * 2**30
 MOST_MEMBERS = 200_000
-#: An archive of bundles holds archives; those hold none.
+#: An archive of bundles holds archives. Bundles hold none.
 _DEEPEST_ARCHIVE = 2
 _TAR_ENDS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 _ARCHIVE_ENDS = (".zip", *_TAR_ENDS)
 _JOURNAL, _RESULTS = "journal.jsonl", "results.json"
-#: Not results, but beside them in a bundle of `rocmprobe submit`.
+#: The file beside the results in a bundle of `rocmprobe submit`.
 _MANIFEST = "manifest.json"
 _DAMAGED = (
     OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError,
@@ -37,33 +37,36 @@ _DAMAGED = (
 )  # fmt: skip
 
 
+class Refused(Exception):
+    """The reason why a file is not accepted, in one line without its name."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(message(reason))
+
+
 @dataclass(frozen=True)
 class Source:
-    """The bytes of one file. ``name`` is how it was reached, an archive's member as ARCHIVE:MEMBER;
-    ``label`` is what the submitter calls the machine, "" where nobody said."""
+    """The bytes of one file, or why it is refused.
+
+    ``name`` is how the file was reached, an archive's member as ARCHIVE:MEMBER. ``label`` is the submitter's
+    name for the machine, or empty.
+    """
 
     name: str
-    content: bytes
+    content: bytes = b""
     label: str = ""
+    refused: Optional[Refused] = None
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A file that is not in the table, and why, in one line without the name."""
-
-    name: str
-    reason: str
-    simulated: bool = False
+def _refused(name: str, reason: str) -> Source:
+    return Source(name, refused=Refused(reason))
 
 
-Found = Union[Source, Refused]
+def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
+    """Yield every file behind ``names``, in their order.
 
-
-def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Found]:
-    """Every file that ``names`` lead to, in their order.
-
-    ``by_folder``: the first folder below a folder (or an archive) that was given names the machine; of a file
-    that was given by its own name it is the folder that the file lies in.
+    With ``by_folder``, the first folder below a given folder or archive is the label of the machine. For a
+    file that was given by its own name it is the folder of the file.
     """
     for name in names:
         if os.path.exists(name):
@@ -72,23 +75,23 @@ def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Found]:
             matches = glob.iglob(name, recursive=True)
             first = next(matches, None)
             if first is None:
-                yield Refused(name, "no file matches; quote the pattern, or name a folder")
+                yield _refused(name, "no file matches; quote the pattern, or name a folder")
                 continue
             yield from _named(Path(first), by_folder)
             for match in matches:
                 yield from _named(Path(match), by_folder)
         else:
-            yield Refused(name, "no such file or folder")
+            yield _refused(name, "no such file or folder")
 
 
 def listed(stream: BinaryIO) -> list[str]:
-    """The names in a list: one a line, or ended by NUL characters as `find -print0` writes them."""
+    """Return the names in a list, one per line or ended by NUL as `find -print0` writes them."""
     content = stream.read(LARGEST_FILE)
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     return [os.fsdecode(name) for name in names if name.strip()]
 
 
-def _named(path: Path, by_folder: bool) -> Iterator[Found]:
+def _named(path: Path, by_folder: bool) -> Iterator[Source]:
     if path.is_dir():
         yield from _folder(path, by_folder)
     else:
@@ -96,14 +99,14 @@ def _named(path: Path, by_folder: bool) -> Iterator[Found]:
         yield from _file(path, str(path), folder, by_folder)
 
 
-def _folder(root: Path, by_folder: bool) -> Iterator[Found]:
+def _folder(root: Path, by_folder: bool) -> Iterator[Source]:
     unread: list[OSError] = []
     # Links are not followed: `reports/latest` is one, and so may be a loop.
     for folder, below, names in os.walk(root, onerror=unread.append):
         below.sort()
         if _JOURNAL in names and _RESULTS not in names:
             mend = f"`rocmprobe report {folder}` writes it from the journal"
-            yield Refused(folder, f"a run that died before it wrote {_RESULTS}; {mend}")
+            yield _refused(folder, f"a run that died before it wrote {_RESULTS}; {mend}")
         for name in sorted(names):
             if not _wanted(name):
                 continue
@@ -112,47 +115,47 @@ def _folder(root: Path, by_folder: bool) -> Iterator[Found]:
             label = (steps[0] if len(steps) > 1 else _stem(name)) if by_folder else ""
             yield from _file(path, str(path), label, False)
     for error in unread:
-        yield Refused(str(error.filename), f"cannot be read ({error.strerror})")
+        yield _refused(str(error.filename), f"cannot be read ({error.strerror})")
 
 
 def _stem(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _file(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Found]:
+def _file(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Source]:
     try:
         if not path.is_file():
-            yield Refused(name, "not a file")
+            yield _refused(name, "not a file")
             return
         if name.lower().endswith(_ARCHIVE_ENDS):
             yield from _archive(path, name, label, by_folder)
             return
         with path.open("rb") as stream:
-            # Room for the largest file takes longer to give back than a usual one takes to read.
+            # A buffer for the largest file takes longer to free than a usual file takes to read.
             size = os.fstat(stream.fileno()).st_size
             content = stream.read(min(size, LARGEST_FILE) + 1)
     except OSError as error:
-        yield Refused(name, f"cannot be read ({error.strerror})")
+        yield _refused(name, f"cannot be read ({error.strerror})")
         return
     yield _whole(name, content, label)
 
 
-def _whole(name: str, content: bytes, label: str) -> Found:
+def _whole(name: str, content: bytes, label: str) -> Source:
     if len(content) > LARGEST_FILE:
-        return Refused(name, f"larger than {LARGEST_FILE:,} bytes")
+        return _refused(name, f"larger than {LARGEST_FILE:,} bytes")
     return Source(name, content, label)
 
 
-def _archive(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Found]:
+def _archive(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Source]:
     try:
         with path.open("rb") as stream:
             yield from _Archive(name, label, by_folder).read(stream)
     except _DAMAGED as error:
-        yield Refused(name, f"the archive is damaged ({one_line(str(error))})")
+        yield _refused(name, f"the archive is damaged ({one_line(str(error))})")
 
 
 class _Archive:
-    """What is in an archive, up to a number of members and bytes."""
+    """Reader of an archive, up to a number of members and bytes."""
 
     def __init__(self, name: str, label: str, by_folder: bool, depth: int = 1) -> None:
         self.name = name
@@ -161,14 +164,14 @@ class _Archive:
         self.depth = depth
         self._left = LARGEST_ARCHIVE
 
-    def read(self, stream: BinaryIO) -> Iterator[Found]:
-        """Raises what zipfile and tarfile raise for a damaged one."""
+    def read(self, stream: BinaryIO) -> Iterator[Source]:
+        """Yield the results in the archive. Raises the errors of zipfile and tarfile if it is damaged."""
         if self.name.lower().endswith(".zip"):
             yield from self._zip(stream)
         else:
             yield from self._tar(stream)
 
-    def _zip(self, stream: BinaryIO) -> Iterator[Found]:
+    def _zip(self, stream: BinaryIO) -> Iterator[Source]:
         with zipfile.ZipFile(stream) as archive:
             members = archive.infolist()
             manifests = [each for each in members if each.filename == _MANIFEST]
@@ -185,14 +188,14 @@ class _Archive:
                     with archive.open(info) as opened:
                         content = opened.read(LARGEST_FILE + 1)
                 except _DAMAGED as error:
-                    yield Refused(f"{self.name}:{info.filename}", f"damaged ({one_line(str(error))})")
+                    yield _refused(f"{self.name}:{info.filename}", f"damaged ({one_line(str(error))})")
                     continue
                 yield from self._member(info.filename, content)
 
-    def _tar(self, stream: BinaryIO) -> Iterator[Found]:
+    def _tar(self, stream: BinaryIO) -> Iterator[Source]:
         with tarfile.open(fileobj=stream, mode="r|*") as archive:
             for number, info in enumerate(archive):
-                # What is skipped is unpacked all the same.
+                # A skipped member is unpacked, too.
                 self._left -= 0 if _wanted(info.name) else info.size
                 if number >= MOST_MEMBERS or self._left <= 0:
                     yield self._too_large()
@@ -200,17 +203,17 @@ class _Archive:
                 opened = archive.extractfile(info) if info.isfile() and _wanted(info.name) else None
                 if opened is not None:
                     yield from self._member(info.name, opened.read(LARGEST_FILE + 1))
-                # It would keep every member for a second look.
+                # tarfile would keep every member in memory.
                 archive.members = []  # type: ignore[attr-defined]
 
-    def _too_large(self) -> Refused:
-        return Refused(
+    def _too_large(self) -> Source:
+        return _refused(
             self.name,
             f"has more than {MOST_MEMBERS:,} members or unpacks to more than {LARGEST_ARCHIVE:,} bytes; the "
             "rest is left out",
         )
 
-    def _member(self, member: str, content: bytes) -> Iterator[Found]:
+    def _member(self, member: str, content: bytes) -> Iterator[Source]:
         self._left -= len(content)
         name = f"{self.name}:{member}"
         label = self.label
@@ -220,15 +223,15 @@ class _Archive:
         if not member.lower().endswith(_ARCHIVE_ENDS):
             yield _whole(name, content, label)
         elif self.depth >= _DEEPEST_ARCHIVE:
-            yield Refused(name, "an archive in an archive in an archive; unpack it")
+            yield _refused(name, "an archive in an archive in an archive; unpack it")
         elif len(content) > LARGEST_FILE:
-            yield Refused(name, f"larger than {LARGEST_FILE:,} bytes; unpack it")
+            yield _refused(name, f"larger than {LARGEST_FILE:,} bytes; unpack it")
         else:
             try:
                 inner = _Archive(name, label, False, self.depth + 1)
                 yield from inner.read(io.BytesIO(content))
             except _DAMAGED as error:
-                yield Refused(name, f"the archive is damaged ({one_line(str(error))})")
+                yield _refused(name, f"the archive is damaged ({one_line(str(error))})")
 
 
 def _wanted(member: str) -> bool:
@@ -237,7 +240,7 @@ def _wanted(member: str) -> bool:
 
 
 def _label(manifest: bytes) -> str:
-    """What the submitter of a bundle calls the machine, "" where the manifest does not say."""
+    """Return the submitter's name for the machine, or nothing if the manifest has none."""
     try:
         data = json_of(manifest, _MANIFEST, "")
     except BadInput:

@@ -1,9 +1,8 @@
-"""The rows of all runs, in a temporary SQLite file: in order whenever they came, and not in memory.
+"""The rows of all runs in a temporary SQLite file, which sorts them on disk.
 
-Files come in any order of date, and what changed on a machine needs them in the order of time. SQLite sorts
-on disk, is in the standard library, and holds its memory to its cache (docs/many-machines.md has the
-measurement). What is kept in memory are names: machines, stacks, questions. None of them grow with the number
-of files.
+Files come in any order of date, but the changes on a machine need the order of time. SQLite is in the
+standard library and limits its memory to its cache (docs/many-machines.md has the measurement). Only names
+are kept in memory: machines, stacks, questions. They do not grow with the number of files.
 """
 
 from __future__ import annotations
@@ -11,20 +10,29 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Optional
 
 import msgspec
 
-from rocmprobe.collection.reading import Advice, Chip, Machine, Question, Stack, System, TableRun
-from rocmprobe.text.redact import redacted
+from rocmprobe.collection.identity import Chip, Machine, Question, Stack, System
+from rocmprobe.collection.reading import Advice, Joined, Simulated, TableRun, run_of
+from rocmprobe.collection.sources import Refused, Source
+from rocmprobe.text.plain_text import one_line
+from rocmprobe.text.redact import redacted, redacted_text
 
 #: KiB of SQLite's cache. It sorts on disk above that.
 _CACHE = 8 * 1024
 #: Runs between two commits.
 _COMMIT = 500
+#: Refused files that the table names, and that stderr names.
+NAMED = 100
+PRINTED = 10
+#: Parts of a path that the table shows: the file, the run, the machine.
+_PARTS = 3
 
 _TABLES = """
 CREATE TABLE run (id INTEGER PRIMARY KEY, sha256 TEXT UNIQUE, name TEXT, started TEXT, rocmprobe TEXT,
@@ -41,7 +49,7 @@ CREATE TABLE change (machine INTEGER, device INTEGER, before INTEGER, after INTE
 
 
 class StoredRow(NamedTuple):
-    """One row with all that it belongs to, in the order of machine, device, question and time."""
+    """One row with the numbers of its machine, device, question, chip, stack, run and facts."""
 
     machine: int
     device: int
@@ -83,7 +91,7 @@ def _system(content: str) -> System:
 
 
 class Changed(NamedTuple):
-    """What changed on a device between two runs: (before, after, question) of each, and the facts of both."""
+    """The changes on a device between two runs: each as (before, after, question), and the facts of both."""
 
     device: int
     before: RunRow
@@ -94,7 +102,7 @@ class Changed(NamedTuple):
 
 
 class _Names:
-    """Numbers for values that come again and again."""
+    """Numbers for values that repeat."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -109,14 +117,13 @@ class _Names:
 
 
 class Store:
-    """A table under construction; a context manager, which gives its file back.
+    """A table under construction, and a context manager that deletes its file.
 
-    Its methods raise sqlite3.OperationalError where the disk is full.
+    Its methods raise sqlite3.OperationalError if the disk is full.
     """
 
     def __init__(self) -> None:
-        # A database without a name is a file that SQLite makes in the temporary folder and unlinks at once:
-        # nothing is left of it, however this process ends.
+        # SQLite unlinks the file of a database without a name at once, so nothing is left behind.
         self._base = sqlite3.connect("", isolation_level=None)
         run = self._base.execute
         run("PRAGMA journal_mode = OFF")
@@ -161,7 +168,7 @@ class Store:
         return self._devices.values
 
     def add(self, run: TableRun, name: str) -> bool:
-        """Take the rows of a run in; False where the same file is in already."""
+        """Add the rows of a run. Return False if the same file was added before."""
         known = self._base.execute("SELECT 1 FROM run WHERE sha256 = ?", (run.sha256,)).fetchone()
         if known:
             return False
@@ -202,14 +209,14 @@ class Store:
         found = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
         if found:
             return int(found[0])
-        # Results are redacted as a rule, and not with --no-redact; the table always is.
+        # Results of a run with --no-redact are not redacted. The table always is.
         clean = json.dumps(redacted(facts), sort_keys=True)
         added = self._base.execute("INSERT INTO facts VALUES (NULL, ?, ?)", (digest, clean)).lastrowid
         assert added is not None
         return added
 
     def in_order(self) -> None:
-        """Put all runs in the order of time; what has no date comes first."""
+        """Put all runs in the order of time. Runs without a date come first."""
         self._base.execute("COMMIT")
         run = self._base.execute
         run("CREATE TABLE placed (place INTEGER PRIMARY KEY, id INTEGER UNIQUE)")
@@ -217,7 +224,7 @@ class Store:
         run("UPDATE run SET place = (SELECT place FROM placed WHERE placed.id = run.id)")
 
     def rows(self) -> Iterator[StoredRow]:
-        """Every row, by machine, device, question and time."""
+        """Yield every row, by machine, device, question and time."""
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, subject.device, row.question, subject.chip, subject.stack, row.state, "
@@ -229,11 +236,11 @@ class Store:
             yield StoredRow._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))
 
     def changed(self, changes: Sequence[tuple[Any, ...]]) -> None:
-        """Keep changes of state: the columns of the table ``change``."""
+        """Add changes of state, as rows of the table ``change``."""
         self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
 
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
-        """What changed on a machine from one run to a later one, the latest ``most`` first."""
+        """Yield the changes on a machine from run to run: the latest ``most``, the latest first."""
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
             "JOIN run ON run.id = change.after WHERE change.machine = ? "
@@ -252,7 +259,7 @@ class Store:
             )  # fmt: skip
 
     def number_of_changes(self) -> dict[int, int]:
-        """By machine, the pairs of runs between which something changed."""
+        """Return the number of pairs of runs with a change, by machine."""
         self._base.execute("CREATE INDEX IF NOT EXISTS of_machine ON change (machine, device, before, after)")
         return dict(
             self._base.execute(
@@ -262,7 +269,7 @@ class Store:
         )
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """Every row as the columns of a file, by run and question (`COLUMNS`)."""
+        """Yield every row as the columns of a file (``output.COLUMNS``), by run and question."""
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, run.name, run.sha256, run.started, run.rocmprobe, run.partial, run.system, "
@@ -285,7 +292,7 @@ class Store:
             }  # fmt: skip
 
     def advice(self) -> Iterator[tuple[int, int, int, int, Advice]]:
-        """Machine, device, chip, stack, and what the latest run there that recommends it says."""
+        """Yield machine, device, chip, stack and recommendation, in the order of time."""
         answers = self._answers.values
         for found in self._base.execute(
             "SELECT run.machine, subject.device, subject.chip, subject.stack, advice.advice FROM advice "
@@ -295,14 +302,14 @@ class Store:
             yield (*found[:4], answers[found[4]])
 
     def all_runs(self) -> Iterator[RunRow]:
-        """Every run in the order of time."""
+        """Yield every run in the order of time."""
         for found in self._base.execute(
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run ORDER BY place"
         ):
             yield _run(found)
 
     def run_named(self, number: int) -> RunRow:
-        """The run of that number."""
+        """Return the run with a number."""
         found = self._base.execute(
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run WHERE id = ?",
             (number,),
@@ -313,3 +320,71 @@ class Store:
         (content,) = self._base.execute("SELECT content FROM facts WHERE id = ?", (number,)).fetchone()
         found: dict[str, str] = msgspec.json.decode(content)
         return found
+
+
+@dataclass
+class Read:
+    """The counts of what was read, and the reasons for the first ``NAMED`` refusals.
+
+    ``duplicates`` equal another file byte for byte.
+    """
+
+    files: int = 0
+    results: int = 0
+    duplicates: int = 0
+    simulated: int = 0
+    refused: int = 0
+    partial: int = 0
+    reasons: tuple[tuple[str, str], ...] = ()
+
+
+def gather(
+    sources: Iterable[Source], store: Store, simulated: bool = False, refuse: Callable[[str], None] = print
+) -> Read:
+    """Put every results file into ``store``.
+
+    ``refuse`` gets one line for each of the first ``PRINTED`` refusals, and one line that counts the others.
+    Runs of simulated machines are accepted if ``simulated``.
+    """
+    read = Read()
+    for source in sources:
+        read.files += 1
+        try:
+            if source.refused:
+                raise source.refused
+            run = run_of(source.content, source.label, simulated)
+        except Joined:
+            # The runs that the file joins are files of their own beside it.
+            read.files -= 1
+        except Refused as error:
+            _leave_out(read, source.name, error, refuse)
+        except (ValueError, RecursionError, OverflowError) as error:
+            # An integer of ten thousand digits, or lists in lists in a fact.
+            _leave_out(read, source.name, Refused(f"cannot be read ({one_line(str(error))})"), refuse)
+        else:
+            if store.add(run, _short_name(source.name)):
+                read.results += 1
+                read.partial += run.partial
+            else:
+                read.duplicates += 1
+    store.in_order()
+    more = read.refused + read.simulated - PRINTED
+    if more > 0:
+        refuse(f"{more} more left out")
+    return read
+
+
+def _short_name(name: str) -> str:
+    """Return the last parts of a path. A table is published, and must not name the folder's owner."""
+    return redacted_text(one_line("/".join(name.split("/")[-_PARTS:]), 300))
+
+
+def _leave_out(read: Read, name: str, reason: Refused, refuse: Callable[[str], None]) -> None:
+    if isinstance(reason, Simulated):
+        read.simulated += 1
+    else:
+        read.refused += 1
+    if len(read.reasons) < NAMED:
+        read.reasons = (*read.reasons, (_short_name(name), str(reason)))
+    if read.refused + read.simulated <= PRINTED:
+        refuse(f"{one_line(name, 300)}: {reason}")

@@ -1,5 +1,7 @@
-"""Runs and bundles for tests. No run here was on AMD hardware: what is simulated is made to look as if it
-were, as somebody who forges a journal would do it."""
+"""Runs and bundles for tests.
+
+No run here was on AMD hardware: the journals of simulated machines are forged to look real.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rocmprobe.collection.archive import JOURNAL, packed
-from rocmprobe.collection.making import made
+from rocmprobe.collection.bundle import JOURNAL, pack
+from rocmprobe.collection.packing import pack_run
 from rocmprobe.model.results import write_results
 from rocmprobe.report.write import judged_results
 
@@ -30,15 +32,9 @@ def rewritten(folder: Path, rows: Records) -> Path:
 
 
 def disguised(rows: Records) -> Records:
-    """A simulated run without a sign of it: what ``submit --check`` says it cannot see."""
-    text = json.dumps(rows).replace('"source": "simulated machine', '"source": "/sys, machine')
-    text = text.replace("rocmprobe/simulate/", "rocmprobe/worker/").replace("which stands in for the GPU", "")
-    text = text.replace('"simulation.torch"', '"other.torch"').replace('"this machine, "', '"/proc"')
-    shown: Records = json.loads(text)
+    """The journal of a simulated run without the mark that it was simulated: a forged journal."""
+    shown: Records = json.loads(json.dumps(rows))
     shown[0]["simulation"] = shown[0]["options"]["simulate"] = None
-    for row in shown:
-        if row["record"] == "trial":
-            row["trial"]["mapped"] = {"libamdhip64": ["/opt/rocm/lib/libamdhip64.so.6"]}
     return shown
 
 
@@ -47,7 +43,7 @@ def repacked(bundle: Path, target: Path, change: Callable[[dict[str, bytes]], An
     with zipfile.ZipFile(bundle) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     change(files)
-    target.write_bytes(packed(files))
+    target.write_bytes(pack(files))
     return target
 
 
@@ -86,8 +82,8 @@ def variant(
 
 def submitted(folder: Path, rows: Records, target: Path, label: str = "") -> Path:
     """The bundle of a run with the journal ``rows``, as a repository keeps it below ``target``."""
-    bundle = made(rewritten(folder, rows), label=label)
-    path = target / bundle.manifest["chip"] / f"{bundle.sha256}.zip"
+    bundle, _ = pack_run(rewritten(folder, rows), label=label)
+    path = target / bundle.place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bundle.content)
     return path

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.collection.document import document
-from rocmprobe.collection.gather import gather
 from rocmprobe.collection.sources import found
-from rocmprobe.collection.store import Store
+from rocmprobe.collection.store import Store, gather
 from rocmprobe.model.results import SCHEMA_VERSION
 from rocmprobe.text import reading
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gathered import outcome, put, results, table
 
-from rocmprobe.collection.page import page
+from rocmprobe.collection.pages import table_page as page
 
 EVIL = "<img src=x onerror=\"document.title='taken'\">"
 

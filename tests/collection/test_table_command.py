@@ -14,7 +14,7 @@ from runs import CHECKOUT
 
 from rocmprobe.cli import main
 from rocmprobe.collection import store
-from rocmprobe.collection.files import COLUMNS
+from rocmprobe.collection.output import COLUMNS
 from rocmprobe.model.results import SCHEMA_VERSION
 
 

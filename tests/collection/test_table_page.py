@@ -10,7 +10,7 @@ from typing import Any
 
 from gathered import outcome, put, results, table
 
-from rocmprobe.collection.page import page
+from rocmprobe.collection.pages import table_page as page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)> \u202e{{ 7*7 }}"
 

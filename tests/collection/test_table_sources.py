@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocmprobe.collection import sources
-from rocmprobe.collection.reading import NoResults, Simulated, run_of
-from rocmprobe.collection.sources import Refused, Source, found, listed
+from rocmprobe.collection.reading import Simulated, run_of
+from rocmprobe.collection.sources import Refused, found, listed
 
 
 def names(*given_names: object, by_folder: bool = False) -> list[str]:
@@ -25,9 +25,7 @@ def names(*given_names: object, by_folder: bool = False) -> list[str]:
 
 
 def labels(*given_names: object) -> list[str]:
-    return [
-        each.label for each in found([str(name) for name in given_names], True) if isinstance(each, Source)
-    ]
+    return [each.label for each in found([str(name) for name in given_names], True) if not each.refused]
 
 
 def test_folders_patterns_and_files(tmp_path: Path) -> None:
@@ -47,9 +45,8 @@ def test_a_run_that_died_before_it_wrote_results_is_named(tmp_path: Path) -> Non
     (tmp_path / "node7" / "journal.jsonl").write_text("{}\n")
     first, second = found([str(tmp_path)])
     assert first.name == str(kept)
-    assert isinstance(second, Refused)
     assert second.name == str(tmp_path / "node7")
-    assert f"`rocmprobe report {tmp_path / 'node7'}`" in second.reason
+    assert f"`rocmprobe report {tmp_path / 'node7'}`" in str(second.refused)
 
 
 def test_a_loop_of_links_ends(tmp_path: Path) -> None:
@@ -60,7 +57,7 @@ def test_a_loop_of_links_ends(tmp_path: Path) -> None:
 
 def test_names_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
     both = list(found([str(tmp_path / "none.json"), str(tmp_path / "*.json")]))
-    assert [each.reason.partition(";")[0] for each in both if isinstance(each, Refused)] == [
+    assert [str(each.refused).partition(";")[0] for each in both if each.refused] == [
         "no such file or folder",
         "no file matches",
     ]
@@ -70,7 +67,7 @@ def test_names_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     (each,) = found([str(tmp_path)])
-    assert isinstance(each, Refused)
+    assert each.refused
 
 
 def zipped(path: Path, members: dict[str, bytes]) -> Path:
@@ -125,7 +122,7 @@ def test_any_bytes_as_an_archive_are_one_refusal_or_nothing(
     path = tmp_path_factory.mktemp("archive") / name
     path.write_bytes(content)
     every = list(found([str(path)]))
-    assert all(isinstance(each, Refused) for each in every)
+    assert all(each.refused for each in every)
     assert len(every) <= 1
 
 
@@ -134,7 +131,7 @@ def test_an_archive_cut_short_is_refused(tmp_path: Path, end: int) -> None:
     for make, name in ((zipped, "a.zip"), (tarred, "a.tar.gz")):
         path = make(tmp_path / name, {"results.json": json.dumps(results()).encode()})
         path.write_bytes(path.read_bytes()[:end])
-        assert all(isinstance(each, Refused) for each in found([str(path)]))
+        assert all(each.refused for each in found([str(path)]))
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +140,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for make, name in ((zipped, "a.zip"), (tarred, "a.tar.gz")):
         path = make(tmp_path / name, {f"{number}.json": b" " * 100_000 for number in range(50)})
         every = list(found([str(path)]))
-        assert all(isinstance(each, Refused) for each in every)
+        assert all(each.refused for each in every)
         assert len(every) < 10
 
 
@@ -163,14 +160,14 @@ JSON = st.recursive(
 
 @given(st.binary())
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
-    with pytest.raises(NoResults):
+    with pytest.raises(Refused):
         run_of(content)
 
 
 @given(st.sampled_from(sorted(results())), JSON)
 def test_anything_in_place_of_a_part_is_read_or_refused(name: str, value: object) -> None:
     content = json.dumps({**results(), name: value}).encode()
-    with contextlib.suppress(NoResults):
+    with contextlib.suppress(Refused):
         assert run_of(content, simulated=True).sha256
 
 
@@ -184,10 +181,10 @@ def test_any_fact_is_one_short_line(facts: dict[str, object]) -> None:
 
 def test_another_schema_version_a_simulated_run_and_no_outcomes_are_refused() -> None:
     for changed, kind, words in (
-        ({"schema_version": 9}, NoResults, "schema_version is 9"),
-        ({"schema_version": True}, NoResults, "schema_version is True"),
+        ({"schema_version": 9}, Refused, "schema_version is 9"),
+        ({"schema_version": True}, Refused, "schema_version is True"),
         ({"simulated": "conv-hang"}, Simulated, "conv-hang"),
-        ({"outcomes": []}, NoResults, "no outcome"),
+        ({"outcomes": []}, Refused, "no outcome"),
     ):
         with pytest.raises(kind, match=words):
             run_of(json.dumps({**results(), **changed}).encode())

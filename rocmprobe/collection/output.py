@@ -1,23 +1,75 @@
-"""The table as the summary of a CI job: what works where, who differs and what changed, without the cells."""
+"""A table in forms other than a page: CSV and Parquet with its rows, and Markdown for a CI job."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
 
-from rocmprobe.collection.page import chip_words, question_words, stack_words
+from rocmprobe.collection.pages import chip_words, question_words, stack_words
+from rocmprobe.model.results import BadInput, replacing
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, words
 from rocmprobe.report.escape import table as table_of
 from rocmprobe.report.states import VERDICT_WORDS
 
-#: Rows of each kind; with these a summary stays far below the 1 MiB that GitHub takes for a step.
+COLUMNS = (
+    "label", "native_isa", "pci_id", "revision", "gpu", "device", "os", "kernel", "driver", "torch", "rocm",
+    "miopen", "override", "simulated", "setting", "caller", "check", "dtype", "direction", "state",
+    "cause", "solver", "problems", "started", "partial", "rocmprobe", "sha256", "file",
+)  # fmt: skip
+#: Rows that are in memory at once.
+_BATCH = 20_000
+#: A spreadsheet takes a cell with this beginning for a formula, and a job of GitHub a line for a command.
+_FORMULA = ("=", "+", "-", "@", "::")
+
+#: Rows of each kind. GitHub accepts 1 MiB for a step, and a summary stays far below that.
 _ROWS = 40
 _LIST = 20
 
 
+class Writable(Protocol):
+    """An open file, or the terminal."""
+
+    def write(self, text: str, /) -> object:
+        """Write more text."""
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], stream: Writable) -> None:
+    """Write CSV with a header. An apostrophe precedes text that a spreadsheet would take for a formula."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Write Parquet by way of a file beside ``path``. Raises BadInput if pyarrow is missing, and OSError."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise BadInput(
+            "--format parquet needs pyarrow; install it with `pip install 'rocmprobe[table]'`, or take csv"
+        ) from error
+    kinds = {"problems": pyarrow.int64(), "partial": pyarrow.bool_()}
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in COLUMNS])
+    every = iter(rows)
+    with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+        while batch := list(islice(every, _BATCH)):
+            columns = {name: [row[name] for row in batch] for name in COLUMNS}
+            writer.write_table(pyarrow.table(columns, schema=schema))
+
+
 def markdown(table: Mapping[str, Any]) -> str:
-    """Of the content of table.json."""
+    """Return the content of table.json as Markdown, without the cells."""
     return "\n\n".join(filter(None, _blocks(table))) + "\n"
 
 

@@ -1,0 +1,179 @@
+"""The format of a bundle: one run in one zip file, for a repository of results (docs/sharing-results.md).
+
+A bundle holds the run's journal, the results that rocmprobe derives from it, and a manifest with the hash of
+each file. The same files give the same bytes. A bundle is read as a file that anybody may have made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Optional
+
+from rocmprobe.collection.identity import chip_name, gpu_facts, stack_facts, stack_name
+from rocmprobe.collection.reading import tested
+from rocmprobe.collection.sources import Refused
+from rocmprobe.model.results import Results, to_json
+from rocmprobe.text.plain_text import quoted
+from rocmprobe.text.redact import census
+
+FORMAT = 1
+LICENCE = "CC-BY-4.0"
+MANIFEST, RESULTS, JOURNAL, SAMPLES = "manifest.json", "results.json", "journal.jsonl", "samples.jsonl"
+#: The files of a bundle in their order, and the largest unpacked size of each in bytes.
+LARGEST_FILES: Mapping[str, int] = {
+    MANIFEST: 64 * 2**10, RESULTS: 64 * 2**20, JOURNAL: 128 * 2**20, SAMPLES: 32 * 2**20,
+}  # fmt: skip
+#: Files that may be missing. Only a run that watched sensors has samples.
+OPTIONAL = frozenset({SAMPLES})
+#: Bytes of a bundle. GitHub accepts attachments of at most 25 MB.
+LARGEST = 25_000_000
+#: A submitter's name for a machine. Bundles with one label count as one machine.
+LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
+#: The date of every file in a bundle, the first that the format knows.
+_DATE = (1980, 1, 1, 0, 0, 0)
+_MODE = stat.S_IFREG | 0o644
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+#: Bytes of a file's header, of its entry in the directory, and of the record that ends the zip file (PKWARE,
+#: APPNOTE.TXT 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16).
+_HEADER_BYTES, _DIRECTORY_BYTES, _END_BYTES = 30, 46, 22
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A valid bundle. ``results`` are derived from its journal by this rocmprobe, not read from its file."""
+
+    content: bytes
+    manifest: Mapping[str, Any]
+    results: Results
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def chip(self) -> str:
+        return str(self.manifest["chip"])
+
+    @property
+    def stack(self) -> str:
+        return str(self.manifest["stack"])
+
+    @property
+    def label(self) -> str:
+        return str(self.manifest["label"])
+
+    @property
+    def place(self) -> str:
+        """The path of the bundle in a repository's folder of bundles."""
+        return place_of(self.chip, self.sha256)
+
+
+def place_of(chip: str, sha256: str) -> str:
+    """Return the path of a bundle in a repository's folder of bundles."""
+    return f"{chip}/{sha256}.zip"
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """Return a zip file of ``files`` in the order of ``LARGEST_FILES``."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name in LARGEST_FILES:
+            if name in files:
+                entry = zipfile.ZipInfo(name, _DATE)
+                entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+                entry.external_attr = _MODE << 16
+                archive.writestr(entry, files[name])
+    return target.getvalue()
+
+
+def unpack(content: bytes) -> dict[str, bytes]:
+    """Return the files of a bundle. Raises Refused before it unpacks more than ``LARGEST_FILES`` allows."""
+    if len(content) > LARGEST:
+        raise Refused(f"larger than {LARGEST:,} bytes")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = archive.infolist()
+            _check_entries(entries, len(content))
+            return {entry.filename: _read(archive, entry) for entry in entries}
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        raise Refused(f"a damaged zip file ({error})") from error
+
+
+def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
+    names = [entry.filename for entry in entries]
+    for entry in entries:
+        name = entry.orig_filename
+        if name not in LARGEST_FILES:
+            raise Refused(f"holds a file called {quoted(name)}; a bundle has {', '.join(LARGEST_FILES)}")
+        if names.count(name) > 1:
+            raise Refused(f"holds {name} more than once")
+        if entry.compress_type not in _METHODS:
+            raise Refused(f"{name} is packed in a way that bundles do not use")
+        if entry.file_size > LARGEST_FILES[name]:
+            raise Refused(f"{name} is larger than {LARGEST_FILES[name]:,} bytes once it is unpacked")
+    missing = [name for name in LARGEST_FILES if name not in names and name not in OPTIONAL]
+    if missing:
+        raise Refused(f"lacks {', '.join(missing)}")
+    # A repository publishes the whole file, so nothing may hide between its parts.
+    headers = sum(2 * len(name) + _HEADER_BYTES + _DIRECTORY_BYTES for name in names)
+    if headers + sum(entry.compress_size for entry in entries) + _END_BYTES != size:
+        raise Refused("holds data beside its files; make it with `rocmprobe submit`")
+
+
+def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    with archive.open(entry) as stream:
+        # The sizes in a zip file are claims.
+        content = stream.read(entry.file_size + 1)
+    if len(content) != entry.file_size:
+        raise Refused(f"{entry.filename} has another size than the zip file says")
+    return content
+
+
+def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: str) -> dict[str, Any]:
+    """Return the manifest of a bundle with ``files``, made by the version ``made_by`` of rocmprobe."""
+    run = tested(results)
+    device, gpu = next(iter(run.gpus.items()), ("cpu", {}))
+    facts = gpu_facts(gpu)
+    return {
+        "bundle": FORMAT,
+        "rocmprobe": made_by,
+        "licence": LICENCE,
+        "date": results.started,
+        "partial": results.partial,
+        "label": label,
+        "chip": chip_name(facts["native_isa"], device),
+        "stack": stack_name(run.facts, gpu),
+        "native_isa": facts["native_isa"],
+        "pci_id": facts["pci_id"],
+        "revision": facts["revision"],
+        "gpus": [gpu_facts(each) for each in run.gpus.values() if each],
+        "software": stack_facts(run.facts, gpu),
+        "redacted": census(to_json(results)),
+        "files": {
+            name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+            for name, content in files.items()
+            if name != MANIFEST
+        },
+    }
+
+
+def document(data: Any) -> bytes:
+    """Return JSON data as the files of a bundle hold it."""
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def wrong_label(label: str) -> Optional[str]:
+    """Return the reason why ``label`` is invalid, or None if it is valid."""
+    if label and not LABEL.fullmatch(label):
+        return "a label has up to 40 letters, digits, spaces, full stops, hyphens and underscores"
+    return None
