@@ -20,14 +20,13 @@ from typing import Any, Optional
 
 from rocmprobe.collection.identity import chip_name, gpu_facts, stack_facts, stack_name
 from rocmprobe.collection.reading import tested
-from rocmprobe.collection.sources import Refused
+from rocmprobe.collection.sources import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
 from rocmprobe.model.results import Results, to_json
 from rocmprobe.text.plain_text import quoted
 from rocmprobe.text.redact import census
 
 FORMAT = 1
 LICENCE = "CC-BY-4.0"
-MANIFEST, RESULTS, JOURNAL, SAMPLES = "manifest.json", "results.json", "journal.jsonl", "samples.jsonl"
 #: The files of a bundle in their order, and the largest unpacked size of each in bytes.
 LARGEST_FILES: Mapping[str, int] = {
     MANIFEST: 64 * 2**10, RESULTS: 64 * 2**20, JOURNAL: 128 * 2**20, SAMPLES: 32 * 2**20,

@@ -115,7 +115,7 @@ def gpu_of(
         return {}
     if backend:
         vendor = "amd" if backend == "miopen" else "nvidia"
-        gpus = [gpu for gpu in gpus if _value(gpu, "vendor") == vendor]
+        gpus = [gpu for gpu in gpus if _value(gpu, "vendor") in (None, vendor)]
     if native_isa:
         gpus = [gpu for gpu in gpus if _value(gpu, "native_isa") in (None, native_isa)]
     name = target.get("gpu") if target else None

@@ -20,12 +20,8 @@ from packaging.version import InvalidVersion, Version
 
 from rocmprobe import __version__
 from rocmprobe.collection.bundle import (
-    JOURNAL,
     LARGEST,
     LARGEST_FILES,
-    MANIFEST,
-    RESULTS,
-    SAMPLES,
     Bundle,
     document,
     manifest,
@@ -33,7 +29,7 @@ from rocmprobe.collection.bundle import (
     unpack,
     wrong_label,
 )
-from rocmprobe.collection.sources import Refused
+from rocmprobe.collection.sources import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
 from rocmprobe.engine.journal import parsed
 from rocmprobe.model.results import BadInput, Results, as_stored, ordinary_run, read_results, to_json
 from rocmprobe.report import write

@@ -28,9 +28,9 @@ MOST_MEMBERS = 200_000
 _DEEPEST_ARCHIVE = 2
 _TAR_ENDS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 _ARCHIVE_ENDS = (".zip", *_TAR_ENDS)
-_JOURNAL, _RESULTS = "journal.jsonl", "results.json"
+RESULTS, JOURNAL, SAMPLES = "results.json", "journal.jsonl", "samples.jsonl"
 #: The file beside the results in a bundle of `rocmprobe submit`.
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 _DAMAGED = (
     OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError,
     zlib.error,
@@ -72,12 +72,9 @@ def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
         if os.path.exists(name):
             yield from _named(Path(name), by_folder)
         elif glob.has_magic(name):
-            matches = glob.iglob(name, recursive=True)
-            first = next(matches, None)
-            if first is None:
+            matches = glob.glob(name, recursive=True)
+            if not matches:
                 yield _refused(name, "no file matches; quote the pattern, or name a folder")
-                continue
-            yield from _named(Path(first), by_folder)
             for match in matches:
                 yield from _named(Path(match), by_folder)
         else:
@@ -104,9 +101,9 @@ def _folder(root: Path, by_folder: bool) -> Iterator[Source]:
     # Links are not followed: `reports/latest` is one, and so may be a loop.
     for folder, below, names in os.walk(root, onerror=unread.append):
         below.sort()
-        if _JOURNAL in names and _RESULTS not in names:
+        if JOURNAL in names and RESULTS not in names:
             mend = f"`rocmprobe report {folder}` writes it from the journal"
-            yield _refused(folder, f"a run that died before it wrote {_RESULTS}; {mend}")
+            yield _refused(folder, f"a run that died before it wrote {RESULTS}; {mend}")
         for name in sorted(names):
             if not _wanted(name):
                 continue
@@ -174,7 +171,7 @@ class _Archive:
     def _zip(self, stream: BinaryIO) -> Iterator[Source]:
         with zipfile.ZipFile(stream) as archive:
             members = archive.infolist()
-            manifests = [each for each in members if each.filename == _MANIFEST]
+            manifests = [each for each in members if each.filename == MANIFEST]
             if manifests and not self.label:
                 with archive.open(manifests[0]) as member:
                     self.label = _label(member.read(2**20))
@@ -236,13 +233,13 @@ class _Archive:
 
 def _wanted(member: str) -> bool:
     name = member.lower()
-    return name.endswith((".json", *_ARCHIVE_ENDS)) and PurePosixPath(name).name != _MANIFEST
+    return name.endswith((".json", *_ARCHIVE_ENDS)) and PurePosixPath(name).name != MANIFEST
 
 
 def _label(manifest: bytes) -> str:
     """Return the submitter's name for the machine, or nothing if the manifest has none."""
     try:
-        data = json_of(manifest, _MANIFEST, "")
+        data = json_of(manifest, MANIFEST, "")
     except BadInput:
         return ""
     label: Optional[Any] = data.get("label") if isinstance(data, dict) else None

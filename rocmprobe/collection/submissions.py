@@ -251,7 +251,7 @@ class StackPage:
             for question, state in answer.states.items():
                 found.setdefault(question, {}).setdefault(state, []).append(answer)
         return tuple(
-            Cell(question, {state: Backing(tuple(states[state])) for state in sorted(states, key=_rank)})
+            Cell(question, {state: Backing(tuple(states[state])) for state in sorted(states, key=rank)})
             for question, states in sorted(found.items(), key=lambda each: self._place(each[0]))
         )
 
@@ -355,10 +355,6 @@ def _chip(name: str, by_stack: Mapping[str, list[Answer]]) -> ChipPage:
 
 def _chip_order(name: str) -> tuple[bool, int, str]:
     return not name.startswith("gfx"), len(name), name
-
-
-def _rank(state: str) -> int:
-    return rank(state)
 
 
 def _at(order: tuple[str, ...], name: str) -> int:

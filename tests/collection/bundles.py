@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rocmprobe.collection.bundle import JOURNAL, pack
+from rocmprobe.collection.bundle import pack
 from rocmprobe.collection.packing import pack_run
+from rocmprobe.collection.sources import JOURNAL
 from rocmprobe.model.results import write_results
 from rocmprobe.report.write import judged_results
 

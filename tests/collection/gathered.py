@@ -1,10 +1,11 @@
-"""Small results of made-up machines, and the table that the command makes of them."""
+"""Small results of made-up machines, the table that the command makes of them, and the elements of a page."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Optional
 
@@ -79,3 +80,23 @@ def table(*names: Path, simulated: bool = False, by_folder: bool = True) -> dict
 def command(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "rocmprobe", "table", *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=False, **options)
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, Any]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    @property
+    def names(self) -> set[str]:
+        return {tag for tag, _ in self.tags}
+
+    @property
+    def links(self) -> list[str]:
+        return [attrs[name] or "" for _, attrs in self.tags for name in ("href", "src") if name in attrs]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +12,7 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 from bundles import Records, submitted, variant
+from gathered import Elements
 from runs import cli
 from sample import HOSTILE
 
@@ -43,17 +43,6 @@ def test_one_address_for_each_chip_and_stack(site: Path) -> None:
     ]  # fmt: skip
 
 
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.found += [value or "" for name, value in attrs if name in ("href", "src")]
-
-
 def test_every_bundle_behind_the_pages_passes_the_check(bundles: Path) -> None:
     done = cli("submit", "--check", bundles)
     assert (done.returncode, done.stderr) == (0, "")
@@ -62,13 +51,12 @@ def test_every_bundle_behind_the_pages_passes_the_check(bundles: Path) -> None:
 
 def test_every_link_leads_to_a_file_and_no_page_has_a_script(site: Path) -> None:
     for page in site.rglob("*.html"):
-        links = _Links()
-        links.feed(page.read_text("utf-8"))
-        assert "script" not in links.tags
-        for link in links.found:
+        elements = Elements(page.read_text("utf-8"))
+        assert "script" not in elements.names
+        for link in elements.links:
             if not link.startswith("https://"):
                 assert (page.parent / unquote(link)).is_file(), link
-        assert any("creativecommons.org/licenses/by/4.0" in link for link in links.found)
+        assert any("creativecommons.org/licenses/by/4.0" in link for link in elements.links)
 
 
 def test_the_raw_file_beside_a_cell_has_its_hash(site: Path) -> None:
@@ -173,8 +161,7 @@ def test_foreign_text_stays_text(rows: Records, tmp_path: Path) -> None:
     assert len(pages) == 3
     for page in pages:
         assert re.fullmatch(r"[a-z0-9.-]*", page.parent.name)
-        links = _Links()
-        links.feed(page.read_text("utf-8"))
-        assert not links.tags & {"script", "img"}
-        assert not [link for link in links.found if link.startswith("javascript")]
+        elements = Elements(page.read_text("utf-8"))
+        assert not elements.names & {"script", "img"}
+        assert not [link for link in elements.links if link.startswith("javascript")]
     jsonschema.validate(data(tmp_path / "site", "gfx1010"), data(tmp_path / "site", "schema"))

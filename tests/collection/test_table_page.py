@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from gathered import outcome, put, results, table
+from gathered import Elements, outcome, put, results, table
 
-from rocmprobe.collection.pages import table_page as page
+from rocmprobe.collection.pages import table_page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)> \u202e{{ 7*7 }}"
-
-
-class Elements(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, Any]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
-        self.tags.append((tag, dict(attrs)))
 
 
 def embedded(text: str) -> dict[str, Any]:
@@ -34,7 +23,7 @@ def embedded(text: str) -> dict[str, Any]:
 
 def test_the_page_is_one_file_that_asks_for_nothing(tmp_path: Path) -> None:
     put(tmp_path / "node" / "results.json", results())
-    text = page(table(tmp_path))
+    text = table_page(table(tmp_path))
     policies = []
     for tag, attributes in Elements(text).tags:
         policies.append(attributes.get("content") or "")
@@ -56,7 +45,7 @@ def test_what_is_in_results_stays_text(tmp_path: Path) -> None:
         put(tmp_path / f"node{number}" / "results.json", results(gpu={"name": EVIL}))
     put(tmp_path / "<b>odd" / "results.json", run)
     put(tmp_path / "<b>odd" / "second.json", {**run, "outcomes": [outcome("pass", EVIL, setting=EVIL)]})
-    text = page(table(tmp_path))
+    text = table_page(table(tmp_path))
     tags = [tag for tag, _ in Elements(text).tags]
     assert tags.count("script") == 2
     assert not {"img", "b"} & set(tags)
@@ -72,14 +61,14 @@ def test_without_a_script_everything_but_the_filter_is_there(tmp_path: Path) -> 
         )
     odd = results(outcome("hang", "convolution", direction="fwd"), facts={"kernel.release": "5.4.0"})
     put(tmp_path / "odd" / "results.json", odd)
-    text = re.sub(r"<script.*?</script>", "", page(table(tmp_path)), flags=re.DOTALL)
+    text = re.sub(r"<script.*?</script>", "", table_page(table(tmp_path)), flags=re.DOTALL)
     for words in ("5 distinct machines", "pass 4", "hang 1", "on 4 of 5", "kernel.release", "5.4.0", "node3"):
         assert words in re.sub(r"<[^>]+>", "", text)
 
 
 def test_the_page_grows_with_cells_and_not_with_results(tmp_path: Path) -> None:
     put(tmp_path / "node" / "0.json", results())
-    once = page(table(tmp_path))
+    once = table_page(table(tmp_path))
     for day in range(2, 28):
         put(tmp_path / "node" / f"{day}.json", results(day=day))
-    assert len(page(table(tmp_path))) < len(once) + 20
+    assert len(table_page(table(tmp_path))) < len(once) + 20

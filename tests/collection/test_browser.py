@@ -1,4 +1,4 @@
-"""The page of many machines in a real browser, without a network."""
+"""The table's page and the static pages in a real browser, without a network."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from gathered import outcome, put, results, table
 
-from rocmprobe.collection.pages import table_page as page
+from rocmprobe.collection.pages import table_page
 
+PAGES = ("index.html", "gfx1010/index.html", "gfx1010/torch-2.12.0-rocm10.1.0/index.html")
 EVIL = "<img src=x onerror=\"document.title='taken'\">"
 
 
@@ -30,7 +31,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = results(*asked, gpu=chip, facts={"kernel.release": EVIL})
     put(folder / "other" / "results.json", other)
     path = folder / "table.html"
-    path.write_text(page(table(folder)), "utf-8")
+    path.write_text(table_page(table(folder)), "utf-8")
     return path
 
 
@@ -92,3 +93,27 @@ def test_without_javascript_a_summary_is_there(chromium: Any, written: Path) -> 
     assert visit.locator("#static").is_visible()
     assert "gfx1012" in visit.locator("#static").inner_text()
     context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_no_page_is_wider_than_the_screen(chromium: Any, site: Path, width: int, scheme: str) -> None:
+    opened = chromium.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    for name in PAGES:
+        opened.goto((site / name).as_uri())
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width, name
+    assert ("rgb(19" in opened.evaluate("getComputedStyle(document.body).backgroundColor")) == (
+        scheme == "dark"
+    )
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(chromium: Any, site: Path, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    opened = chromium.new_page(color_scheme=scheme)
+    for name in PAGES:
+        opened.goto((site / name).as_uri())
+        violations = axe.Axe().run(opened).response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in violations] == [], name
+    opened.close()
