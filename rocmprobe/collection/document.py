@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rocmprobe import __version__
-from rocmprobe.collection.identity import Machine, in_order
-from rocmprobe.collection.outliers import Place, Seen, outliers
+from rocmprobe.collection.identity import MachineIdentity, in_order
+from rocmprobe.collection.outliers import LatestState, MachineGroup, outliers
 from rocmprobe.collection.store import Read, RunRow, Store, StoredRow
 from rocmprobe.model.results import GPU_IDENTITY
 from rocmprobe.model.states import rank, state_of
@@ -35,7 +35,7 @@ _AT_ONCE = 1000
 _UNSTEADY = 2
 
 
-class Cell(NamedTuple):
+class CellKey(NamedTuple):
     """The numbers of one question, one chip and one stack, for which machines are compared."""
 
     chip: int
@@ -47,7 +47,7 @@ class Cell(NamedTuple):
 class _Sum:
     """The states in one cell, by the latest run of each machine."""
 
-    seen: dict[tuple[int, int], Seen] = field(default_factory=dict)
+    seen: dict[tuple[int, int], LatestState] = field(default_factory=dict)
     causes: Counter[str] = field(default_factory=Counter)
     solvers: Counter[str] = field(default_factory=Counter)
     runs: int = 0
@@ -59,7 +59,7 @@ class _Sum:
 
 def document(store: Store, read: Read) -> dict[str, Any]:
     """Return the content of table.json (schema: ``data/table.schema.json``)."""
-    cells: dict[Cell, _Sum] = {}
+    cells: dict[CellKey, _Sum] = {}
     places: dict[tuple[int, int, int, int], tuple[int, int]] = {}
     changes: list[tuple[Any, ...]] = []
     for _, rows in groupby(store.rows(), key=lambda row: row[:3]):
@@ -129,7 +129,7 @@ class _Past:
 
 def _take(
     rows: Iterator[StoredRow],
-    cells: dict[Cell, _Sum],
+    cells: dict[CellKey, _Sum],
     changes: list[tuple[Any, ...]],
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
@@ -154,11 +154,11 @@ def _take(
         befores[row.asked] = row
     for (chip, stack), past in pasts.items():
         row, last = past.row, past.last
-        cell = cells.setdefault(Cell(chip, stack, row.question), _Sum())
+        cell = cells.setdefault(CellKey(chip, stack, row.question), _Sum())
         cell.runs += past.runs
         cell.first = min(filter(None, (cell.first, past.first)), default="")
         cell.last = max(cell.last, last.started)
-        cell.seen[row.machine, row.device] = Seen(
+        cell.seen[row.machine, row.device] = LatestState(
             row.state, past.states if past.unsteady else (), row.asked, row.cause
         )
         cell.problems = max(cell.problems, row.problems)
@@ -185,7 +185,7 @@ class _Order:
         self.machine = {number: place for place, number in enumerate(self.machines)}
         self.name = dict(zip(self.machines, _machine_names([store.machines[each] for each in self.machines])))
 
-    def of_cell(self, cell: Cell) -> tuple[Any, ...]:
+    def of_cell(self, cell: CellKey) -> tuple[Any, ...]:
         question = in_order(self.store.questions[cell.question])
         return self.chip[cell.chip], self.stack[cell.stack], question
 
@@ -218,7 +218,7 @@ class _Order:
         return rows
 
 
-def _machine_names(machines: list[Machine]) -> list[str]:
+def _machine_names(machines: list[MachineIdentity]) -> list[str]:
     """Return the label of each machine, or a number if it has none or shares it."""
     labels = Counter(machine.label for machine in machines)
     return [
@@ -232,7 +232,7 @@ def _question(order: _Order, number: int) -> dict[str, str]:
     return order.store.questions[number]._asdict()
 
 
-def _states(found: dict[tuple[int, int], Seen]) -> tuple[dict[str, int], int]:
+def _states(found: dict[tuple[int, int], LatestState]) -> tuple[dict[str, int], int]:
     """Return the number of machines by state, and the number of machines.
 
     A machine with two GPUs that differ counts under both states.
@@ -244,7 +244,7 @@ def _states(found: dict[tuple[int, int], Seen]) -> tuple[dict[str, int], int]:
     return counted, len({machine for machine, _ in found})
 
 
-def _cell(order: _Order, cell: Cell, found: _Sum) -> dict[str, Any]:
+def _cell(order: _Order, cell: CellKey, found: _Sum) -> dict[str, Any]:
     states, machines = _states(found.seen)
     return {
         "chip": order.chip[cell.chip], "stack": order.stack[cell.stack], **_question(order, cell.question),
@@ -289,20 +289,20 @@ def _configurations(order: _Order) -> list[dict[str, Any]]:
 
 
 def _outliers(
-    order: _Order, cells: dict[Cell, _Sum], places: dict[tuple[int, int, int, int], tuple[int, int]]
+    order: _Order, cells: dict[CellKey, _Sum], places: dict[tuple[int, int, int, int], tuple[int, int]]
 ) -> list[dict[str, Any]]:
-    groups: dict[tuple[int, int], dict[int, dict[tuple[int, int], Seen]]] = {}
+    groups: dict[tuple[int, int], dict[int, dict[tuple[int, int], LatestState]]] = {}
     for cell in sorted(cells, key=order.of_cell):
         groups.setdefault((cell.chip, cell.stack), {})[cell.question] = cells[cell].seen
     facts_of: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
     for (machine, device, chip, stack), (_, facts) in places.items():
         facts_of.setdefault((chip, stack), {})[machine, device] = facts
     # Two chips with the same PCI id are equal, whatever their names.
-    equal: dict[tuple[Any, ...], Place] = {}
+    equal: dict[tuple[Any, ...], MachineGroup] = {}
     for (chip, stack), questions in groups.items():
         silicon = order.store.chips[chip]
         same = silicon[:3] if silicon.pci_id else silicon
-        place = equal.setdefault((*same, stack), Place(order.chip[chip], order.stack[stack], {}, {}))
+        place = equal.setdefault((*same, stack), MachineGroup(order.chip[chip], order.stack[stack], {}, {}))
         for question, seen in questions.items():
             place.questions.setdefault(question, {}).update(seen)
         place.facts.update(facts_of[chip, stack])

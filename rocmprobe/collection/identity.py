@@ -47,7 +47,7 @@ class Chip(NamedTuple):
     name: str
 
 
-class Stack(NamedTuple):
+class SoftwareStack(NamedTuple):
     """The software. ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, or empty."""
 
     torch: str
@@ -66,7 +66,7 @@ class System(NamedTuple):
     gpus: tuple[tuple[str, ...], ...]
 
 
-class Machine(NamedTuple):
+class MachineIdentity(NamedTuple):
     """The properties that tell machines apart. ``label`` is the submitter's name for the machine.
 
     With a label, ``gpus`` holds native ISA, PCI id and revision, and ``kernel`` and ``driver`` are empty: an
@@ -80,11 +80,11 @@ class Machine(NamedTuple):
     simulated: str
 
 
-def machine_of(system: System, label: str, simulated: str) -> Machine:
+def machine_of(system: System, label: str, simulated: str) -> MachineIdentity:
     """Return the machine on which ``system`` was found."""
     if label:
-        return Machine(label, tuple(gpu[:3] for gpu in system.gpus), "", "", simulated)
-    return Machine("", system.gpus, system.kernel, system.driver, simulated)
+        return MachineIdentity(label, tuple(gpu[:3] for gpu in system.gpus), "", "", simulated)
+    return MachineIdentity("", system.gpus, system.kernel, system.driver, simulated)
 
 
 def system_of(gpus: Sequence[Facts], facts: Facts) -> System:

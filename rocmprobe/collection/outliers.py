@@ -24,7 +24,7 @@ _MOST_FACTS = 6
 Unit = tuple[int, int]
 
 
-class Seen(NamedTuple):
+class LatestState(NamedTuple):
     """The latest state of a machine's device in a cell.
 
     ``states`` are all its states if they come and go, else empty. ``asked`` stands for the problems.
@@ -37,16 +37,16 @@ class Seen(NamedTuple):
 
 
 @dataclass
-class Place:
+class MachineGroup:
     """The machines that are compared: their states by question, and the number of each machine's facts."""
 
     chip: int
     stack: int
-    questions: dict[int, dict[Unit, Seen]]
+    questions: dict[int, dict[Unit, LatestState]]
     facts: dict[Unit, int]
 
 
-class Differs(NamedTuple):
+class Difference(NamedTuple):
     """A question for which the outliers have ``state``, and ``machines`` of ``of`` have ``majority``."""
 
     question: int
@@ -56,7 +56,7 @@ class Differs(NamedTuple):
     of: int
 
 
-class Separates(NamedTuple):
+class SeparatingFact(NamedTuple):
     """A fact whose ``value`` only the outliers have. ``others`` counts the values of the other machines."""
 
     name: str
@@ -68,13 +68,13 @@ class Outlier(NamedTuple):
     """Machines that differ in the same way."""
 
     machines: tuple[Unit, ...]
-    cells: tuple[Differs, ...]
-    facts: tuple[Separates, ...]
+    cells: tuple[Difference, ...]
+    facts: tuple[SeparatingFact, ...]
 
 
-def outliers(place: Place, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
+def outliers(place: MachineGroup, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
     """Yield the outliers of one place. ``facts`` returns the facts with a number."""
-    differing: dict[Unit, list[Differs]] = {}
+    differing: dict[Unit, list[Difference]] = {}
     for question, seen in place.questions.items():
         for asked in sorted({each.asked for each in seen.values()}):
             same = {unit: each for unit, each in seen.items() if each.asked == asked}
@@ -82,7 +82,7 @@ def outliers(place: Place, facts: Callable[[int], Mapping[str, str]]) -> Iterato
                 differing.setdefault(unit, []).append(differs)
     if not differing:
         return
-    alike: dict[tuple[Differs, ...], list[Unit]] = {}
+    alike: dict[tuple[Difference, ...], list[Unit]] = {}
     for unit, cells in differing.items():
         alike.setdefault(tuple(cells), []).append(unit)
     ordinary = [unit for unit in place.facts if unit not in differing]
@@ -92,7 +92,7 @@ def outliers(place: Place, facts: Callable[[int], Mapping[str, str]]) -> Iterato
         yield Outlier(tuple(sorted(units)), shared, tuple(_separating(own, rest))[:_MOST_FACTS])
 
 
-def _differing(question: int, seen: Mapping[Unit, Seen]) -> Iterator[tuple[Unit, Differs]]:
+def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tuple[Unit, Difference]]:
     steady = {
         unit: each
         for unit, each in seen.items()
@@ -111,10 +111,10 @@ def _differing(question: int, seen: Mapping[Unit, Seen]) -> Iterator[tuple[Unit,
         return
     for unit, each in steady.items():
         if each.state != majority and each.state not in shaken:
-            yield unit, Differs(question, each.state, majority, agreeing, everyone)
+            yield unit, Difference(question, each.state, majority, agreeing, everyone)
 
 
-def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[Separates]:
+def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
     """Return the facts that all of ``own`` share and none of ``rest`` has.
 
     Facts for which the rest agrees come first. A fact with a different value on most of the other machines is
@@ -131,5 +131,7 @@ def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> 
         (value,) = values
         if len(others) > 1 and len(others) > len(rest) / 2:
             continue
-        found.append((len(others), not value, name, Separates(name, value, tuple(others.most_common(3)))))
+        found.append(
+            (len(others), not value, name, SeparatingFact(name, value, tuple(others.most_common(3))))
+        )
     return [each for *_, each in sorted(found, key=lambda item: item[:3])]

@@ -18,9 +18,9 @@ import msgspec
 from rocmprobe.collection.identity import (
     Chip,
     Facts,
-    Machine,
+    MachineIdentity,
     Question,
-    Stack,
+    SoftwareStack,
     System,
     chip_of,
     gpu_of,
@@ -121,7 +121,7 @@ _RESULTS = _part(
 _DECODER = msgspec.json.Decoder(_RESULTS)
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """The worst outcome among the problems of one question, and the number of problems.
 
     ``asked`` is a hash of the problems. A run of more problems may find more, so only rows with equal hashes
@@ -136,7 +136,7 @@ class Row(NamedTuple):
     asked: str
 
 
-class Advice(NamedTuple):
+class TableAdvice(NamedTuple):
     """A run's recommendation for a dtype and a purpose. ``setting`` is empty if nothing works."""
 
     dtype: str
@@ -151,10 +151,10 @@ class Subject(NamedTuple):
 
     device: str
     chip: Chip
-    stack: Stack
+    stack: SoftwareStack
     facts: Mapping[str, str]
-    rows: tuple[Row, ...]
-    advice: tuple[Advice, ...]
+    rows: tuple[TableRow, ...]
+    advice: tuple[TableAdvice, ...]
 
 
 class TableRun(NamedTuple):
@@ -164,7 +164,7 @@ class TableRun(NamedTuple):
     rocmprobe: str
     started: str
     partial: bool
-    machine: Machine
+    machine: MachineIdentity
     system: System
     subjects: tuple[Subject, ...]
 
@@ -250,7 +250,7 @@ def _subjects(data: Results) -> Iterator[Subject]:
         yield Subject(
             text(device, 40),
             chip_of(gpu, device, isa, facts),
-            Stack(
+            SoftwareStack(
                 word(facts, "torch.version"),
                 word(facts, "rocm.version"),
                 word(facts, "miopen.version"),
@@ -262,7 +262,7 @@ def _subjects(data: Results) -> Iterator[Subject]:
         )  # fmt: skip
 
 
-def _rows(outcomes: list[Outcome]) -> Iterator[Row]:
+def _rows(outcomes: list[Outcome]) -> Iterator[TableRow]:
     found: dict[tuple[Any, ...], list[Any]] = {}
     for each in outcomes:
         state = each.state
@@ -281,7 +281,7 @@ def _rows(outcomes: list[Outcome]) -> Iterator[Row]:
         if rank(state, each.cause) < rank(*known[:2]):
             known[:3] = state, each.cause, each.solver
     for key, (state, cause, solver, problems) in found.items():
-        yield Row(
+        yield TableRow(
             _question(*key), state, text(cause or "", 60),
             text(solver or "", 60), len(problems), _hash(*sorted(problems)),
         )  # fmt: skip
@@ -303,7 +303,7 @@ def _check_in(identity: str) -> str:
     return parts[3] if len(parts) > 3 else ""
 
 
-def _advice(recommended: Optional[Recommendation], device: str, several: bool) -> Iterator[Advice]:
+def _advice(recommended: Optional[Recommendation], device: str, several: bool) -> Iterator[TableAdvice]:
     if recommended is None:
         return
     own = recommended.devices.get(device)
@@ -323,9 +323,9 @@ def _advice(recommended: Optional[Recommendation], device: str, several: bool) -
 
 def _advised(
     dtype: str, purpose: str, verdict: str, setting: Optional[str], env: Mapping[str, str]
-) -> Advice:
+) -> TableAdvice:
     pairs = ((text(name, 80), text(value, 80)) for name, value in list(env.items())[:40])
-    return Advice(
+    return TableAdvice(
         text(dtype, 40),
         text(purpose, 40),
         text(verdict, 40),

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
-from rocmprobe.collection.identity import Chip, Machine, Question, Stack, System
-from rocmprobe.collection.reading import Advice, Joined, Simulated, TableRun, run_of
+from rocmprobe.collection.identity import Chip, MachineIdentity, Question, SoftwareStack, System
+from rocmprobe.collection.reading import Joined, Simulated, TableAdvice, TableRun, run_of
 from rocmprobe.collection.sources import Refused, Source
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted, redacted_text
@@ -148,7 +148,7 @@ class Store:
         self._base.close()
 
     @property
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[MachineIdentity]:
         return self._machines.values
 
     @property
@@ -156,7 +156,7 @@ class Store:
         return self._chips.values
 
     @property
-    def stacks(self) -> list[Stack]:
+    def stacks(self) -> list[SoftwareStack]:
         return self._stacks.values
 
     @property
@@ -291,7 +291,7 @@ class Store:
                 "file": found[1],
             }  # fmt: skip
 
-    def advice(self) -> Iterator[tuple[int, int, int, int, Advice]]:
+    def advice(self) -> Iterator[tuple[int, int, int, int, TableAdvice]]:
         """Yield machine, device, chip, stack and recommendation, in the order of time."""
         answers = self._answers.values
         for found in self._base.execute(

@@ -16,7 +16,7 @@ from rocmprobe import __version__
 from rocmprobe.collection.bundle import LICENCE, Bundle, place_of
 from rocmprobe.collection.identity import (
     Facts,
-    Machine,
+    MachineIdentity,
     Question,
     chip_name,
     gpu_facts,
@@ -82,7 +82,7 @@ class Answer:
     stack: str
     gpu: Mapping[str, Any]
     software: Mapping[str, Any]
-    machine: Machine
+    machine: MachineIdentity
     states: Mapping[Question, str]
     rungs: Mapping[str, str]
     settings: Mapping[str, Setting]

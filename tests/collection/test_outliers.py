@@ -10,7 +10,7 @@ from gathered import outcome, put, results, table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocmprobe.collection.outliers import FEWEST, SHARE, Place, Seen, outliers
+from rocmprobe.collection.outliers import FEWEST, SHARE, LatestState, MachineGroup, outliers
 from rocmprobe.model.states import state_of
 
 
@@ -107,10 +107,10 @@ STATES = st.sampled_from(["pass", "crash", "hang", "flaky", "blocked"])
 @given(st.lists(st.tuples(STATES, st.booleans()), max_size=12))
 def test_an_outlier_is_steady_and_against_a_majority(machines: list[tuple[str, bool]]) -> None:
     seen = {
-        (number, 0): Seen(state, (state,) if state == "flaky" or unsteady else ())
+        (number, 0): LatestState(state, (state,) if state == "flaky" or unsteady else ())
         for number, (state, unsteady) in enumerate(machines)
     }
-    place = Place(0, 0, {0: seen}, dict.fromkeys(seen, 0))
+    place = MachineGroup(0, 0, {0: seen}, dict.fromkeys(seen, 0))
     steady = [state.state for state in seen.values() if not state.states and state_of(state.state).learned]
     for each in outliers(place, lambda number: {}):
         (cell,) = each.cells
