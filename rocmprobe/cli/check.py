@@ -13,15 +13,14 @@ from typing import Optional
 import click
 
 from rocmprobe.cli.base import answering, needs_linux
-from rocmprobe.gate.messages import Order
-from rocmprobe.gate.verdict import CONVENTIONS, exit_code, judged
+from rocmprobe.judge.check_verdict import CONVENTIONS, exit_code, judged
 from rocmprobe.model.exit_codes import USAGE
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
-#: Seconds that may be spent over the budget on writing the metrics, to a file system that hangs, say.
+#: Seconds over the budget for writing the metrics, which can hang on a network file system.
 _OVER = 0.5
-#: What a service manager or Slurm leaves out; without a PATH no compiler is found.
+#: The default PATH. Service managers and Slurm set none, and compilers are found through it.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin"
 
 
@@ -58,39 +57,38 @@ def check_command(
     missing = needs_linux("check")
     if missing:
         raise BadInput(missing)
-    from rocmprobe.gate.watch import Watch
+    from rocmprobe.engine.watchdog import CheckOptions, Watchdog
 
     if not os.environ.get("PATH"):
         os.environ["PATH"] = _PATH
     os.environ.setdefault("HOME", "/")
     started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    order = Order(results, device, setting, simulate, budget)
-    watch = Watch(order)
-    seen = watch.wait()
-    if seen.ended != "signal":
-        # Whether something cannot be killed belongs to the answer.
-        watch.end()
-    if seen.over.get("usage"):
-        print_stderr(seen.over["usage"])
+    watchdog = Watchdog(CheckOptions(results, device, setting, simulate, budget))
+    progress = watchdog.wait()
+    if progress.ended != "signal":
+        # The answer says if a process cannot be killed.
+        watchdog.end()
+    if progress.over.get("usage"):
+        print_stderr(progress.over["usage"])
         return USAGE
-    verdict = judged(seen, order, started)
+    verdict = judged(progress, budget, started)
     code = exit_code(verdict, convention)
-    watch.limit(_OVER, code)
+    watchdog.limit(_OVER, code)
     if as_json:
         say_json(verdict.as_json())
     else:
         say(verdict.verdict)
     sys.stdout.flush()
-    if seen.over.get("traceback"):
-        print_stderr_lines(seen.over["traceback"].rstrip("\n"))
+    if progress.over.get("traceback"):
+        print_stderr_lines(progress.over["traceback"].rstrip("\n"))
     if metrics:
-        from rocmprobe.gate.metrics import text, write
+        from rocmprobe.report.metrics import text, write
 
         try:
             write(text(verdict, time.time()), metrics)
         except OSError as error:
             print_stderr(f"--metrics {metrics}: cannot be written ({error.strerror})")
-    if seen.ended == "signal":
-        watch.end()
+    if progress.ended == "signal":
+        watchdog.end()
     signal.setitimer(signal.ITIMER_REAL, 0)
     return code

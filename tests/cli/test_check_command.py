@@ -19,13 +19,12 @@ import sample
 from runs import CHECKOUT, Started, cli, environment, machine_file, rocmprobe, wait_until
 from stand_in_libraries import python_without_torch
 
+from rocmprobe.engine.check import cases_of, setting_of
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.engine.targets import Device
-from rocmprobe.gate.messages import Order, Seen
-from rocmprobe.gate.metrics import text, write
-from rocmprobe.gate.questions import questions, setting_of
-from rocmprobe.gate.verdict import CONVENTIONS, Verdict, exit_code, judged
+from rocmprobe.judge.check_verdict import CONVENTIONS, CheckProgress, Verdict, exit_code, judged
 from rocmprobe.model.results import read_results, write_results
+from rocmprobe.report.metrics import text, write
 from rocmprobe.simulate.machines import machine_names
 
 KEYS = {
@@ -302,8 +301,8 @@ def asked(name: str, purpose: str = "training") -> list[tuple[str, str, str | No
     results = read_results(EXAMPLES / name / "results.json")
     assert results.recommendation is not None
     setting = setting_of(results.recommendation.configuration.setting or "", TARGET, None, results)
-    found = questions(TARGET, setting, purpose, results)
-    return [(each.case.check, each.case.dtype, each.case.direction) for each in found]
+    found = cases_of(TARGET, setting, purpose, results)
+    return [(case.check, case.dtype, case.direction) for case in found]
 
 
 def test_what_failed_and_was_not_needed_is_not_asked() -> None:
@@ -339,8 +338,10 @@ def answered(state: str = "pass", **changes: Any) -> dict[str, Any]:
 
 
 def verdict(*answers: dict[str, Any], ended: str = "over", **changes: Any) -> Verdict:
-    seen = Seen(facts=dict(FACTS), planned=[CONVOLUTION], answers=list(answers), ended=ended, **changes)
-    return judged(seen, Order(), "2026-01-01T00:00:00Z")
+    progress = CheckProgress(
+        facts=dict(FACTS), planned=[CONVOLUTION], answers=list(answers), ended=ended, **changes
+    )
+    return judged(progress, 50.0, "2026-01-01T00:00:00Z")
 
 
 STATES = {
@@ -349,7 +350,7 @@ STATES = {
     "wedged": (verdict(answered("hang"), unkillable=True), (4, 1, 1, 2)),
     "nothing": (verdict(over={"state": "nothing", "reason": "no-device", "text": "."}), (3, 0, 77, 3)),
     "busy": (verdict(over={"state": "busy", "reason": "busy", "text": "."}), (6, 0, 77, 1)),
-    "out of time": (verdict(ended="time", asking=CONVOLUTION), (6, 2, 77, 1)),
+    "out of time": (verdict(ended="time", running=CONVOLUTION), (6, 2, 77, 1)),
     "no torch": (verdict(over={"state": "unknown", "reason": "no-torch", "text": "."}), (6, 2, 77, 3)),
     "own fault": (verdict(answered("probe-error")), (5, 2, 77, 3)),
     "died": (verdict(ended="died"), (5, 2, 77, 3)),
@@ -388,7 +389,7 @@ def test_exit_codes_of_each_convention(case: str) -> None:
 def test_silence_is_a_hang_unless_something_is_done_that_may_take_long(
     answer: dict[str, Any], moved: float | None, state: str
 ) -> None:
-    given = verdict(answer, moved=moved)
+    given = verdict(answer, last_read=moved)
     assert (given.state, given.reason) == (state, "hang" if state == "problem" else "time")
 
 
@@ -399,7 +400,7 @@ def test_memory_that_others_have_is_no_problem_of_the_machine(state: str, cause:
 
 
 def test_what_cannot_be_killed_is_a_problem_where_there_was_no_answer() -> None:
-    given = verdict(ended="time", asking=CONVOLUTION, unkillable=True)
+    given = verdict(ended="time", running=CONVOLUTION, unkillable=True)
     assert (given.state, given.reason, given.failed) == ("problem", "hang", (CONVOLUTION,))
 
 

@@ -28,8 +28,8 @@ run.detect = with_a_card
 CHECKED = (
     OTHER_MACHINE
     + """
-from rocmprobe.gate import asking
-asking.detect_devices = with_a_card
+from rocmprobe.engine import check
+check.detect_devices = with_a_card
 """
 )
 

@@ -1,18 +1,17 @@
-"""A verdict as Prometheus text, for the textfile collector of node exporter.
+"""The verdict of ``rocmprobe check`` as Prometheus text, for the textfile collector of node exporter.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/, names:
-https://prometheus.io/docs/practices/naming/. The collector reads files that end in ".prom", whole or not at
-all, so one is written beside it and renamed.
+https://prometheus.io/docs/practices/naming/. The collector reads files that end in ".prom".
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rocmprobe.gate.verdict import REASONS, STATES, Verdict
+from rocmprobe.judge.check_verdict import REASONS, STATES, Verdict
+from rocmprobe.model.results import replacing
 from rocmprobe.model.states import STATES as OUTCOMES
 from rocmprobe.process.processes import started
 
@@ -21,7 +20,7 @@ Samples = Sequence[tuple[Labels, float]]
 
 
 def text(verdict: Verdict, now: float) -> str:
-    """The metrics of a verdict that was given at ``now`` (seconds since the epoch)."""
+    """Return the metrics of a verdict that was given at ``now`` (seconds since the epoch)."""
     lines = [
         *_metric("check_state", "The state of the last check: 1 for the one that it came to.", [
             ({"state": state}, state == verdict.state) for state in STATES]),
@@ -47,25 +46,16 @@ def text(verdict: Verdict, now: float) -> str:
 
 
 def write(content: str, path: Path) -> None:
-    """Write ``path`` whole or not at all, readable for all users: node exporter is another one. Raises
-    OSError."""
+    """Write ``path`` whole or not at all, readable for the user that node exporter runs as. Raise OSError."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         _remove_if_dead(left)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            os.fchmod(descriptor, 0o644)
-            stream.write(content)
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    with replacing(path) as temporary:
+        temporary.write_text(content, "utf-8")
+        temporary.chmod(0o644)
 
 
 def _remove_if_dead(left: Path) -> None:
-    """Remove what a check left that was killed while it wrote."""
+    """Remove the temporary file of a check that was killed while it wrote."""
     number = left.name.split(".")[-2]
     if number.isdigit() and started(int(number)) is None:
         with contextlib.suppress(OSError):

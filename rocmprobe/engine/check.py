@@ -1,0 +1,352 @@
+"""The prober of ``rocmprobe check``: it detects the machine and runs a few small cases in one worker.
+
+Any step can block for ever, even reading a file. ``engine/watchdog.py`` ends the prober then. Nothing is left
+behind: the worker dies with the prober, and the guardian removes its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.detect.gpus.users import users
+from rocmprobe.detect.machine import detect_devices
+from rocmprobe.detect.tree import Tree
+from rocmprobe.engine.interpreters import OWN, Launch, interpreters, launch
+from rocmprobe.engine.journal import NullJournal
+from rocmprobe.engine.lease import DeviceLease, holder, lease_name
+from rocmprobe.engine.options import Budgets, RunOptions
+from rocmprobe.engine.plan import Request, cases_under, native_problems
+from rocmprobe.engine.session import Session
+from rocmprobe.engine.targets import Device, find_targets
+from rocmprobe.engine.watchdog import CheckOptions, Pipe
+from rocmprobe.judge.assessment import device_of
+from rocmprobe.judge.blame import library
+from rocmprobe.judge.recommendation.configuration import isa_override
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.knowledge.layers import refuse_underived
+from rocmprobe.knowledge.settings import settings_for
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.model.results import (
+    RECOMMENDED,
+    BadInput,
+    Environment,
+    Machine,
+    NothingToTest,
+    Outcome,
+    Results,
+    Setting,
+    read_results,
+)
+from rocmprobe.process.guardian import guardian
+from rocmprobe.simulate.machines import SimulatedMachine, load_machine
+
+#: The name of a check among the holders of a device, where a run has its folder.
+CHECK = "check"
+#: Shares of the budget: how long a worker can be silent at its start, in a first call and in any other.
+_START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
+#: Folders for temporary files if those that Python knows have no room.
+_OTHER_FOLDERS = ("/dev/shm", "/run")  # noqa: S108
+#: Bytes written to find out whether a disk is full. A worker's databases and kernels need far more.
+_TRIED_BYTES = 1 << 16
+#: How many problems of convolution are tested in float32, and in each other dtype.
+_FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1
+#: Checks below convolution, which every setting needs, lowest first.
+_BELOW = ("copy", "elementwise", "gemm")
+
+
+class CheckOver(Exception):
+    """The check ends here, with this state and reason."""
+
+    def __init__(self, state: str, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.state = state
+        self.reason = reason
+
+
+def probe(options: CheckOptions, pipe: Pipe) -> None:
+    """Run the check, and report on ``pipe``."""
+    try:
+        _find_temporary_folder()
+        _probe(options, pipe)
+    except CheckOver as over:
+        pipe.over(state=over.state, reason=over.reason, text=str(over))
+    except BadInput as error:
+        pipe.over(usage=str(error))
+    else:
+        pipe.over()
+
+
+def _find_temporary_folder() -> None:
+    """Send temporary files to a folder that has room for them."""
+    named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    failed = ""
+    for folder in filter(None, dict.fromkeys((*named, "/tmp", "/var/tmp", *_OTHER_FOLDERS))):  # noqa: S108
+        try:
+            with tempfile.TemporaryFile(dir=folder) as stream:
+                stream.write(bytes(_TRIED_BYTES))
+                stream.flush()
+        except OSError as error:
+            failed = failed or f"{error.strerror} in {folder}"
+            continue
+        # The variable is for the worker and its compilers.
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        return
+    raise CheckOver("unknown", "error", f"no room for temporary files: {failed}; name a folder with TMPDIR")
+
+
+def _probe(options: CheckOptions, pipe: Pipe) -> None:
+    simulated = load_machine(options.simulate) if options.simulate else None
+    path, results = _results(options, simulated)
+    pipe.facts(simulated=simulated.name if simulated else None, results=str(path) if path else None)
+    if results and not simulated and library(results) == "MIOpen":
+        _set_override(isa_override(results))
+    start, machine = _machine(results.environment if results else None, simulated)
+    target = _target(options.device, machine, results)
+    if results:
+        _require_same_chip(results, target)
+    setting = setting_of(_name(options, results), target, machine.value("torch.version"), results)
+    gpu = target.gpu
+    pipe.facts(
+        setting=setting.name, device=setting.device or target.device, gpu=gpu.name.value if gpu else None,
+        native_isa=target.native_isa, effective_isa=target.effective_isa,
+    )  # fmt: skip
+    lease = None if simulated else _leased(target, setting)
+    try:
+        purpose = str(results.options.get("purpose") or "training") if results else "training"
+        cases = cases_of(target, setting, purpose, results, simulated.problems if simulated else ())
+        pipe.facts(usual={case.id: usual for case, usual in cases.items()}, guardian=guardian().pid)
+        budgets = Budgets(
+            _START * options.budget, _FIRST_CALL * options.budget, _STEADY * options.budget, teardown=0.5,
+            measure=0.1, tries=1,
+        )  # fmt: skip
+        journal = NullJournal(pipe.write)
+        session = Session(
+            RunOptions(purpose=purpose, simulate=options.simulate or None, redact=False), (target,),
+            {target.device: (setting,)}, budgets, journal, launch=start, spawn=True,
+            simulated=dataclasses.replace(simulated, fresh=False) if simulated else None,
+        )  # fmt: skip
+        try:
+            session.plan(cases)
+            journal.append("plan", cases=[case.id for case in cases])
+            # The first failure is the verdict. Later cases would only cost time.
+            any(session.outcome(case).blocks for case in cases)
+        finally:
+            session.close(at_once=True)
+    finally:
+        if lease:
+            lease.let_go()
+
+
+def _set_override(before: Mapping[str, str]) -> None:
+    """Set the ISA override to that of the run that wrote the results."""
+    for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _results(
+    options: CheckOptions, simulated: Optional[SimulatedMachine]
+) -> tuple[Optional[Path], Optional[Results]]:
+    """Return the results that name the configuration, with their path."""
+    if options.results is None:
+        try:
+            return (RECOMMENDED, read_results(RECOMMENDED)) if not simulated else (None, None)
+        except (BadInput, OSError):
+            # The user did not name this file, so it can be absent or broken.
+            return None, None
+    path = options.results / "results.json" if options.results.is_dir() else options.results
+    results = read_results(path)
+    if results.simulated != (simulated.name if simulated else None):
+        of = f"the simulated machine {results.simulated}" if results.simulated else "a real machine"
+        mend = f"add --simulate {results.simulated}" if results.simulated else "leave out --simulate"
+        raise BadInput(f"{path}: these results are of {of}; {mend}, or name other results")
+    return path, results
+
+
+def _machine(
+    environment: Optional[Environment], simulated: Optional[SimulatedMachine]
+) -> tuple[Launch, Machine]:
+    """Return how a worker starts in ``environment``, or in this Python, and the machine as it sees it."""
+    if environment is None:
+        here = detect_devices()
+        if here.value("torch.kind") is None:
+            raise CheckOver("unknown", "no-torch", "no torch in this Python; see `rocmprobe install`")
+        return OWN, simulated.machine if simulated else here
+    if not Path(environment.path_here).is_file():
+        what = f"{environment.python}: the interpreter of {environment.name!r}, which the results recommend"
+        raise BadInput(f"{what}, is not there; name other results")
+    found = interpreters([f"{environment.name}={environment.path_here}"])[0]
+    machine = detect_devices(python=found.imports)
+    if machine.value("torch.kind") is None:
+        raise CheckOver("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tried")
+    return launch(found.python, found.reads_toml), machine
+
+
+def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:
+    """Return the device to check. ``auto`` stands for that of the results, else the first GPU.
+
+    It stands for the CPU only if there is no GPU and torch is built for none: a check of the CPU would say
+    nothing about a GPU that torch cannot use.
+    """
+    recommended = results.recommendation if results else None
+    judged = recommended is None or recommended.verdict != "gpu-not-tested"
+    before = device_of(results) if results and judged and wanted == "auto" else None
+    try:
+        target = find_targets(before or wanted, machine)[0]
+    except NothingToTest as error:
+        if before:
+            text = f"{before} of the results is gone: {error}"
+            raise CheckOver("problem", "no-device", text) from error
+        raise CheckOver("nothing", "no-device", str(error)) from error
+    for_cpu = machine.value("torch.kind") == "cpu"
+    if wanted == "auto" and not before and target.device == "cpu" and (machine.gpus or not for_cpu):
+        built = f"torch {machine.value('torch.version')} is built for {'the CPU' if for_cpu else 'one'}"
+        text = f"no GPU that torch could use, and {built}; --device cpu asks it"
+        raise CheckOver("nothing", "no-device", text)
+    return target
+
+
+def _require_same_chip(results: Results, target: Device) -> None:
+    """Raise CheckOver if the results are of another chip: their recommendation does not apply to this one."""
+    found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
+    if target.native_isa and found and target.native_isa not in found:
+        of = " and ".join(sorted(found))
+        text = f"the results are of {of}, this GPU is {target.native_isa}; name results of one like this"
+        raise CheckOver("unknown", "error", text)
+
+
+def _name(options: CheckOptions, results: Optional[Results]) -> str:
+    recommended = results.recommendation if results else None
+    return options.setting or (recommended.configuration.setting if recommended else None) or "default"
+
+
+def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
+    """Take the lease of the device, so that a run waits until the check is over.
+
+    Raise CheckOver if another process uses the device.
+    """
+    on_cpu = setting.device == "cpu"
+    name = "cpu" if on_cpu else lease_name(target)
+    lease = None
+    # Without a folder for leases, no other process has one either.
+    with contextlib.suppress(OSError):
+        lease = DeviceLease([name], Path(CHECK))
+        if not lease.take(wait=False):
+            other = holder(name)
+            who = f"pid {other.pid} ({_words(other.run)})" if other else "another rocmprobe"
+            raise CheckOver("busy", "busy", f"{who} holds {name}; nothing was tried")
+    found = users(Tree(Path("/")), target.gpu, os.getpid()) if target.gpu and not on_cpu else ()
+    if found:
+        who = ", ".join(f"pid {each.pid} ({each.name})" if each.name else f"pid {each.pid}" for each in found)
+        raise CheckOver("busy", "busy", f"{who} has the GPU open ({found[0].source}); nothing was tried")
+    return lease
+
+
+def _words(run: str) -> str:
+    return "another check" if run == CHECK else f"rocmprobe run, {run}"
+
+
+def setting_of(name: str, target: Device, torch: Optional[str], results: Optional[Results]) -> Setting:
+    """Return the setting ``name`` for the backend of ``target`` and the version ``torch`` of PyTorch.
+
+    A derived setting is taken from ``results``. Raise BadInput if the results do not hold it, or if the
+    backend has no setting of this name.
+    """
+    found = next((each for each in results.settings if each.name == name), None) if results else None
+    if found and found.derived:
+        refuse_underived(found, "check")
+        return found
+    try:
+        rows = settings_for(target.backend, f"{name},", torch, ("torch",))
+    except BadInput as error:
+        raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
+    setting = next(each for each in rows if each.name == name)
+    if setting.undecided:
+        raise BadInput(f"--setting {name}: a run finds out what it is; name the results of one that did")
+    return setting
+
+
+def cases_of(
+    target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
+) -> dict[Case, Optional[float]]:
+    """Return the cases to run, in order, each with the seconds of its first call in ``results`` if known.
+
+    These are the ladder, convolution in float32 (backward only for training), batch norm, and convolution in
+    the other dtypes for which ``results`` recommend the same setting. ``own`` problems replace those of
+    convolution. A case that failed in ``results`` is left out: the setting is recommended without it.
+    """
+    recommended = results.recommendation if results else None
+    follows = recommended is not None and recommended.configuration.setting == setting.name
+    known = {outcome.id: outcome for outcome in results.outcomes} if results else {}
+    found: dict[Case, Optional[float]] = {}
+    for case in _cases(target, setting, purpose, results if follows else None, own):
+        before = _before(case, known)
+        failed = before is not None and (before.fails or before.state == "blocked")
+        if follows and failed and not (case.check == "convolution" and case.dtype == "float32"):
+            continue
+        found[case] = before.timings.get("first_call") if before and before.works else None
+    return found
+
+
+def _before(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
+    """Return the outcome of the same case in the results. Runs test the ladder under ``default`` only."""
+    under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
+    return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
+
+
+def _cases(
+    target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...]
+) -> Iterator[Case]:
+    # Some settings run only if ``default`` fails, unless the options name them.
+    options = RunOptions(purpose=purpose, settings=f"{setting.name},")
+    chosen = _problems(setting, options, results, own)
+
+    def simple(check: str, dtype: str = "float32") -> Iterator[Case]:
+        yield from cases_under(Request(check, dtypes=(dtype,)), target, "torch", setting, options)
+
+    def convolution(problems: Sequence[Problem]) -> Iterator[Case]:
+        request = Request("convolution", problems="native", directions=True)
+        yield from cases_under(request, target, "torch", setting, options, problems)
+
+    for check in _BELOW:
+        yield from simple(check)
+    yield from convolution([each for each in chosen if own or each.dtype == (setting.dtype or "float32")])
+    yield from simple("batch-norm" if purpose == "training" else "batch-norm-eval")
+    for dtype in _other_dtypes(setting, purpose, results):
+        yield from simple("gemm", dtype)
+        yield from convolution([each for each in chosen if each.dtype == dtype][:_OTHER_PROBLEMS])
+
+
+def _problems(
+    setting: Setting, options: RunOptions, results: Optional[Results], own: tuple[str, ...]
+) -> tuple[Problem, ...]:
+    """Return a few small problems of each dtype: correct ones of the results, else those of level quick."""
+    if own:
+        return tuple(map(parse_problem, own))
+    correct = {
+        str(each.problem)
+        for each in (results.outcomes if results else ())
+        if each.check == "convolution" and each.setting == setting.name and each.works
+    }
+    # Problems of the results already have the setting's memory format and dtype.
+    candidates = [parse_problem(text) for text in correct] or native_problems(options, setting)
+    taken: list[Problem] = []
+    for problem in sorted(candidates, key=lambda problem: (problem.flops, problem.text)):
+        most = _FLOAT32_PROBLEMS if problem.dtype == "float32" else _OTHER_PROBLEMS
+        if problem not in taken and sum(each.dtype == problem.dtype for each in taken) < most:
+            taken.append(problem)
+    return tuple(taken)
+
+
+def _other_dtypes(setting: Setting, purpose: str, results: Optional[Results]) -> tuple[str, ...]:
+    """Return the dtypes other than float32 for which the results recommend this setting."""
+    per = results.recommendation.per if results and results.recommendation else {}
+    found = (key.partition("/") for key, answer in per.items() if answer.get("setting") == setting.name)
+    return tuple(dtype for dtype, _, of in found if of == purpose and dtype != "float32")

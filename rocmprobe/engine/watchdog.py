@@ -1,0 +1,263 @@
+"""The watchdog of ``rocmprobe check``: the process that keeps the time limit.
+
+It forks the prober (``engine/check.py``), which detects the machine and runs the cases, and which can hang
+with the GPU. The watchdog itself reads no file outside /proc, so nothing can block it. The prober reports the
+records of its journal as JSON lines on a pipe, and two more kinds: ``facts`` and ``over``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Optional
+
+from rocmprobe.judge.check_verdict import CheckProgress
+from rocmprobe.lifetime import die_with_parent
+from rocmprobe.process.processes import descendants, kill_same, runs, started
+from rocmprobe.text.reading import json_line
+
+#: Seconds of the budget that are kept for killing what hangs, and for the answer.
+RESERVE = 1.0
+#: Seconds between two looks at whether a worker that starts reads anything.
+_LOOK = 1.0
+#: Seconds after SIGKILL until a process counts as unkillable: it is stuck in a driver.
+_GONE_AFTER = 0.5
+#: The largest share of the budget that a process can have spent before it became the check by exec.
+_OLDEST = 0.5
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """The options of ``rocmprobe check``.
+
+    ``results`` is a file or a folder, or None for those of the last complete run, if there is one. An empty
+    ``setting`` stands for the recommended one, else ``default``. ``budget`` is in seconds.
+    """
+
+    results: Optional[Path] = None
+    device: str = "auto"
+    setting: str = ""
+    simulate: str = ""
+    budget: float = 50.0
+
+
+class Pipe:
+    """The prober's end of the pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Write one record."""
+        data = json.dumps(record).encode() + b"\n"
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def facts(self, **content: Any) -> None:
+        """Write facts about the check: setting, device and the like."""
+        self.write({"record": "facts", **content})
+
+    def over(self, **content: Any) -> None:
+        """Write the last record."""
+        self.write({"record": "over", **content})
+
+
+class _Ended(BaseException):
+    """Raised when a signal asks this process to end."""
+
+
+class Watchdog:
+    """The time limit of one check. ``progress`` grows until ``wait`` returns."""
+
+    def __init__(self, options: CheckOptions) -> None:
+        budget = options.budget
+        self.progress = CheckProgress()
+        self._options = options
+        self._began = _began(budget)
+        self._deadline = self._began + max(budget - RESERVE, budget / 2)
+        self._prober = 0
+        self._bytes_read = -1
+
+    def wait(self) -> CheckProgress:
+        """Start the prober and listen until it is done, the time is over, or a signal arrives."""
+        readable, writable = os.pipe()
+        try:
+            _take_signals()
+            self._prober = _forked(self._options, writable)
+            os.close(writable)
+            writable = -1
+            self._listen(readable)
+        except _Ended:
+            self.progress.ended = "signal"
+        finally:
+            if writable >= 0:
+                os.close(writable)
+            self.progress.seconds = time.monotonic() - self._began
+        return self.progress
+
+    def end(self) -> None:
+        """Kill every process of the check, and set ``progress.unkillable`` if one survives.
+
+        A signal cuts this short, because its sender waits for the answer.
+        """
+        with contextlib.suppress(_Ended):
+            if self._prober:
+                self._end()
+        _ignore_signals()
+
+    def limit(self, over: float, code: int) -> None:
+        """Make this process exit with ``code`` when the budget is over by ``over`` seconds."""
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
+        left = self._began + self._options.budget + over - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, max(0.01, left))
+
+    @property
+    def _guardian(self) -> int:
+        return int(self.progress.facts.get("guardian") or 0)
+
+    def _end(self) -> None:
+        below = descendants(self._prober)
+        guardian = {pid: start for pid, start in below.items() if pid == self._guardian}
+        left = {pid: start for pid, start in below.items() if pid not in guardian}
+        for pid in left:
+            # The group of a worker holds processes whose own parent has ended.
+            with contextlib.suppress(OSError):
+                if os.getpgid(pid) == pid:
+                    os.killpg(pid, signal.SIGKILL)
+        left[self._prober] = started(self._prober)
+        kill_same(left)
+        ends = time.monotonic() + _GONE_AFTER
+        # The guardian removes the folder now, and then ends.
+        while (left or guardian) and time.monotonic() < ends:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._prober, os.WNOHANG)
+            left, guardian = _alive(left), _alive(guardian)
+            time.sleep(0.005)
+        self.progress.unkillable |= bool(left)
+
+    def _listen(self, readable: int) -> None:
+        buffer = b""
+        while not self.progress.ended:
+            now = time.monotonic()
+            if now >= self._deadline:
+                self.progress.ended = "time"
+                return
+            self._look_at_start()
+            if not select.select([readable], [], [], min(_LOOK, self._deadline - now))[0]:
+                continue
+            data = os.read(readable, 1 << 16)
+            if not data:
+                self.progress.ended = "died"
+            *lines, buffer = (buffer + data).split(b"\n")
+            for record in map(json_line, lines):
+                if isinstance(record, dict):
+                    self.progress.add(record, time.monotonic())
+
+    def _look_at_start(self) -> None:
+        """Note whether a worker that imports torch reads files.
+
+        From a slow disk the import takes long, and the worker uses no processor time meanwhile.
+        """
+        if not self.progress.running or self.progress.answers:
+            return
+        read = sum(_bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
+        if self._bytes_read not in (-1, read):
+            self.progress.last_read = time.monotonic()
+        self._bytes_read = read
+
+
+def _began(budget: float) -> float:
+    """Return when this process started, on the monotonic clock, but at most half of ``budget`` ago.
+
+    The time of a wrapper script that became this process by exec is not the check's.
+    """
+    now = time.monotonic()
+    try:
+        ticks = started(os.getpid())
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - (ticks or 0) / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return now
+    return now - min(max(0.0, age), _OLDEST * budget)
+
+
+def _alive(pids: Mapping[int, Optional[int]]) -> dict[int, Optional[int]]:
+    return {pid: start for pid, start in pids.items() if runs(pid, start)}
+
+
+def _bytes_read(pid: int) -> int:
+    """Return how many bytes a process has read, plus its page faults that had to wait for a disk."""
+    read = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            if line.startswith(("rchar:", "read_bytes:")):
+                read += int(line.split()[1])
+        read += int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[9])
+    return read
+
+
+def _take_signals() -> None:
+    """Let the first signal that ends a program raise _Ended."""
+
+    def handle(number: int, frame: Optional[FrameType]) -> None:
+        _ignore_signals()
+        raise _Ended
+
+    for number in _ENDING:
+        signal.signal(number, handle)
+
+
+def _ignore_signals() -> None:
+    """Ignore further signals, so that they do not cut off the answer."""
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _forked(options: CheckOptions, writable: int) -> int:
+    """Fork the prober, which inherits the pipe and no other descriptor. Return its process id."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        die_with_parent(parent)
+        _close_all_but(writable)
+        _probe(options, Pipe(writable))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _probe(options: CheckOptions, pipe: Pipe) -> None:
+    try:
+        from rocmprobe.engine.check import probe
+
+        probe(options, pipe)
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}"
+        pipe.over(state="unknown", reason="internal", text=text, traceback=traceback.format_exc())
+
+
+def _close_all_but(kept: int) -> None:
+    """Close the inherited descriptors: a reader of the command's output waits until all copies are closed."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    listed: list[Any] = os.listdir("/proc/self/fd")
+    for descriptor in map(int, listed):
+        if descriptor > 2 and descriptor != kept:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
