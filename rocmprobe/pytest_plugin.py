@@ -21,7 +21,7 @@ import pytest
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine import run
-from rocmprobe.engine.journal import CannotWrite, header
+from rocmprobe.engine.journal import CannotWrite, journal_of, run_of
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.sampling import Sampler
@@ -237,7 +237,7 @@ def _expectations(config: pytest.Config) -> Expectations:
     """Return what is expected of the outcomes of this run; read when the first one is there."""
     if _EXPECTATIONS not in config.stash:
         folder = config.stash[_RUN]
-        config.stash[_EXPECTATIONS] = Expectations(run.machine_of(folder), run.baseline(folder))
+        config.stash[_EXPECTATIONS] = Expectations(run_of(folder).machine, run.baseline(folder))
     return config.stash[_EXPECTATIONS]
 
 
@@ -292,7 +292,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     _session(config).plan(planned)
     if worker is None or worker["workerid"] == "gw0":
         with _ended_when_full(config):
-            run.planned(config.stash[_RUN], planned)
+            journal_of(config.stash[_RUN]).append("plan", cases=[case.id for case in planned])
 
 
 @contextlib.contextmanager
@@ -363,7 +363,7 @@ def _redacts(config: pytest.Config) -> bool:
     if not _about_suites(config):
         return False
     begun = config.workerinput["rocmprobe_run"] if _on_worker(config) else config.option.rocmprobe_run  # type: ignore[attr-defined]
-    return begun is None or bool(header(Path(begun))["options"]["redact"])
+    return begun is None or run_of(Path(begun)).options.redact
 
 
 @pytest.hookimpl(optionalhook=True, trylast=True)
@@ -434,7 +434,7 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     folder = config.stash[_RUN]
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):
-            run.ended(folder)
+            journal_of(folder).append("end", at=run.now())
     from rocmprobe.report.write import write_report
 
     try:

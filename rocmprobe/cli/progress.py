@@ -21,11 +21,10 @@ from rich.text import Text
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case, trial_key
 from rocmprobe.cli.base import describe_holder
-from rocmprobe.engine.journal import NAME, Appended, header
+from rocmprobe.engine.journal import NAME, Appended, run_of
 from rocmprobe.engine.lease import leased
 from rocmprobe.engine.options import BUDGETS
-from rocmprobe.engine.targets import Device
-from rocmprobe.model.results import Setting, from_json
+from rocmprobe.model.results import from_json
 from rocmprobe.model.states import STATES
 from rocmprobe.text.console import Console
 
@@ -51,25 +50,22 @@ class Progress:
         self._silence = silence
         self._states: Counter[str] = Counter()
         self._skipped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        run = header(folder)
-        self._time_left = TimeLeft(BUDGETS[run["options"]["level"]].measure)
+        run = run_of(folder)
+        self._time_left = TimeLeft(BUDGETS[run.options.level].measure)
         self._planned: set[str] = set()
         self._promised = float("inf")
         self._summed_up = float("-inf")
-        self._targets = [from_json(Device, each) for each in run["targets"]]
-        self._settings = {
-            device: [from_json(Setting, each) for each in rows] for device, rows in run["settings"].items()
-        }
-        settings = [setting for rows in run["settings"].values() for setting in rows]
+        self._targets = run.targets
+        self._settings = run.settings
         # Names of solvers are long, and most runs ask none.
-        names = [setting["name"] for setting in settings if not setting.get("solver")]
-        self._every_solver = run["options"]["settings"] == "all"
+        names = [setting.name for rows in run.settings.values() for setting in rows if not setting.solver]
+        self._every_solver = run.options.settings == "all"
         self._widest_setting = max(map(len, names))
-        self._several_devices = len(run["targets"]) > 1
-        self._widest_target = max(len(target["device"]) for target in run["targets"])
-        self._several_drivers = any(len(target.get("drivers") or ()) > 1 for target in run["targets"])
+        self._several_devices = len(run.targets) > 1
+        self._widest_target = max(map(len, run.devices))
+        self._several_drivers = any(len(target.drivers) > 1 for target in run.targets)
         # The guesses are from a CPU: they hold no time for a GPU's first calls, which compile.
-        self._compiles = not run["simulation"] and any(each["device"] != "cpu" for each in run["targets"])
+        self._compiles = not run.simulation and any(device != "cpu" for device in run.devices)
         self._workers = 1
         self._appended = Appended(folder / NAME)
         self._settled: set[str] = set()

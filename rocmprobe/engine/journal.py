@@ -1,52 +1,251 @@
 """The journal: one JSON line per event of a run, appended with a single write and fsynced.
 
-It is the truth of a run: results, gates and resumption are read from it, by every xdist worker. A
-torn last line (the machine died while writing) is passed over. The records are in ``docs/results.md``.
+Results, gates and resumption are all read from the journal, by every process of the run. A torn last line is
+skipped: the machine died while it was written. Each kind of record has a class; they are described in
+``docs/results.md``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.records import (
-    Derived,
-    Intent,
-    Resumed,
-    Retry,
-    Settled,
-    Wedged,
-    from_record,
-    is_whole,
-    to_record,
-)  # fmt: skip
+from rocmprobe.engine.interpreters import Interpreter
+from rocmprobe.engine.options import RunOptions
+from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.solvers import Cure
-from rocmprobe.model.results import BadInput, Outcome
+from rocmprobe.model.baseline import Baseline
+from rocmprobe.model.problems import LEVELS
+from rocmprobe.model.results import BadInput, Machine, Outcome, Setting, Trial, from_json, to_json
+from rocmprobe.model.schema import required_fields
+from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.text import reading
+from rocmprobe.text.plain_text import quoted
 from rocmprobe.text.redact import redacted
 
 NAME = "journal.jsonl"
 
 
+@dataclass(frozen=True)
+class Run:
+    """The first record: the run as it began."""
+
+    rocmprobe: str
+    started: str
+    options: RunOptions
+    machine: Machine
+    targets: tuple[Device, ...]
+    settings: Mapping[str, tuple[Setting, ...]]
+    simulation: Optional[SimulatedMachine]
+    folder: str
+    interpreter: Optional[Interpreter]
+    boot: str = ""
+
+    @property
+    def devices(self) -> list[str]:
+        return [target.device for target in self.targets]
+
+
+@dataclass(frozen=True)
+class Against:
+    """The earlier run that this one is compared with."""
+
+    baseline: Baseline
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The ids of all cases of the run."""
+
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A case that is about to run."""
+
+    at: float
+    case: str
+    question: Case
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A silent child, and the seconds until its timeout; 0 when it is heard again. In the phase ``device``
+    the case waits for another run, and ``left`` is None."""
+
+    case: str
+    phase: str
+    left: Optional[float]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A case with its outcome."""
+
+    at: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A child process that ended."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The result of the search for a derived setting."""
+
+    device: str
+    driver: str
+    setting: str
+    cure: Cure
+
+
+@dataclass(frozen=True)
+class Wedged:
+    """A device that stopped answering."""
+
+    device: str
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The point from which a resumed run continues."""
+
+    at: str
+    boot: str = ""
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A case that runs again."""
+
+    case: str
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of the run."""
+
+    at: str
+
+
+#: By the word of the field ``record``.
+KINDS: Mapping[str, type[Any]] = {
+    "run": Run, "baseline": Against, "plan": Plan, "intent": Intent, "waiting": Waiting,
+    "outcome": Settled, "trial": Ended, "setting": Derived, "wedged": Wedged,
+    "resumed": Resumed, "retry": Retry, "end": End,
+}  # fmt: skip
+
+
+def to_record(kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a record as plain JSON data. Raises TypeError for a field that its kind lacks."""
+    plain: dict[str, Any] = to_json(KINDS[kind](**content))
+    return plain
+
+
+def from_record(record: Mapping[str, Any]) -> Any:
+    """Return a record of a known kind as an object of its class, else None. Raises BadInput."""
+    kind = KINDS.get(record["record"])
+    return kind and from_json(kind, record)
+
+
+def is_whole(record: Any) -> bool:
+    """Return True if a line has a kind, and the fields of its kind as JSON has them. What is inside an object
+    or an array is for ``from_record``."""
+    if not isinstance(record, dict) or not isinstance(record.get("record"), str):
+        return False
+    fields = _required(record["record"])
+    return all(isinstance(record.get(name, ...), types) for name, types in fields.items())
+
+
+@cache
+def _required(kind: str) -> Mapping[str, tuple[type, ...]]:
+    if kind not in KINDS:
+        return {}
+    types = get_type_hints(KINDS[kind])
+    return {name: _json_types(types[name]) for name in required_fields(KINDS[kind])}
+
+
+def _json_types(kind: Any) -> tuple[type, ...]:
+    if get_origin(kind) is Union:
+        return tuple(each for inner in get_args(kind) for each in _json_types(inner))
+    if is_dataclass(kind) or get_origin(kind) not in (None, tuple):
+        return (dict,)
+    return (list,) if get_origin(kind) is tuple else (int, float) if kind is float else (kind,)
+
+
 class CannotWrite(OSError):
-    """The journal takes no further record: nothing that happens from now on would be kept."""
+    """The journal cannot be written, so later outcomes would be lost."""
+
+
+@dataclass
+class RunState:
+    """The state of a run after the records so far.
+
+    ``questions`` are the cases that were begun, by id. ``derived`` is keyed by device, driver and setting.
+    """
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    questions: dict[str, Case] = field(default_factory=dict)
+    wedged: set[str] = field(default_factory=set)
+    derived: dict[tuple[str, str, str], Cure] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+    planned: set[str] = field(default_factory=set)
+    finished: Optional[str] = None
+    boot: str = ""
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Update the state by one record. Raise BadInput if a field has the wrong type."""
+        found = from_record(record)
+        if isinstance(found, Intent):
+            self.questions[found.case] = found.question
+        elif isinstance(found, Settled):
+            self.outcomes[found.outcome.id] = found.outcome
+        elif isinstance(found, Retry):
+            self.questions.pop(found.case, None)
+            self.outcomes.pop(found.case, None)
+        elif isinstance(found, Resumed):
+            # The user may have restarted the machine and removed the reason why cases were blocked.
+            self.wedged.clear()
+            self.outcomes = {case: each for case, each in self.outcomes.items() if each.state != "blocked"}
+            self.finished, self.boot = None, found.boot
+        elif isinstance(found, Wedged):
+            self.wedged.add(found.device)
+        elif isinstance(found, Derived):
+            # The first record counts, whichever process wrote it.
+            self.derived.setdefault((found.device, found.driver, found.setting), found.cure)
+        elif isinstance(found, Ended):
+            self.trials.append(found.trial)
+        elif isinstance(found, Plan):
+            self.planned.update(found.cases)
+        elif isinstance(found, End):
+            self.finished = found.at
+        elif isinstance(found, Run):
+            self.boot = found.boot
 
 
 class Appended:
-    """The records of the journal at ``path``, as they come."""
+    """The records that are appended to the journal at ``path``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def new(self) -> list[dict[str, Any]]:
-        """Every whole record that was appended since the last call; none where there is no journal."""
+        """Return the whole records appended since the last call, or none if there is no journal."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -59,83 +258,57 @@ class Appended:
 
 
 class BaseJournal(ABC):
-    """The state of a run according to its records so far."""
+    """A journal, and the state of the run according to its records."""
 
     def __init__(self) -> None:
-        self._outcomes: dict[str, Outcome] = {}
-        self._intents: set[str] = set()
-        self._wedged: set[str] = set()
-        self._derived: dict[tuple[str, str, str], Cure] = {}
+        self._state = RunState()
 
     @abstractmethod
     def append(self, record: str, **content: Any) -> None:
         """Add one record."""
 
-    @abstractmethod
-    def _refresh(self) -> None:
-        """Read the records that other processes have added."""
+    @property
+    def state(self) -> RunState:
+        """The state according to all records, also those of other processes."""
+        return self._state
 
     def outcome(self, outcome: Outcome) -> None:
+        """Add an outcome."""
         self.append("outcome", at=time.time(), outcome=outcome)
 
     def intent(self, case: Case) -> None:
+        """Add the intent to run ``case``."""
         self.append("intent", at=time.time(), case=case.id, question=case)
 
-    def find(self, case_id: str) -> Outcome | None:
-        """The outcome of a case, if any process has settled it."""
-        self._refresh()
-        return self._outcomes.get(case_id)
-
-    def in_flight(self, case_id: str) -> bool:
-        """Whether a case was begun and never settled."""
-        self._refresh()
-        return case_id in self._intents and case_id not in self._outcomes
+    def find(self, case_id: str) -> Optional[Outcome]:
+        """Return the outcome of a case if any process has settled it."""
+        return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """How many cases of the same target, driver and setting, or check, ended in ``state``."""
-        self._refresh()
+        """Count the cases of the same device, driver and setting, or check, that ended in ``state``."""
 
         def kind(each: Union[Case, Outcome]) -> tuple[str, str, str]:
             return each.device, each.driver, getattr(each, of)
 
         wanted = kind(case)
-        return sum(outcome.state == state and kind(outcome) == wanted for outcome in self._outcomes.values())
+        found = self.state.outcomes.values()
+        return sum(outcome.state == state and kind(outcome) == wanted for outcome in found)
 
     def derive(self, case: Case, cure: Cure) -> None:
-        """Write down what the derived setting of a case is."""
+        """Add the content of the derived setting of ``case``."""
         self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
 
-    def derived(self, case: Case) -> Cure | None:
-        """What the derived setting of a case is, if any process has found it out."""
-        self._refresh()
-        return self._derived.get((case.device, case.driver, case.setting))
+    def derived(self, case: Case) -> Optional[Cure]:
+        """Return the content of the derived setting of ``case`` if any process has found it."""
+        return self.state.derived.get((case.device, case.driver, case.setting))
 
     def wedged(self, device: str) -> bool:
         """Return True if the canary gave the device up."""
-        self._refresh()
-        return device in self._wedged
-
-    def _apply(self, record: Any) -> None:
-        """Update the state by one record, an object of its class."""
-        if isinstance(record, Intent):
-            self._intents.add(record.case)
-        elif isinstance(record, Settled):
-            self._outcomes[record.outcome.id] = record.outcome
-        elif isinstance(record, Retry):
-            self._intents.discard(record.case)
-            self._outcomes.pop(record.case, None)
-        elif isinstance(record, Resumed):
-            # The machine may have been restarted meanwhile, and what stood in the way be gone.
-            self._wedged.clear()
-            self._outcomes = unblocked(self._outcomes)
-        elif isinstance(record, Wedged):
-            self._wedged.add(record.device)
-        elif isinstance(record, Derived):
-            self._derived.setdefault((record.device, record.driver, record.setting), record.cure)
+        return device in self.state.wedged
 
 
 class Journal(BaseJournal):
-    """A journal on disk. It also knows the records that other processes of the run append."""
+    """A journal on disk, to which several processes of the run append."""
 
     def __init__(self, folder: Path, redact: bool) -> None:
         super().__init__()
@@ -144,7 +317,7 @@ class Journal(BaseJournal):
         self._appended = Appended(self.path)
 
     def append(self, record: str, **content: Any) -> None:
-        """Write one record and have it on disk before going on. Raises CannotWrite."""
+        """Write one record, and wait until it is on disk. Raise CannotWrite."""
         plain = to_record(record, content)
         line = json.dumps({"record": record, **(redacted(plain) if self._redact else plain)}) + "\n"
         try:
@@ -165,9 +338,11 @@ class Journal(BaseJournal):
         finally:
             os.close(descriptor)
 
-    def _refresh(self) -> None:
-        for record in map(from_record, self._appended.new()):
-            self._apply(record)
+    @property
+    def state(self) -> RunState:
+        for record in self._appended.new():
+            self._state.add(record)
+        return self._state
 
 
 class NullJournal(BaseJournal):
@@ -179,41 +354,40 @@ class NullJournal(BaseJournal):
 
     def append(self, record: str, **content: Any) -> None:
         whole = {"record": record, **to_record(record, content)}
-        self._apply(from_record(whole))
+        self._state.add(whole)
         self._listener(whole)
 
-    def _refresh(self) -> None:
-        pass
+
+def run_of(folder: Path) -> Run:
+    """Return the first record of the journal in ``folder``. Raise BadInput if it is not a run's."""
+    with naming_journal(folder):
+        run: Run = from_record(next(_of_a_run(folder)))
+        if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
+            level = quoted(run.options.level)
+            raise BadInput(f"level {level}: no level, or no setting for each device of a run")
+        return run
 
 
-def unblocked(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
-    """Those that ran: what was only blocked is tried again when a run is resumed."""
-    return {case: outcome for case, outcome in outcomes.items() if outcome.state != "blocked"}
-
-
-def parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The records of ``lines``. A line that is torn, of unreasonable length or depth, or lacks what a record
-    of its kind has, is passed over."""
-    for line in lines:
-        record = reading.json_line(line)
-        if is_whole(record):
-            yield record
+def journal_of(folder: Path) -> Journal:
+    """Return the journal of a run, which redacts if the run's options say so. Raise BadInput."""
+    return Journal(folder, run_of(folder).options.redact)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Every whole record of the journal in ``folder``.
-
-    Raises BadInput where there is none, or where it does not begin with the record of a run.
-    """
+    """Return every whole record of the journal in ``folder``. Raise BadInput if it is not a run's."""
     return list(_of_a_run(folder))
 
 
-def header(folder: Path) -> Mapping[str, Any]:
-    """The first record of a journal: options, machine, settings and problems of the run.
-
-    Raises BadInput as ``records`` does.
-    """
-    return next(_of_a_run(folder))
+@contextlib.contextmanager
+def naming_journal(folder: Path) -> Iterator[None]:
+    """Name the journal in ``folder`` in the BadInput that a wrong record raises."""
+    path = str(folder / NAME)
+    try:
+        yield
+    except BadInput as error:
+        if str(error).startswith(path):
+            raise
+        raise BadInput(f"{path}: {error}; the file is damaged, run again") from error
 
 
 def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
@@ -230,3 +404,8 @@ def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
         raise BadInput(f"{path}: {error.strerror}; name the folder of a run") from error
     if not begun:
         raise BadInput(f"{path}: does not begin with the record of a run; name the folder of a run")
+
+
+def parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the records in ``lines``. Skip torn, too long or too deep lines, and those that lack a field."""
+    return (record for record in map(reading.json_line, lines) if is_whole(record))

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain, count
@@ -14,34 +14,33 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe import __version__
-from rocmprobe.backends.capi import ORIGINS, Place
-from rocmprobe.checks.tools.case import Case
+from rocmprobe.backends.capi import ORIGINS
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine import libraries
 from rocmprobe.engine.interpreters import Interpreter, found_again
-from rocmprobe.engine.journal import NAME, CannotWrite, Journal, header, records, unblocked
+from rocmprobe.engine.journal import (
+    NAME,
+    CannotWrite,
+    Journal,
+    Run,
+    RunState,
+    from_record,
+    journal_of,
+    naming_journal,
+    records,
+    run_of,
+)  # fmt: skip
 from rocmprobe.engine.lease import hold_for_good
 from rocmprobe.engine.options import RunOptions, WrittenTarget
-from rocmprobe.engine.records import (
-    Derived,
-    End,
-    Ended,
-    Plan,
-    Resumed,
-    Retry,
-    Run,
-    Settled,
-    from_record,
-)  # fmt: skip
 from rocmprobe.engine.sampling import Sampler, sampled
 from rocmprobe.engine.session import unasked
 from rocmprobe.engine.targets import Device, find_targets, targets_of
 from rocmprobe.knowledge.settings import search_flags, settings_for
-from rocmprobe.knowledge.solvers import Cure, forced_setting, solvers
+from rocmprobe.knowledge.solvers import forced_setting, solvers
 from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.baseline import Baseline, baseline_of
-from rocmprobe.model.problems import LEVELS, parse_problem
+from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import (
     RECOMMENDED,
     SCHEMA_VERSION,
@@ -50,18 +49,15 @@ from rocmprobe.model.results import (
     Fact,
     Gpu,
     Machine,
-    Outcome,
     Results,
     Setting,
-    Trial,
-    from_json,
     read_results,
     to_json,
 )  # fmt: skip
 from rocmprobe.model.states import RUN_DIED
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.process.signals import held
-from rocmprobe.simulate.machines import SimulatedMachine, load_machine
+from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
 
 #: The link to the newest run, beside it.
@@ -179,45 +175,37 @@ def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> Non
     the libraries that it calls are gone, or its interpreter.
     """
     _name_libraries(wanted_libraries)
-    with _named_in(folder):
-        run = _first(folder)
-    for target in run["targets"]:
-        if target.get("place"):
-            libraries.found_again(from_json(Place, target["place"]))
-    if run["interpreter"]:
-        found_again(run["interpreter"]["name"], run["interpreter"]["python"])
+    run = run_of(folder)
+    for target in run.targets:
+        if target.place:
+            libraries.found_again(target.place)
+    if run.interpreter:
+        found_again(run.interpreter.name, run.interpreter.python)
     try:
         if not hold_for_good(folder / NAME):
             raise BadInput(f"{folder}: its run has not ended; wait for it, or end it with Ctrl-C")
-        with _named_in(folder):
-            _settle(folder, run, retry_aborted)
+        with naming_journal(folder):
+            _settle(journal_of(folder), run, retry_aborted)
     except OSError as error:
         raise _unwritable(folder, error, "a run goes on only in its own folder") from error
 
 
-def _settle(folder: Path, run: Mapping[str, Any], retry_aborted: bool) -> None:
-    """Write down what becomes of the cases that were in flight, and that the run goes on."""
-    journal = Journal(folder, run["options"]["redact"])
-    targets = {target.device: target for target in (from_json(Device, each) for each in run["targets"])}
-    begun = {
-        record["case"]: from_record(record).question
-        for record in records(folder)
-        if record["record"] == "intent"
-    }
-    boots = [record.get("boot") for record in records(folder) if record["record"] in ("run", "resumed")]
-    cause, what = (RUN_DIED, "run") if boots[-1] == _boot() else ("machine-died", "machine")
-    for case in begun.values():
+def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
+    """Record what happens to the cases that were in flight, and that the run goes on."""
+    targets = {target.device: target for target in run.targets}
+    cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
+    for case in list(journal.state.questions.values()):
         settled = journal.find(case.id)
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append("retry", case=case.id)
-        elif case.device in targets and journal.in_flight(case.id):
+        elif case.device in targets and settled is None:
             reason = f"the {what} ended while this was being asked; --retry-aborted asks again"
             journal.outcome(unasked(case, targets[case.device], "aborted", cause, reason))
     journal.append("resumed", at=now(), boot=_boot())
 
 
 def _boot() -> str:
-    """Which start of the machine this is, as a digest: the kernel's own id differs between machines."""
+    """Return a digest of the kernel's boot id, which is different after each start of the machine."""
     try:
         identity = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -232,121 +220,65 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
 def workers(folder: Path, wanted: Optional[int] = None) -> int:
     """Return how many processes test: by default one for each device, as far as the cores go. One process
     serves a device, so more than ``wanted`` or than the devices would have nothing to do."""
-    devices = len({target["device"] for target in header(folder)["targets"]})
+    devices = len(set(run_of(folder).devices))
     return max(1, min(devices, len(os.sched_getaffinity(0)) if wanted is None else wanted))
 
 
-def planned(folder: Path, cases: Iterable[Case]) -> None:
-    """Write down which cases the run holds."""
-    journal_of(folder).append("plan", cases=[case.id for case in cases])
-
-
-def ended(folder: Path) -> None:
-    """Write down that the run came to its end."""
-    journal_of(folder).append("end", at=now())
-
-
-def _first(folder: Path) -> Mapping[str, Any]:
-    """The first record of a journal, of the right types. Raises BadInput."""
-    run = header(folder)
-    begun: Run = from_json(Run, run)
-    options, devices = begun.options, [target.device for target in begun.targets]
-    if options.level not in LEVELS or not devices or not set(devices) <= set(run["settings"]):
-        raise BadInput(f"level {quoted(options.level)}: no level, or no setting for each device of a run")
-    return run
-
-
 def results(folder: Path) -> Results:
-    """What the journal in ``folder`` holds, not judged yet; ``partial`` where it is not all.
+    """Return the content of the journal in ``folder``, not judged yet. ``partial``: cases are missing.
 
-    Raises BadInput where the folder holds no run, or a record is not what it should be.
+    Raise BadInput if the folder holds no run, or if a record is damaged.
     """
-    with _named_in(folder):
-        return _results(_first(folder), records(folder), folder)
+    run, found, state = run_of(folder), records(folder), RunState()
+    with naming_journal(folder):
+        for record in found:
+            state.add(record)
+        return _results(run, found[0]["options"], state, folder)
 
 
-@contextlib.contextmanager
-def _named_in(folder: Path) -> Iterator[None]:
-    """What is wrong with a record names the journal of ``folder``."""
-    path = str(folder / NAME)
-    try:
-        yield
-    except BadInput as error:
-        if str(error).startswith(path):
-            raise
-        raise BadInput(f"{path}: {error}; the file is damaged, run again") from error
-
-
-def _results(run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], folder: Path) -> Results:
-    begun: Run = from_json(Run, run)
-    outcomes: dict[str, Outcome] = {}
-    trials: list[Trial] = []
-    expected: set[str] = set()
-    derived: dict[str, Cure] = {}
-    finished = None
-    for record in map(from_record, found):
-        if isinstance(record, Settled):
-            outcomes[record.outcome.id] = record.outcome
-        elif isinstance(record, Retry):
-            outcomes.pop(record.case, None)
-        elif isinstance(record, Ended):
-            trials.append(record.trial)
-        elif isinstance(record, Derived) and record.cure.env is not None:
-            # Of several devices the first counts: the recommendation is about that.
-            derived.setdefault(record.setting, record.cure)
-        elif isinstance(record, Plan):
-            expected.update(record.cases)
-        elif isinstance(record, Resumed):
-            outcomes, finished = unblocked(outcomes), None
-        elif isinstance(record, End):
-            finished = record.at
+def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path) -> Results:
+    outcomes = state.outcomes
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
-    settings = {row.name: row for rows in begun.settings.values() for row in rows}
-    for name, cure in derived.items():
+    settings = {row.name: row for rows in run.settings.values() for row in rows}
+    derived: set[str] = set()
+    for (_, _, name), cure in state.derived.items():
         if name not in settings:
             raise BadInput(f"setting: {quoted(name)} is none of this run")
-        settings[name] = cure.applied(settings[name])
+        # The recommendation is about the first of several devices.
+        if cure.env is not None and name not in derived:
+            settings[name] = cure.applied(settings[name])
+            derived.add(name)
     asked = {outcome.setting for outcome in outcomes.values() if outcome.state not in ("skipped", "blocked")}
     return Results(
         schema_version=SCHEMA_VERSION,
-        rocmprobe=run["rocmprobe"],
-        started=run["started"],
-        finished=finished,
-        partial=finished is None or not expected <= set(outcomes),
-        simulated=run["simulation"]["name"] if run["simulation"] else None,
+        rocmprobe=run.rocmprobe,
+        started=run.started,
+        finished=state.finished,
+        partial=state.finished is None or not state.planned <= set(outcomes),
+        simulated=run.simulation.name if run.simulation else None,
         options={
-            **run["options"],
-            "folder": run["folder"],
-            "targets": [to_json(_written(target)) for target in begun.targets],
+            **options,
+            "folder": run.folder,
+            "targets": [to_json(_written(target)) for target in run.targets],
         },
-        machine=begun.machine,
+        machine=run.machine,
         settings=tuple(each for name, each in settings.items() if not each.solver or name in asked),
         problems=tuple(parse_problem(text).as_json() for text in texts),
-        trials=tuple(trials),
+        trials=tuple(state.trials),
         outcomes=tuple(outcomes.values()),
-        telemetry=from_json(SimulatedMachine, run["simulation"]).telemetry
-        if run["simulation"]
-        else sampled(folder),
-        environment=Environment(begun.interpreter.name, begun.interpreter.python)
-        if begun.interpreter
-        else None,
+        telemetry=run.simulation.telemetry if run.simulation else sampled(folder),
+        environment=Environment(run.interpreter.name, run.interpreter.python) if run.interpreter else None,
     )
 
 
-def machine_of(folder: Path) -> Machine:
-    """Return the facts of the machine as the run in ``folder`` found them."""
-    begun: Run = from_json(Run, header(folder))
-    return begun.machine
-
-
 def sampler(folder: Path) -> Optional[Sampler]:
-    """What samples the sensors during the run in ``folder``; None for a simulated machine, which has none."""
-    run = header(folder)
-    return None if run["simulation"] else Sampler(folder, run["options"]["redact"], Tree(Path("/")))
+    """Return the sampler of the sensors during a run, or None for a simulated machine, which has none."""
+    run = run_of(folder)
+    return None if run.simulation else Sampler(folder, run.options.redact, Tree(Path("/")))
 
 
 def baseline(folder: Path) -> Optional[Baseline]:
-    """The former run that the one in ``folder`` is held against, if there is one."""
+    """Return the earlier run that the one in ``folder`` is compared with, if there is one."""
     found = (record for record in records(folder) if record["record"] == "baseline")
     return next((from_record(each).baseline for each in found), None)
 
@@ -357,11 +289,6 @@ def _written(target: Device) -> WrittenTarget:
         target.device, target.backend, gpu.name.value, in_processor(gpu), list(target.drivers),
         place.files if place else {},
     )  # fmt: skip
-
-
-def journal_of(folder: Path) -> Journal:
-    """The journal of a begun run, redacting as its options say."""
-    return Journal(folder, header(folder)["options"]["redact"])
 
 
 def now() -> str:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.interpreters import OWN, Launch, found_again, launch
-from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, header
+from rocmprobe.engine.interpreters import OWN, Interpreter, Launch, found_again, launch
+from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, run_of
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.options import BUDGETS, Budgets, RunOptions
 from rocmprobe.engine.targets import Device
@@ -25,8 +25,7 @@ from rocmprobe.model.results import (
     NATIVE,
     Outcome,
     Setting,
-    from_json,
-)  # fmt: skip
+)
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.simulate.machines import SimulatedMachine
 
@@ -78,26 +77,20 @@ class Session:
     @classmethod
     def of_run(cls, folder: Path) -> Session:
         """Return the session of this process in the run begun in ``folder``."""
-        run = header(folder)
-        options: RunOptions = from_json(RunOptions, run["options"])
-        budgets = BUDGETS[options.level]
-        simulated: Optional[SimulatedMachine] = None
-        if run["simulation"]:
-            simulated = from_json(SimulatedMachine, run["simulation"])
-            budgets = replace(budgets, **simulated.budgets)
+        run = run_of(folder)
+        budgets = BUDGETS[run.options.level]
+        if run.simulation:
+            budgets = replace(budgets, **run.simulation.budgets)
         return cls(
-            options,
-            tuple(from_json(Device, target) for target in run["targets"]),
-            {
-                device: tuple(from_json(Setting, setting) for setting in settings)
-                for device, settings in run["settings"].items()
-            },
+            run.options,
+            run.targets,
+            run.settings,
             budgets,
-            Journal(folder, options.redact),
-            # The times of a simulated machine mean nothing: nobody who measures waits for them.
-            None if simulated else folder.resolve(),
-            simulated,
-            _launch(run["interpreter"]),
+            Journal(folder, run.options.redact),
+            # The times of a simulated machine mean nothing, so no measurement waits for another.
+            None if run.simulation else folder.resolve(),
+            run.simulation,
+            _launch(run.interpreter),
         )
 
     def plan(self, cases: Iterable[Case]) -> None:
@@ -288,12 +281,11 @@ class Session:
         return next(target for target in self.targets if target.device == case.device)
 
 
-def _launch(interpreter: Optional[Mapping[str, Any]]) -> Launch:
+def _launch(interpreter: Optional[Interpreter]) -> Launch:
     """Return how a child is started in the interpreter that the journal names, or in this one."""
     if interpreter is None:
         return OWN
-    python = found_again(interpreter["name"], interpreter["python"])
-    return launch(python, interpreter["reads_toml"])
+    return launch(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)
 
 
 def unasked(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from rocmprobe.engine.journal import Journal, parsed
-from rocmprobe.engine.records import Plan, Settled, Wedged, from_record, is_whole, to_record
+from rocmprobe.engine.journal import (
+    Journal,
+    Plan,
+    Settled,
+    Wedged,
+    from_record,
+    is_whole,
+    parsed,
+    to_record,
+)
 from rocmprobe.model.results import BadInput, Outcome, to_json
 
 OUTCOME = Outcome("cpu/torch/default/copy", "cpu", "torch", "default", "copy", "copy", "pass")
