@@ -22,7 +22,7 @@ from figures import publish
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect import detect
 from rocmprobe.engine.child import Child
-from rocmprobe.engine.child_environment import environment, must_spawn
+from rocmprobe.engine.launch import environment, must_spawn
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import problems
 from rocmprobe.model.results import Setting, to_json

@@ -19,7 +19,7 @@ from pathlib import Path
 from figures import publish
 
 from rocmprobe.engine.child import Child
-from rocmprobe.engine.child_environment import environment
+from rocmprobe.engine.launch import environment
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import to_json
 

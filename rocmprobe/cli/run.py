@@ -136,8 +136,7 @@ def run_command(
     if why := needs_linux("run"):
         raise NothingToTest(why)
     from rocmprobe.cli.verify import derived, refuse, verifying
-    from rocmprobe.engine import joined, run
-    from rocmprobe.engine.interpreters import interpreters, pass_on
+    from rocmprobe.engine import run
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.text.console import Console
 
@@ -154,23 +153,18 @@ def run_command(
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
-        if joined.folders(folder):
-            joined.resume(folder, retry_aborted, python)
-        else:
-            if python:
-                pass_on(interpreters(python))
-            run.resume(folder, retry_aborted, options["libraries"])
+        run.resume(folder, retry_aborted, python, options["libraries"])
     else:
         requested = run_options(options)
         others = _interpreters(python, requested, expected)
         if expected:
             requested = verifying(requested, expected)
         if len(others) > 1:
-            folder = joined.begin(requested, out, others, baseline).resolve()
+            folder = run.begin_joined(requested, out, others, baseline).resolve()
         else:
             only = next(iter(others), None)
             folder = run.begin(requested, out, derived(expected), baseline, only).resolve()
-    if joined.folders(folder):
+    if run.members(folder):
         return _run_joined(folder, workers, pytest_args, fail_on, console)
     return _run_one(folder, workers, pytest_args, fail_on, expected, console)
 
@@ -234,13 +228,13 @@ def _run_joined(
     """Run the suites for each run that is joined in ``folder``, and show the choice among them. Return the
     exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands, summarise
-    from rocmprobe.engine import joined, run
+    from rocmprobe.engine import run
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
     from rocmprobe.report.terminal.ending import render_run
 
     code = OK
     with no_commands(os.environ):
-        for each in joined.unfinished(folder):
+        for each in run.unfinished(folder):
             console.print(f"\nenvironment {each.name}")
             code, _ = _settled(each, workers, pytest_args, console)
             if code != OK:

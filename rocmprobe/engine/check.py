@@ -18,8 +18,9 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.machine import detect_devices
 from rocmprobe.detect.tree import Tree
-from rocmprobe.engine.interpreters import OWN, Launch, interpreters, launch
+from rocmprobe.engine.interpreters import interpreters
 from rocmprobe.engine.journal import NullJournal
+from rocmprobe.engine.launch import OWN, Launch, launch_of
 from rocmprobe.engine.lease import DeviceLease, holder, lease_name
 from rocmprobe.engine.options import Budgets, RunOptions
 from rocmprobe.engine.plan import Request, cases_under, native_problems
@@ -186,7 +187,7 @@ def _machine(
     machine = detect_devices(python=found.imports)
     if machine.value("torch.kind") is None:
         raise CheckOver("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tried")
-    return launch(found.python, found.reads_toml), machine
+    return launch_of(found.python, found.reads_toml), machine
 
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:

@@ -1,4 +1,7 @@
-"""One child process: started by fork or from scratch, spoken to over pipes, ended for certain."""
+"""A child process: forked by a fork server or started from scratch, connected by pipes, and reliably ended.
+
+Each interpreter has one fork server (``worker/server.py``), which has imported torch.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ import re
 import select
 import selectors
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.engine.interpreters import OWN, Launch
-from rocmprobe.engine.server import fork_server
-from rocmprobe.process.processes import descendants, kill_same
+from rocmprobe.engine.launch import OWN, Launch, kept
+from rocmprobe.process.processes import descendants, kill_same, started
 from rocmprobe.text.reading import json_line
 
 #: An event is a line of some KiB; a child that sends more without a newline is broken.
@@ -27,6 +30,9 @@ _LOG_BYTES = 16 * 1024
 _PIPE_BYTES = 1 << 20
 #: Seconds that a process has to go after SIGKILL; one stuck in a driver never does.
 _UNKILLABLE_AFTER = 10.0
+#: Seconds that a ready server gets for a fork.
+_FORK_SECONDS = 30.0
+_LONGEST_MESSAGE = 1 << 16
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -260,3 +266,127 @@ def _read(descriptor: int) -> Optional[bytes]:
 def _parsed(line: bytes) -> Optional[dict[str, Any]]:
     event = json_line(line)
     return event if isinstance(event, dict) and "event" in event else None
+
+
+#: By interpreter. None stands for a server that failed to start.
+_servers: dict[str, Optional[ForkServer]] = {}
+
+
+def start_fork_server(launch: Launch) -> None:
+    """Start the server of an interpreter, unless it runs or has failed, and do not wait until it is ready."""
+    server = _servers.get(launch.python)
+    if launch.python in _servers and not (server and server.has_ended()):
+        return
+    if server:
+        server.end()
+    _servers[launch.python] = ForkServer(launch)
+
+
+def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
+    """Return the server of an interpreter, started if necessary, or None if the interpreter has none.
+
+    A server that takes more than ``seconds`` to import torch, or that opens a device, is killed and never
+    started again. A server that ended later is replaced.
+    """
+    start_fork_server(launch)
+    server = _servers[launch.python]
+    if server and not server.is_clean(seconds):
+        server.end()
+        server = _servers[launch.python] = None
+    return server
+
+
+class ForkServer:
+    """A server that has imported torch, and the children that it forked."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            arguments = (str(theirs.fileno()), str(os.getpid()))
+            # `python -c` imports from its working directory, which must not be the user's.
+            self._process = subprocess.Popen(
+                launch.command("rocmprobe.worker.server", *arguments), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", pass_fds=(theirs.fileno(),),
+                env={**kept(os.environ), **launch.variables}, start_new_session=True,
+            )  # fmt: skip
+        self.pid = self._process.pid
+        self._children: dict[int, ForkedProcess] = {}
+        self._clean: Optional[bool] = None
+        self._gone = False
+
+    def is_clean(self, seconds: float) -> bool:
+        """Return True if the server has imported torch without opening a device. Wait at most ``seconds``."""
+        if self._clean is None:
+            self._clean = self._message("clean", seconds) is True
+        return self._clean
+
+    def fork(self, commands: int, events: int, output: int, workdir: Path) -> Optional[ForkedProcess]:
+        """Return a child that works in ``workdir`` with these descriptors, or None if the server is gone."""
+        request = json.dumps({"workdir": str(workdir)}).encode()
+        try:
+            socket.send_fds(self._channel, [request], [commands, events, output])
+        except OSError:
+            self._gone = True
+            return None
+        pid = self._message("pid", _FORK_SECONDS)
+        if not isinstance(pid, int):
+            self.end()
+            return None
+        child = self._children[pid] = ForkedProcess(self, pid)
+        return child
+
+    def _message(self, key: str, seconds: float) -> Any:
+        """Return the server's next value of ``key``, or None if none arrives within ``seconds``."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            message = self._receive(left)
+            if message is None:
+                return None
+            if key in message:
+                return message[key]
+        return None
+
+    def has_ended(self) -> bool:
+        """Return True if the server is gone. Record the exit codes that it has reported."""
+        while self._clean is not None and self._receive(0.0) is not None:
+            pass
+        return self._gone or self._process.poll() is not None
+
+    def end(self) -> None:
+        """Kill the server. Its children end with it."""
+        self._gone = True
+        self._process.kill()
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+
+    def _receive(self, seconds: float) -> Optional[dict[str, Any]]:
+        """Return the next message, or None if the server sends none within ``seconds`` or is gone."""
+        if self._gone or not select.select([self._channel], [], [], seconds)[0]:
+            return None
+        try:
+            found = json_line(self._channel.recv(_LONGEST_MESSAGE))
+        except OSError:
+            found = None
+        if not isinstance(found, dict):
+            self._gone = True
+            return None
+        if "exited" in found:
+            self._children.pop(found["exited"]).returncode = found["code"]
+        return found
+
+
+class ForkedProcess:
+    """A child of a fork server, with the part of Popen's interface that ``Child`` uses."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self.pid = pid
+        self.returncode: Optional[int] = None
+        self._server = server
+
+    def poll(self) -> Optional[int]:
+        """Return the exit code, a signal as a negative number, or None while the process lives."""
+        # The server sends no exit code after its own end, which kills the child.
+        if self._server.has_ended() and self.returncode is None and started(self.pid) is None:
+            self.returncode = -signal.SIGKILL
+        return self.returncode

@@ -1,35 +1,28 @@
-"""The Python environments that a run was given with ``--python``: their names, whether they can be asked, and
-how a worker is started in one. Such an interpreter needs torch, and nothing of what rocmprobe needs itself.
+"""The Python environments that ``--python`` names: how they are found, and whether they can be tested.
+
+Such an interpreter needs torch, and none of rocmprobe's own requirements.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
 import re
-import shutil
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-import rocmprobe
 from rocmprobe.detect import Python
-from rocmprobe.engine.child_environment import kept
+from rocmprobe.engine.launch import kept
 from rocmprobe.model.results import MEMBER_NAME, BadInput
 from rocmprobe.process import children
-from rocmprobe.process.guardian import guardian
-from rocmprobe.process.leftovers import own_folder
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted_text
-from rocmprobe.text.tables import AS_JSON, write_as_json
 
 #: How the paths of interpreters reach the processes of a run, by name: their journal is redacted.
 VARIABLE = "ROCMPROBE_PYTHONS"
-#: An interpreter answers in a fraction of a second; one on a cold disk or a network takes a few.
+#: Seconds to start an interpreter. On a cold or a network disk it takes a few.
 _ANSWER_SECONDS = 20.0
 #: ``-c`` puts the working directory on ``sys.path``, which the interpreter does not have otherwise.
 _QUESTION = """
@@ -44,24 +37,15 @@ for name in ("tomllib", "tomli"):
 version = ".".join(map(str, sys.version_info[:3]))
 print(json.dumps(["python", version, [path for path in sys.path if path], reads_toml]))
 """
-#: Makes this package, and nothing else of its folder, importable in any interpreter; then runs a module.
-_LAUNCH = """
-import importlib.util, runpy, sys
-package, module = sys.argv[1:3]
-del sys.argv[1:3]
-spec = importlib.util.spec_from_file_location("rocmprobe", package + "/__init__.py",
-                                              submodule_search_locations=[package])
-sys.modules["rocmprobe"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules["rocmprobe"])
-runpy.run_module(module, run_name="__main__", alter_sys=True)
-"""
 _OLDEST = (3, 9)
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An environment's interpreter: the path as it was found, what it says of itself, and whether it can read
-    TOML. ``unusable`` says why it cannot be asked at all, "" where it can."""
+    """The interpreter of a Python environment: its path, its version and its ``sys.path``.
+
+    ``reads_toml``: it has a TOML parser. ``unusable`` is the reason why it cannot be tested, or empty.
+    """
 
     name: str
     python: str
@@ -72,60 +56,16 @@ class Interpreter:
 
     @property
     def imports(self) -> Python:
-        """What detection reads of it."""
+        """The part that detection needs."""
         return Python(self.version, self.path)
 
 
-@dataclass(frozen=True)
-class Launch:
-    """The way to start a worker in an interpreter.
-
-    ``variables`` are added to the worker's environment, ``flags`` to the interpreter's command line.
-    """
-
-    python: str
-    variables: Mapping[str, str] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-
-    def command(self, module: str, *arguments: str) -> list[str]:
-        package = str(Path(rocmprobe.__file__).parent)
-        return [self.python, *self.flags, "-c", _LAUNCH, package, module, *arguments]
-
-
-def _own_flags() -> tuple[str, ...]:
-    """Return the flags that make another process of this interpreter find the same modules."""
-    flags = {
-        "-s": sys.flags.no_user_site,
-        "-E": sys.flags.ignore_environment,
-        "-B": sys.flags.dont_write_bytecode,
-    }
-    return tuple(flag for flag, is_set in flags.items() if is_set)
-
-
-#: The interpreter that this process runs in.
-OWN = Launch(sys.executable, flags=_own_flags())
-
-
-def launch(python: str, reads_toml: bool) -> Launch:
-    """How to start a worker in the interpreter ``python``."""
-    return Launch(python, {} if reads_toml else {AS_JSON: str(_tables())})
-
-
-@functools.lru_cache(maxsize=1)
-def _tables() -> Path:
-    """A folder with the tables in JSON, for a Python that reads no TOML; removed when this process ends."""
-    folder = own_folder()
-    guardian().remove(folder)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    write_as_json(folder)
-    return folder
-
-
 def interpreters(wanted: Sequence[str]) -> tuple[Interpreter, ...]:
-    """The interpreters that ``wanted`` names, each "PATH" or "NAME=PATH" of an interpreter or of a virtual
-    environment's folder, and what they say of themselves; those that say nothing are unusable.
+    """Return the interpreters that ``wanted`` names, each by "PATH" or "NAME=PATH".
 
-    Raises BadInput for a name that is none or is there twice, and where all are no interpreter.
+    A path is that of an interpreter or of a virtual environment. One that does not answer is unusable.
+
+    Raise BadInput for an invalid or repeated name, and if all of them are unusable.
     """
     named = [_named(text) for text in wanted]
     for name in [name for name, _ in named]:
@@ -152,7 +92,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 def _name_of(path: Path) -> str:
-    """A name for the environment at ``path``: that of its folder, or the interpreter's where it has none."""
+    """Return a name for the environment at ``path``: that of its folder, or else that of the interpreter."""
     folder = path if path.is_dir() else path.parent.parent
     if (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir():
         name = folder.name
@@ -161,7 +101,7 @@ def _name_of(path: Path) -> str:
     else:
         name = path.name
     name = re.sub(r"[^\w.+-]+", "-", name, flags=re.ASCII).strip(".-_+")[:40]
-    # The ids of questions are not redacted, so no name of a person may get into them.
+    # The ids of cases are not redacted, so they must not contain the name of a person.
     return name if MEMBER_NAME.fullmatch(name) and redacted_text(name) == name else "environment"
 
 
@@ -184,20 +124,20 @@ def _asked(name: str, path: Path) -> Interpreter:
 
 
 def _interpreter(path: Path) -> Optional[str]:
-    """The interpreter that ``path`` is or holds. Links are kept: a virtual environment's is one."""
+    """Return the interpreter at or below ``path``. Keep links: in a virtual environment it is one."""
     names = ("bin/python", "bin/python3", "python") if path.is_dir() else ("",)
     return next((str(path / name) if name else str(path) for name in names if (path / name).is_file()), None)
 
 
 def pass_on(found: Sequence[Interpreter]) -> None:
-    """Let the processes of this run know the paths of its interpreters."""
+    """Pass the paths of the interpreters to the other processes of this run."""
     os.environ[VARIABLE] = json.dumps({each.name: each.python for each in found})
 
 
 def found_again(name: str, python: str) -> str:
-    """The interpreter of an environment that a run's journal names in redacted form.
+    """Return the interpreter of an environment that the journal names in redacted form.
 
-    Raises BadInput where it is not there any more.
+    Raise BadInput if it is gone.
     """
     passed = json_line(os.environ.get(VARIABLE, "")) or {}
     expanded = python.replace("<home>", str(Path.home()), 1)

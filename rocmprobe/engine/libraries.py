@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.backends.capi import ORIGINS, Place, choose, place_in, places
-from rocmprobe.engine.child_environment import kept
+from rocmprobe.engine.launch import kept
 from rocmprobe.model.results import BadInput, Fact, Gpu, NothingToTest, to_json
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line

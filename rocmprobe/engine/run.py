@@ -1,4 +1,7 @@
-"""Beginning a run, taking one up again, and reading one back as Results."""
+"""Beginning a run, resuming one, and reading one back as Results.
+
+A joined run is an ordinary run for each of several Python environments, in folders below one folder.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain, count
@@ -18,7 +21,7 @@ from rocmprobe.backends.capi import ORIGINS
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine import libraries
-from rocmprobe.engine.interpreters import Interpreter, found_again
+from rocmprobe.engine.interpreters import Interpreter, found_again, interpreters, pass_on
 from rocmprobe.engine.journal import (
     NAME,
     CannotWrite,
@@ -48,17 +51,23 @@ from rocmprobe.model.results import (
     Environment,
     Fact,
     Gpu,
+    JoinedRun,
     Machine,
+    Member,
+    NothingToTest,
     Results,
     Setting,
+    read_joined,
     read_results,
     to_json,
+    write_joined,
 )  # fmt: skip
 from rocmprobe.model.states import RUN_DIED
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.process.signals import held
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
+from rocmprobe.text.redact import redacted_text
 
 #: The link to the newest run, beside it.
 _LATEST = "latest"
@@ -71,13 +80,15 @@ def begin(
     former: Optional[Path] = None,
     interpreter: Optional[Interpreter] = None,
 ) -> Path:
-    """Look at the machine, make the run's folder and write its first record. Returns the folder.
+    """Detect the machine, make the run's folder and write its first record. Return the folder.
 
-    ``verified`` is a setting that an earlier run derived: it runs with the variables that it had there,
-    and no solver is run alone. ``former`` is the results.json of a run that this one is held against.
-    ``interpreter`` is another Python whose torch is tested.
-    Raises BadInput for an unknown option value, results that are no baseline for this machine, or a folder
-    that cannot be written or holds a run already, NothingToTest where the machine lacks the device or torch.
+    ``verified`` is a setting that an earlier run derived. It keeps its variables, and no solver runs alone.
+    ``former`` is the results.json of the run that this one is compared with. ``interpreter`` is another Python
+    whose torch is tested.
+
+    Raise BadInput for an unknown option value, for results that are no baseline for this machine, and for a
+    folder that cannot be written or holds a run already. Raise NothingToTest if the machine lacks the device
+    or torch.
     """
     before = read_results(former, member=interpreter.name if interpreter else "") if former else None
     for text in options.problems:
@@ -104,9 +115,9 @@ def begin(
     torch: Optional[str] = machine.value("torch.version")
     settings = {target.device: _settings(target, options.settings, torch, verified) for target in targets}
     started = now()
-    folder = out or new_folder(started, _label(targets))
+    folder = out or _new_folder(started, _label(targets))
     try:
-        # A journal without its first record would be no run, and be in the way of one.
+        # A journal without its first record is not a run, and would prevent one in this folder.
         with held():
             folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -125,25 +136,65 @@ def begin(
             if against:
                 journal.append("baseline", baseline=against)
     except CannotWrite as error:
-        # Half a first record would pass for a run of its own.
+        # A torn first record would look like a run.
         (folder / NAME).unlink()
         raise _unwritable(folder, error, "name another with --out") from error
     except OSError as error:
         raise _unwritable(folder, error, "name another with --out") from error
     if out is None:
-        link_latest(folder)
+        _link(folder, _LATEST)
     return folder
 
 
-def link_latest(folder: Path) -> None:
-    """Point the link ``latest``, beside ``folder``, at it."""
-    _link(folder, _LATEST)
+def begin_joined(
+    options: RunOptions, out: Optional[Path], found: Sequence[Interpreter], former: Optional[Path] = None
+) -> Path:
+    """Begin a run for each interpreter, and write the ``results.json`` that names them. Return its folder.
+
+    ``former`` is the results.json of the run, or joined run, that each is compared with. Raise BadInput as
+    ``begin`` does, and NothingToTest if no environment has what is to be tested.
+    """
+    started = now()
+    folder = out or _new_folder(started, "environments")
+    if (folder / NAME).exists() or (folder / "results.json").exists():
+        raise BadInput(f"{folder}: holds a run already; name another folder, or take it up with --resume")
+    members = [_member(options, folder, each, former) for each in found]
+    if all(each.unusable for each in members):
+        raise NothingToTest("; ".join(f"--python {each.name}: {each.unusable}" for each in members))
+    joined = JoinedRun(SCHEMA_VERSION, __version__, started, True, tuple(members), note=options.note)
+    write_joined(joined, folder / "results.json")
+    if out is None:
+        _link(folder, _LATEST)
+    return folder
+
+
+def _member(options: RunOptions, folder: Path, each: Interpreter, former: Optional[Path]) -> Member:
+    python = redacted_text(each.python) if options.redact else each.python
+    member = Member(each.name, python, each.unusable)
+    if each.unusable:
+        return member
+    try:
+        begin(options, folder / each.name, former=former, interpreter=each)
+    except NothingToTest as error:
+        return replace(member, unusable=str(error))
+    return member
+
+
+def members(folder: Path) -> list[Path]:
+    """Return the folders of the runs joined in ``folder``, in the order of the command line."""
+    joined = read_joined(folder / "results.json")
+    return [folder / each.name for each in joined.runs] if joined else []
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """Return the folders of the joined runs that are not complete."""
+    return [each for each in members(folder) if results(each).partial]
 
 
 def _settings(
     target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
-    """The settings that users name, and for MIOpen those that force one solver each (only Find obeys)."""
+    """Return the wanted settings, and for MIOpen one for each forced solver, which only Find obeys."""
     rows = settings_for(target.backend, wanted, torch, target.drivers)
     if verified:
         return tuple(verified if row.name == verified.name else row for row in rows)
@@ -162,19 +213,30 @@ def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpret
 
 
 def _name_libraries(wanted: str) -> None:
-    """Let the processes of this run know a folder that was named by hand."""
+    """Pass a folder that was named by hand to the other processes of this run."""
     if wanted and wanted not in ORIGINS:
         os.environ[libraries.VARIABLE] = str(Path(wanted).absolute())
 
 
-def resume(folder: Path, retry_aborted: bool, wanted_libraries: str = "") -> None:
-    """Resume the run in ``folder``: what was in flight when it died becomes ``aborted``, or is run
-    again if ``retry_aborted``. ``wanted_libraries`` says again where a folder named by hand is.
+def resume(
+    folder: Path, retry_aborted: bool, pythons: Sequence[str] = (), wanted_libraries: str = ""
+) -> None:
+    """Resume the run in ``folder``, or each incomplete run that is joined there.
 
-    Raises BadInput where the folder holds no run, or one that has not ended, or cannot be written, or where
-    the libraries that it calls are gone, or its interpreter.
+    Cases that were in flight become ``aborted``, or run again if ``retry_aborted``. ``pythons`` and
+    ``wanted_libraries`` name interpreters and libraries again that the run was given by path.
+
+    Raise BadInput if the folder holds no run or cannot be written, if the run has not ended, or if its
+    libraries or its interpreter are gone.
     """
+    if pythons:
+        pass_on(interpreters(pythons))
     _name_libraries(wanted_libraries)
+    for each in unfinished(folder) if members(folder) else (folder,):
+        _resume(each, retry_aborted)
+
+
+def _resume(folder: Path, retry_aborted: bool) -> None:
     run = run_of(folder)
     for target in run.targets:
         if target.place:
@@ -218,8 +280,10 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
 
 
 def workers(folder: Path, wanted: Optional[int] = None) -> int:
-    """Return how many processes test: by default one for each device, as far as the cores go. One process
-    serves a device, so more than ``wanted`` or than the devices would have nothing to do."""
+    """Return how many processes test: ``wanted``, or one for each device if there are enough cores.
+
+    One process serves a device, so there are never more processes than devices.
+    """
     devices = len(set(run_of(folder).devices))
     return max(1, min(devices, len(os.sched_getaffinity(0)) if wanted is None else wanted))
 
@@ -292,11 +356,11 @@ def _written(target: Device) -> WrittenTarget:
 
 
 def now() -> str:
-    """Return the time as results have it."""
+    """Return the time in the format of results."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def new_folder(started: str, label: str) -> Path:
+def _new_folder(started: str, label: str) -> Path:
     """Make a folder below ``reports``, with a number if two runs begin in one second. Raise BadInput."""
     folder = Path("reports", f"{re.sub('[:-]', '', started)}-{label}")
     others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
@@ -317,7 +381,7 @@ def _label(targets: tuple[Device, ...]) -> str:
 
 
 def _simulated(machine: Machine, here: Machine) -> Machine:
-    """A simulated machine's facts, with those of this one that explain its speeds."""
+    """Return the facts of a simulated machine, with those of this machine that explain its speed."""
     own = {
         name: Fact(here.value(name), "this machine, which stands in for the GPU")
         for name in ("cpu.name", "cpu.cores")
@@ -328,13 +392,13 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 
 def point_recommended_at(folder: Path, results: Results) -> None:
-    """Point the link ``recommended``, beside ``latest``, at a run whose configuration programs may use."""
+    """Point the link ``recommended``, beside ``latest``, at a run whose configuration programs can use."""
     if is_complete(results) and folder.with_name(_LATEST).is_symlink():
         _link(folder, RECOMMENDED.parent.name)
 
 
 def is_complete(results: Results) -> bool:
-    """Return True for a run on this machine that asked all of its checks and recommends a configuration."""
+    """Return True if the run tested this machine, ran all its checks and recommends a configuration."""
     recommended = results.recommendation.configuration.setting if results.recommendation else None
     left_out = results.partial or results.options.get("only") or results.options.get("skip")
     return bool(recommended) and not left_out and not results.simulated
@@ -343,7 +407,7 @@ def is_complete(results: Results) -> bool:
 def _link(folder: Path, name: str) -> None:
     """Point the link ``name``, beside ``folder``, at it."""
     temporary = folder.with_name(f".{name}-{os.getpid()}")
-    # A convenience: a file system without links, or a folder of that name, must not cost the run.
+    # The link is only a convenience, so a file system without links must not fail the run.
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.name)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.engine.interpreters import OWN, Interpreter, Launch, found_again, launch
+from rocmprobe.engine.interpreters import Interpreter, found_again
 from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, run_of
+from rocmprobe.engine.launch import OWN, Launch, launch_of
 from rocmprobe.engine.lease import DeviceLease, leased
 from rocmprobe.engine.options import BUDGETS, Budgets, RunOptions
 from rocmprobe.engine.targets import Device
@@ -285,7 +286,7 @@ def _launch(interpreter: Optional[Interpreter]) -> Launch:
     """Return how a child is started in the interpreter that the journal names, or in this one."""
     if interpreter is None:
         return OWN
-    return launch(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)
+    return launch_of(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)
 
 
 def unasked(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:

@@ -19,7 +19,6 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.detect.sensors import read_conditions
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.child import Child
-from rocmprobe.engine.child_environment import databases_folder, environment, kernels_folder, must_spawn
 from rocmprobe.engine.evidence import (
     Calls,
     crash_cause,
@@ -28,8 +27,15 @@ from rocmprobe.engine.evidence import (
     killed_for_memory,
     oom_kills,
 )
-from rocmprobe.engine.interpreters import OWN, Launch
 from rocmprobe.engine.journal import BaseJournal
+from rocmprobe.engine.launch import (
+    OWN,
+    Launch,
+    databases_folder,
+    environment,
+    kernels_folder,
+    must_spawn,
+)
 from rocmprobe.engine.libraries import found_again, with_folder
 from rocmprobe.engine.options import Budgets
 from rocmprobe.engine.targets import Device

@@ -22,7 +22,7 @@ from typing import Any, Optional
 
 from rocmprobe.judge.check_verdict import CheckProgress
 from rocmprobe.lifetime import die_with_parent
-from rocmprobe.process.processes import descendants, kill_same, runs, started
+from rocmprobe.process.processes import bytes_read, descendants, kill_same, runs, started
 from rocmprobe.text.reading import json_line
 
 #: Seconds of the budget that are kept for killing what hangs, and for the answer.
@@ -170,7 +170,7 @@ class Watchdog:
         """
         if not self.progress.running or self.progress.answers:
             return
-        read = sum(_bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
+        read = sum(bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
         if self._bytes_read not in (-1, read):
             self.progress.last_read = time.monotonic()
         self._bytes_read = read
@@ -192,17 +192,6 @@ def _began(budget: float) -> float:
 
 def _alive(pids: Mapping[int, Optional[int]]) -> dict[int, Optional[int]]:
     return {pid: start for pid, start in pids.items() if runs(pid, start)}
-
-
-def _bytes_read(pid: int) -> int:
-    """Return how many bytes a process has read, plus its page faults that had to wait for a disk."""
-    read = 0
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-            if line.startswith(("rchar:", "read_bytes:")):
-                read += int(line.split()[1])
-        read += int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[9])
-    return read
 
 
 def _take_signals() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.engine.child_environment import own_folders
+from rocmprobe.engine.launch import own_folders
 from rocmprobe.exec.choice import NoRun, choose
 from rocmprobe.exec.command import CONDITIONS, NO_PACKING
 from rocmprobe.judge.recommendation.configuration import needs_clean_databases

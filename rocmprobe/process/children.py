@@ -1,4 +1,4 @@
-"""Running a program that may crash, hang or flood: in its own session, with limits on time and output."""
+"""Running an untrusted program in its own session, with limits on its time and output."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Optional
 
 from rocmprobe.process.guardian import guardian
 
-#: Bytes kept of each stream where the caller does not say.
+#: Bytes kept of each stream by default.
 _KEPT = 1 << 18
-#: `python -m` imports from its working directory, where a json.py of the user's may lie.
+#: `python -m` imports from its working directory, and the user's may hold a json.py.
 _ELSEWHERE = "/"
-#: Seconds that a killed process has to go; one stuck in a driver never does.
+#: Seconds to wait for a killed process. One that is stuck in a driver never ends.
 KILLED_AFTER = 1.0
-#: Seconds between looks at whether the program has ended, while nothing comes from it.
+#: Seconds between two checks whether a silent program has ended.
 _LOOK = 0.02
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended and what it wrote; ``failure`` is None where it left with status 0."""
+    """The end and the output of a program. ``failure`` is None if its exit status is 0."""
 
     failure: Optional[str]
     out: str = ""
@@ -36,11 +36,10 @@ class Ended:
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept_bytes: int = _KEPT) -> Ended:
-    """Run ``command`` for at most ``seconds``, with nothing on its standard input. Never raises.
+    """Run ``command`` for at most ``seconds``, with an empty standard input. Never raise.
 
-    ``failure`` is "not found" or the like, "SIGSEGV", "exit status 1", or "no answer in 3 s", and says
-    where it then could not be killed, which is not waited for. The first ``kept_bytes`` of each stream
-    are kept.
+    ``failure`` is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". It also says if
+    the program could not be killed. The first ``kept_bytes`` of each stream are kept.
     """
     try:
         process = _started(command, environ)
@@ -64,7 +63,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
 
 def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with _starting:
-        # Before the program: without a guardian nothing would end the program if this process were killed.
+        # The guardian starts first. Without it, the program would outlive this process if that is killed.
         watching = guardian()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -76,17 +75,17 @@ def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.P
 
 
 def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> bool:
-    """Read until the program ends; False where it has not by the deadline.
+    """Read until the program ends. Return False if it has not ended by the deadline.
 
-    Its end counts and not that of its streams, which a child of its own may hold open.
+    A child of the program can hold the streams open, so only the end of the program counts.
     """
     with selectors.DefaultSelector() as open_ends:
         for end in kept:
             os.set_blocking(end, False)
             open_ends.register(end, selectors.EVENT_READ)
         while True:
-            # Looked at before reading, so that all it wrote is in the pipes by then; not reaped, so that
-            # its group keeps its number until it is killed.
+            # Check before reading, so that the pipes hold all its output. Do not reap it yet, so that its
+            # group keeps its number until the group is killed.
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
             more = False
             for key, _ in open_ends.select(0 if ended else _LOOK):
@@ -113,7 +112,7 @@ def _failure(status: int) -> Optional[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> bool:
-    """End the whole group, since a child of the program may outlive it; False if the program stays."""
+    """Kill the whole group, because a child can outlive the program. Return False if the program survives."""
     _kill(process.pid)
     _running.discard(process.pid)
     guardian().forget(process.pid)
@@ -130,15 +129,15 @@ def _kill(group: int) -> None:
 
 
 def _kill_running() -> None:
-    # Never given back: a thread that comes later must not start a program that nobody would end. Not waited
-    # for without end, since a start from a mount that is gone lasts for ever.
+    # Never released: another thread must not start a program now, which nothing would end. The timeout is for
+    # a start that hangs on a dead mount.
     _starting.acquire(timeout=KILLED_AFTER)
     for group in tuple(_running):
         _kill(group)
 
 
-#: Process groups of programs that run. Who waits for one may be a thread, which ends with this process.
+#: Process groups of running programs. A thread that waits for one ends with this process.
 _running: set[int] = set()
-#: Held from the start of a program until it is among those that run.
+#: Held from the start of a program until its group is in ``_running``.
 _starting = threading.Lock()
 atexit.register(_kill_running)

@@ -1,9 +1,9 @@
 """The guardian: a process that cleans up after a controller that was killed.
 
-Trials end with their controller by themselves. The compilers that they start, the tools that are run for
-facts, and the folders of the run do not. A guardian reads on a pipe which process groups live, until the pipe
-closes: then the controller is gone. After a normal end it finds nothing to do. This file is run as a program,
-too, and needs nothing but the standard library for that.
+Trials end with their controller by themselves. Their compilers, the tools of detection and the temporary
+folders do not. The guardian reads from a pipe which process groups and folders exist, until the pipe closes:
+then the controller is gone. After a normal end nothing is left to do. This file also runs as a program, so it
+imports only the standard library.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import threading
 import time
 from pathlib import Path
 
-#: Dying processes may write for a moment yet, and one stuck in a driver for ever.
+#: Seconds to remove the folders. Dying processes can still write to them.
 _PATIENCE = 10.0
 
 
 class Guardian:
-    """Lives as long as this process; kills the groups and removes the folders that outlive it."""
+    """A process that kills the groups and removes the folders that outlive this process."""
 
     def __init__(self) -> None:
-        # A session and a folder of its own: Ctrl-C passes it by, and it keeps no mount busy.
+        # Own session and working directory, so Ctrl-C does not reach it and it pins no mount.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -39,28 +39,28 @@ class Guardian:
         return self._process.pid
 
     def remove(self, folder: Path) -> None:
-        """A folder is to go with this process."""
-        # Its name may hold any byte, a newline, too.
+        """Remove a folder when this process ends."""
+        # In hexadecimal, because the name can hold a newline.
         self._send(f"={os.fsencode(folder).hex()}")
 
     def watch(self, group: int) -> None:
-        """A process group lives."""
+        """Kill a process group when this process ends."""
         self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
-        """A process group is gone; its number may be another's from now on."""
+        """Stop watching a process group that is gone. Its number can be reused."""
         self._send(f"-{group}")
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        # Someone may have killed the guardian; the run does not need it.
+        # A run goes on if the guardian was killed.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())
 
 
 def guardian() -> Guardian:
     """Return the guardian of this process. The first call starts it."""
-    # Two threads must not start two guardians: the one that nothing refers to would kill what it watches.
+    # Of two guardians, the one without a reference would kill what it watches at once.
     with _starting:
         return _started()
 
@@ -74,8 +74,8 @@ _starting = threading.Lock()
 
 
 def _guard() -> None:
-    """Read until the controller is gone; clean up after it."""
-    # What ends all processes of a run must not end the guardian before them.
+    """Read until the controller is gone, then clean up."""
+    # A signal to all processes of a run must not end the guardian before the others.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()

@@ -1,4 +1,4 @@
-"""Temporary folders by owner, so that those of a run that nothing could clean up after are found."""
+"""Temporary folders named after their process, so that a later run finds those of a dead one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def own_folder() -> Path:
 
 
 def remove_leftovers() -> int:
-    """Remove the temporary folders that dead processes of this user have left; returns how many.
+    """Remove the temporary folders of this user's dead processes. Return their number.
 
-    Raises BadInput where nothing can be written to any temporary folder.
+    Raise BadInput if no folder for temporary files can be written.
     """
     try:
         base = Path(tempfile.gettempdir())
@@ -35,7 +35,7 @@ def remove_leftovers() -> int:
         if not match:
             continue
         space, pid, start = map(int, match.groups())
-        # Containers may share the folder; whether a process of another one lives cannot be seen here.
+        # Containers can share the folder, and this one cannot see the processes of another.
         if space != pid_namespace() or started(pid) == start or not _is_own(path):
             continue
         shutil.rmtree(path, ignore_errors=True)

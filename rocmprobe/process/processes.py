@@ -1,4 +1,4 @@
-"""Facts from /proc about a process and its descendants, including one that went silent."""
+"""Facts from /proc about a process and its descendants."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _COMPILERS = ("clang", "hipcc", "amdclang", "lld", "ld.lld", "cc1", "llc", "comg
 
 
 def active_seconds(pid: int) -> float:
-    """For how long a process has run so far, in user and system mode, or was ready to and waited for a core
-    (Documentation/scheduler/sched-stats.rst of Linux, where the kernel counts it); 0 where it is gone."""
+    """Return how long a process has run so far, or was ready and waited for a core; 0 if it is gone.
+
+    Source: Documentation/scheduler/sched-stats.rst of Linux.
+    """
     fields = _stat(pid)
     if not fields:
         return 0.0
@@ -22,10 +24,12 @@ def active_seconds(pid: int) -> float:
 
 
 def _delayed_seconds(pid: int) -> float:
-    """What the threads of a process have waited for a core: on a machine with much else to do, one that
-    spins gets little of it."""
+    """Return how long the threads of a process have waited for a core.
+
+    On a busy machine, a process that spins gets little processor time.
+    """
     nanoseconds = 0
-    # No such file without CONFIG_SCHED_INFO; and threads end.
+    # The file needs CONFIG_SCHED_INFO, and a thread can end meanwhile.
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             nanoseconds += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
@@ -33,25 +37,35 @@ def _delayed_seconds(pid: int) -> float:
 
 
 def started(pid: int) -> Optional[int]:
-    """When a process started, in the kernel's ticks: with its number, this names it for good."""
+    """Return when a process started, in the kernel's ticks. With its number, this identifies it for good."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def runs(pid: int, start: Optional[int]) -> bool:
-    """Whether the process with this number that started then is there, and not only waits to be fetched by
-    its parent: in a container nobody may."""
+    """Return True if the process that started then is alive. A zombie is not: nobody may ever reap it."""
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] not in "ZX"
 
 
 def pid_namespace() -> int:
-    """Which numbering of processes this one sees; containers have their own."""
+    """Return the id of this process's PID namespace. Containers have their own."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
+def bytes_read(pid: int) -> int:
+    """Return how many bytes a process has read, plus its page faults that had to wait for a disk."""
+    read = 0
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            if line.startswith(("rchar:", "read_bytes:")):
+                read += int(line.split()[1])
+    fields = _stat(pid)
+    return read + int(fields[9]) if fields else read
+
+
 def short_name(pid: int) -> str:
-    """As the kernel keeps it, 15 characters; empty where the process is gone."""
+    """Return the name that the kernel keeps, of 15 characters, or an empty one if the process is gone."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -59,12 +73,12 @@ def short_name(pid: int) -> str:
 
 
 def descendants(pid: int) -> dict[int, Optional[int]]:
-    """All processes below ``pid``, whatever their session, and when each started."""
+    """Return all processes below ``pid`` in any session, with their start times."""
     found: dict[int, Optional[int]] = {}
     waiting = [pid]
     while waiting:
         threads = Path(f"/proc/{waiting.pop()}/task")
-        # A process may end while it is looked at, and its folder under the reader's hands.
+        # A process can end while its folder is read.
         with contextlib.suppress(OSError):
             for thread in os.listdir(threads):
                 pids = [int(child) for child in (threads / thread / "children").read_text().split()]
@@ -74,7 +88,7 @@ def descendants(pid: int) -> dict[int, Optional[int]]:
 
 
 def kill_same(pids: Mapping[int, Optional[int]]) -> None:
-    """SIGKILL to those that live and started when it says: a number may be another process's by now."""
+    """Kill the processes with these start times. Another process can have the number of one that ended."""
     for pid, start in pids.items():
         if start is not None and started(pid) == start:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -82,7 +96,7 @@ def kill_same(pids: Mapping[int, Optional[int]]) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third on."""
+    """Return the fields of /proc/PID/stat from the third on."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -90,15 +104,17 @@ def _stat(pid: int) -> list[str]:
 
 
 def activity(pid: int, active_before: float, waited: float) -> str:
-    """What a process that went silent was doing: "compiler-child", "busy" (active for at least a quarter of
-    ``waited``) or "idle"."""
+    """Return what a silent process did: "compiler-child", "busy" or "idle".
+
+    "busy" is active for at least a quarter of ``waited`` seconds.
+    """
     if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
         return "compiler-child"
     return "busy" if active_seconds(pid) - active_before > waited / 4 else "idle"
 
 
 def stuck_at(pid: int) -> list[str]:
-    """Lines of /proc that say where a process is stuck."""
+    """Return the lines of /proc that show where a process is stuck."""
     lines = []
     for name in ("wchan", "stack"):
         try:

@@ -1,4 +1,4 @@
-"""The signals that end a run from outside, and how: in order, with what was gathered so far."""
+"""The signals that end a run early, but in order: with the results so far."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Optional
 
-#: Ctrl-C, what `kill`, `timeout`, service managers and CI runners send, and a terminal that is closed, which
-#: Windows has no signal for.
+#: From Ctrl-C; from `kill`, `timeout`, service managers and CI runners; from a closed terminal, except on
+#: Windows.
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class _Coming:
-    """What came while a signal was to wait."""
+    """Signals that arrived while they had to wait."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -25,10 +25,10 @@ _coming = _Coming()
 
 
 def take_signals() -> None:
-    """Let each of them raise KeyboardInterrupt in this thread, which must be the main one.
+    """Make each of these signals raise KeyboardInterrupt. Call this in the main thread.
 
-    What this process was started to ignore stays ignored, as under nohup or in the background of a script,
-    but for SIGTERM: a run that nothing but SIGKILL can end helps nobody.
+    A signal that the parent made this process ignore, as nohup does, stays ignored. SIGTERM is always handled:
+    a run must not need SIGKILL.
     """
     for number in _ENDING:
         if number == signal.SIGTERM or signal.getsignal(number) in (
@@ -40,21 +40,23 @@ def take_signals() -> None:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """``take_signals`` for as long as this lasts."""
+    """Take the signals within the block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
     take_signals()
     try:
         yield
     finally:
         for number, handler in before.items():
-            # None means one that was not set from Python, which Python cannot set again.
+            # None stands for a handler that Python did not set and cannot restore.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let what is written here be written whole: a first signal raises KeyboardInterrupt only at the end. A
-    second one does at once."""
+    """Delay the first signal to the end of the block, so that files are written whole.
+
+    A second signal raises KeyboardInterrupt at once.
+    """
     _coming.depth += 1
     try:
         yield

@@ -152,9 +152,8 @@ def test_a_fork_server_that_died_is_replaced(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from rocmprobe.engine.child import Child\n"
-        "from rocmprobe.engine.server import fork_server\n"
-        "from rocmprobe.engine.interpreters import OWN\n"
+        "from rocmprobe.engine.child import Child, fork_server\n"
+        "from rocmprobe.engine.launch import OWN\n"
         "os.environ['MIOPEN_JUNK'] = '1'\n"
         "for _ in range(2):\n"
         "    child = Child({}, Path(sys.argv[1]), spawn=False)\n"

@@ -16,9 +16,9 @@ import pytest
 from runs import Run, cli, environment, journal, rocmprobe, run, wait_until
 from stand_in_pythons import HIDDEN, python_with_torch_alone
 
-from rocmprobe.engine.child import Child
-from rocmprobe.engine.interpreters import interpreters, launch
-from rocmprobe.engine.server import fork_server
+from rocmprobe.engine.child import Child, fork_server
+from rocmprobe.engine.interpreters import interpreters
+from rocmprobe.engine.launch import launch_of
 from rocmprobe.model.results import JoinedRun, Results, read_joined, read_results
 
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
@@ -54,7 +54,7 @@ def three(pythons: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Path) -> None:
     (alone,) = interpreters([str(pythons / "alone")])
     assert not alone.reads_toml
-    command = launch(alone.python, alone.reads_toml)
+    command = launch_of(alone.python, alone.reads_toml)
     ended = subprocess.run(
         command.command("rocmprobe.worker.device_query", "torch"),
         env=environment(command.variables), capture_output=True, text=True, check=True,
@@ -284,7 +284,7 @@ def test_a_server_reports_how_its_child_ended_and_is_replaced_after_its_end(
     pythons: Path, tmp_path: Path
 ) -> None:
     (alone,) = interpreters([str(pythons / "alone")])
-    command = launch(alone.python, alone.reads_toml)
+    command = launch_of(alone.python, alone.reads_toml)
     for number in (signal.SIGSEGV, signal.SIGABRT):
         child = Child({}, tmp_path, spawn=False, launch=command)
         assert child.start_method == "fork"

@@ -14,7 +14,7 @@ from runs import SMALL, Run, run
 import rocmprobe
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.child import Child
-from rocmprobe.engine.child_environment import databases_folder, environment, kernels_folder, must_spawn
+from rocmprobe.engine.launch import databases_folder, environment, kernels_folder, must_spawn
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Setting, to_json
 
@@ -144,7 +144,7 @@ def test_a_worker_in_the_own_interpreter_finds_the_modules_that_the_parent_finds
     package = str(Path(rocmprobe.__file__).parent.parent)
     program = (
         f"import sys; sys.path.append({package!r})\nimport subprocess\n"
-        "from rocmprobe.engine.interpreters import OWN\n"
+        "from rocmprobe.engine.launch import OWN\n"
         "subprocess.run(OWN.command('flags'), cwd=sys.argv[1], check=True)\n"
     )
     done = subprocess.run(

@@ -1,0 +1,169 @@
+"""How a child is launched: the command of its interpreter, its environment, and its folders for databases and
+compiled kernels."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import rocmprobe
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.knowledge.solvers import FORCE, is_switch
+from rocmprobe.knowledge.variables import variables
+from rocmprobe.model.results import Setting
+from rocmprobe.process.guardian import guardian
+from rocmprobe.process.leftovers import own_folder
+from rocmprobe.text.tables import AS_JSON, write_as_json
+
+#: Makes this package importable in any interpreter, but nothing else of its folder. Then runs a module.
+_LAUNCH = """
+import importlib.util, runpy, sys
+package, module = sys.argv[1:3]
+del sys.argv[1:3]
+spec = importlib.util.spec_from_file_location("rocmprobe", package + "/__init__.py",
+                                              submodule_search_locations=[package])
+sys.modules["rocmprobe"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["rocmprobe"])
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The way to start a worker in an interpreter.
+
+    ``variables`` are added to the worker's environment, ``flags`` to the interpreter's command line.
+    """
+
+    python: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+    def command(self, module: str, *arguments: str) -> list[str]:
+        """Return the command that runs a module of this package."""
+        package = str(Path(rocmprobe.__file__).parent)
+        return [self.python, *self.flags, "-c", _LAUNCH, package, module, *arguments]
+
+
+def _own_flags() -> tuple[str, ...]:
+    """Return the flags that make another process of this interpreter find the same modules."""
+    flags = {
+        "-s": sys.flags.no_user_site,
+        "-E": sys.flags.ignore_environment,
+        "-B": sys.flags.dont_write_bytecode,
+    }
+    return tuple(flag for flag, is_set in flags.items() if is_set)
+
+
+#: The interpreter that this process runs in.
+OWN = Launch(sys.executable, flags=_own_flags())
+
+
+def launch_of(python: str, reads_toml: bool) -> Launch:
+    """Return how a worker starts in the interpreter ``python``."""
+    return Launch(python, {} if reads_toml else {AS_JSON: str(_tables())})
+
+
+@functools.lru_cache(maxsize=1)
+def _tables() -> Path:
+    """Return a folder with the tables in JSON, for a Python that reads no TOML. It is removed at exit."""
+    folder = own_folder()
+    guardian().remove(folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write_as_json(folder)
+    return folder
+
+
+def kept(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of the user's environment that a child inherits."""
+    patterns = [row.name for row in variables() if row.keep]
+    return {
+        name: value
+        for name, value in environ.items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+def picks_kernels_alone(setting: Setting) -> bool:
+    """Return True if a setting changes which kernels run, but not how kernels are compiled.
+
+    Such settings can share their compiled kernels. A kernel that fails to compile enters no cache, so each of
+    them still meets the failure.
+    """
+    return all(
+        name in (FORCE, "MIOPEN_FIND_MODE") or is_switch(name, value) for name, value in setting.env.items()
+    )
+
+
+def environment(
+    setting: Setting, folder: Path, kernels: Path, trace: Mapping[str, str], user: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables of a trial's child.
+
+    ``folder`` is for the databases of this setting and run, ``kernels`` for its compiled kernels. ``trace``
+    makes the vendor library log which implementation it runs. The setting ``as-found`` keeps the user's
+    environment and folders.
+    """
+    if setting.inherit_environment:
+        return {**user, **trace, **setting.env}
+    own = own_folders(folder, kernels)
+    return {**kept(user), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
+
+
+def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
+    """Make folders for the databases of the vendor library and for compiled kernels. Return the variables
+    that name them."""
+    own = {
+        "MIOPEN_USER_DB_PATH": str(databases / "miopen-db"),
+        "MIOPEN_CUSTOM_CACHE_DIR": str(kernels / "miopen-cache"),
+        "AMD_COMGR_CACHE_DIR": str(kernels / "comgr-cache"),
+        "TRITON_CACHE_DIR": str(kernels / "triton-cache"),
+        "TORCHINDUCTOR_CACHE_DIR": str(kernels / "inductor-cache"),
+    }
+    for path in own.values():
+        Path(path).mkdir(parents=True, exist_ok=True)
+    return own
+
+
+def must_spawn(setting: Setting) -> bool:
+    """Return True if a variable of this setting is read before a forked child could change it."""
+    if setting.inherit_environment:
+        return True
+    early = [row.name for row in variables() if row.read in ("load", "import")]
+    return any(fnmatchcase(name, pattern) for name in setting.env for pattern in early)
+
+
+def databases_folder(base: Path, case: Case) -> Path:
+    """Return the folder for the databases of the child for ``case``.
+
+    The trials of a setting share one. A start-up has its own, because a cold start needs an empty one.
+    """
+    words = [
+        case.device,
+        case.driver,
+        case.setting,
+        *([str(case.problem)] if case.check == "start-up" else []),
+    ]
+    return _named(base, words)
+
+
+def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
+    """Return the folder for the kernels that the child for ``case`` compiles.
+
+    Settings that compile the same kernels share one. A start-up has its own.
+    """
+    if case.check == "start-up" or not picks_kernels_alone(setting):
+        return databases_folder(base, case)
+    return _named(base, [case.device, case.driver, "kernels"])
+
+
+def _named(base: Path, words: Sequence[str]) -> Path:
+    # Some compilers get these paths through a shell, and solvers have names like "A<2-3>".
+    return base / "_".join(re.sub(r"[^\w+.-]", "", word) for word in words)
