@@ -83,8 +83,8 @@ def begin(
     """Detect the machine, make the run's folder and write its first record. Return the folder.
 
     ``verified`` is a setting that an earlier run derived. It keeps its variables, and no solver runs alone.
-    ``former`` is the results.json of the run that this one is compared with. ``interpreter`` is another Python
-    whose torch is tested.
+    ``former`` is the results.json of the run that this one is compared with. ``interpreter`` is another
+    Python whose torch is tested.
 
     Raise BadInput for an unknown option value, for results that are no baseline for this machine, and for a
     folder that cannot be written or holds a run already. Raise NothingToTest if the machine lacks the device

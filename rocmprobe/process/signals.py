@@ -27,8 +27,8 @@ _coming = _Coming()
 def take_signals() -> None:
     """Make each of these signals raise KeyboardInterrupt. Call this in the main thread.
 
-    A signal that the parent made this process ignore, as nohup does, stays ignored. SIGTERM is always handled:
-    a run must not need SIGKILL.
+    A signal that the parent made this process ignore, as nohup does, stays ignored. SIGTERM is always
+    handled: a run must not need SIGKILL.
     """
     for number in _ENDING:
         if number == signal.SIGTERM or signal.getsignal(number) in (
