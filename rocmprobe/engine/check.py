@@ -142,7 +142,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
             session.close(at_once=True)
     finally:
         if lease:
-            lease.let_go()
+            lease.release()
 
 
 def _set_override(before: Mapping[str, str]) -> None:

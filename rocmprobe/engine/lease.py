@@ -1,7 +1,7 @@
-"""The lease of devices: one process at a time uses a device, across the processes of a run and across runs.
+"""The lease of devices: only one process at a time uses a device, across the processes of all runs.
 
-A lease is ``flock`` on a file for each device below the user's runtime folder: the kernel wakes those who
-wait in their order, and a lease ends with its process. The file names the holder, for those who wait.
+A lease is ``flock`` on a file for each device below the user's runtime folder. The kernel wakes waiting
+processes in their order, and ends a lease with its process. The file names the holder, for those who wait.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from rocmprobe.process.processes import pid_namespace, started
 from rocmprobe.text.reading import read_json
 
 with contextlib.suppress(ImportError):
-    # Windows has none. No run is made there, but what a run left is read.
+    # Windows has none. There, this package only reads the results of runs.
     import fcntl
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a device: its run's folder, and since when (seconds since the epoch) it holds it.
-    ``start`` and ``space`` distinguish it from a later process with its number, and from one of another
-    container."""
+    """A process that holds a device: its run's folder, and since when (seconds since the epoch).
+
+    ``start`` and ``space`` distinguish it from a later process with the same number, and from one of another
+    container.
+    """
 
     pid: int
     run: str
@@ -42,12 +44,12 @@ class Holder:
 
     @property
     def lives(self) -> bool:
-        """Whether it may still be there; a process of another container cannot be seen from here."""
+        """True unless the process is known to be gone. Processes of another container cannot be seen."""
         return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
 
 
 def hold_for_good(path: Path) -> bool:
-    """Lock a file until this process ends. Returns whether no other process has it locked."""
+    """Lock a file until this process ends. Return False if another process has locked it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,48 +57,45 @@ def hold_for_good(path: Path) -> bool:
         os.close(descriptor)
         return False
     except OSError:
-        # A file system without locks must not cost the run.
+        # A file system without locks must not fail the run.
         os.close(descriptor)
     return True
 
 
 def holder(device: str) -> Optional[Holder]:
-    """Return the process that holds ``device``, the name of a lease; None if nobody does, or nobody of this
-    user."""
+    """Return the process of this user that holds the lease named ``device``, or None."""
     try:
         found: Holder = from_json(Holder, read_json(_file(device), ""))
     except (OSError, BadInput, TypeError):
-        # Not there, let go, or being written at this moment.
+        # Absent, released, or being written at this moment.
         return None
     return found if found.lives else None
 
 
 class DeviceLease:
-    """The lease of ``devices``, by the names that ``leased`` gives them; ``run`` is the folder of the run,
-    for those who wait."""
+    """The lease of ``devices``, by the names that ``leased`` returns. ``run`` is the folder of the run."""
 
     def __init__(self, devices: Iterable[str], run: Path) -> None:
-        # All take them in one order, so that no two wait for each other.
+        # Every process takes them in this order, so that no two wait for each other.
         self._devices = sorted(set(devices))
         self._run = run
         self._descriptors: list[int] = []
 
     def take(self, wait: bool = True) -> bool:
-        """Hold the devices, as soon as no other process holds one of them. Return False if one does and this
-        must not ``wait``."""
+        """Hold the devices. If another process holds one, ``wait`` for it, or return False."""
         try:
             for device in self._devices:
                 self._descriptors.append(self._locked(device, wait))
         except BlockingIOError:
-            self.let_go()
+            self.release()
             return False
         except BaseException:
-            self.let_go()
+            self.release()
             raise
         return True
 
-    def let_go(self) -> None:
-        """Hold nothing any more."""
+    def release(self) -> None:
+        """Release the devices."""
         while self._descriptors:
             descriptor = self._descriptors.pop()
             with contextlib.suppress(OSError):
@@ -112,14 +111,14 @@ class DeviceLease:
             os.close(descriptor)
             raise
         except OSError:
-            # A file system without locks must not cost the run.
+            # A file system without locks must not fail the run.
             return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         pid = os.getpid()
         own = Holder(pid, str(self._run), time.time(), started(pid), pid_namespace())
-        # Who waits may find no word of this one; no reason to end a run.
+        # The name of the holder is only information, so a full disk must not fail the run.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(asdict(own)).encode(), 0)
@@ -137,8 +136,10 @@ def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]
 
 
 def lease_name(target: Device) -> str:
-    """Return the name of the lease of a device: torch's numbers of GPUs change with variables such as
-    HIP_VISIBLE_DEVICES, their PCI addresses do not."""
+    """Return the name of a device's lease: the PCI address of a GPU.
+
+    torch's numbers of GPUs change with variables such as HIP_VISIBLE_DEVICES.
+    """
     address = target.gpu.address.value if target.gpu else None
     return f"GPU {address}" if address else target.device
 
@@ -146,7 +147,7 @@ def lease_name(target: Device) -> str:
 def _file(device: str) -> Path:
     """Return the file of a lease; its folder is made if needed."""
     base = os.environ.get("XDG_RUNTIME_DIR") or ""
-    # The variable survives sudo and containers; its folder often does not.
+    # In sudo and containers, the variable is often set but its folder is absent.
     if not os.access(base, os.W_OK | os.X_OK):
         base = tempfile.gettempdir()
     folder = Path(base) / f"rocmprobe-locks-{os.getuid()}"

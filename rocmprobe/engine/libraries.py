@@ -1,4 +1,4 @@
-"""Which ROCm libraries the driver ``capi`` calls, and what they say of the machine's GPUs."""
+"""The ROCm libraries that the driver ``capi`` calls, and their facts about the GPUs."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted
 
-#: How a folder that was named by hand reaches the processes of a run: their journal is redacted.
+#: Passes a folder that was named by hand to the other processes of a run. The journal is redacted.
 VARIABLE = "ROCMPROBE_LIBRARIES"
-#: Without these two there is nothing to try; rocBLAS is used where it is there.
+#: The driver needs these two. rocBLAS is optional.
 _NEEDED = ("libamdhip64", "libMIOpen")
 _LOOKED = (
     "LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's own lib/ were looked at"
 )
-#: The first start of a GPU after boot, and loading some GB from a cold disk, take a while.
+#: The first start of a GPU after boot is slow, and so is loading some GB from a cold disk.
 _QUERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class HipReport:
-    """What HIP says. ``devices`` in HIP's order, each with its ``arch``, ``name`` and ``bytes``; versions as
-    the libraries report them, "" where they do not; ``mapped`` are the files that the child had mapped."""
+    """The report of HIP.
+
+    ``devices`` are in HIP's order, each with its ``arch``, ``name`` and ``bytes``. ``versions`` are
+    reported by the libraries, or empty. ``mapped`` are the files that the child had mapped.
+    """
 
     devices: tuple[Mapping[str, Any], ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def gpu(self, number: int) -> Gpu:
-        """The device where there are no other facts of it; HIP does not know its native ISA."""
+        """Return a GPU from HIP's facts alone. HIP does not know its native ISA."""
         device = self.devices[number]
         arch = str(device["arch"]).partition(":")[0]
         return Gpu(
@@ -49,10 +52,10 @@ class HipReport:
 
 
 def find_place(wanted: str, first: str = "") -> Place:
-    """The place that ``wanted`` names: one of ORIGINS, a folder, or "" for the best there is, which is
-    ``first`` where that origin has all that is needed.
+    """Return the place that ``wanted`` names: one of ORIGINS, a folder, or "" for the best place.
 
-    Raises BadInput for a word that is neither, NothingToTest where no such place has HIP and MIOpen.
+    The origin ``first`` is the best if it has all libraries. Raise BadInput for any other word, and
+    NothingToTest if no such place has HIP and MIOpen.
     """
     if wanted and wanted not in ORIGINS:
         if not Path(wanted).is_dir():
@@ -77,10 +80,7 @@ def _lacking(place: Place) -> list[str]:
 
 
 def found_again(place: Place) -> Place:
-    """The place that a run's journal names in redacted form.
-
-    Raises BadInput where it is not there any more.
-    """
+    """Return the place that a run's journal names in redacted form. Raise BadInput if it is gone."""
     named = os.environ.get(VARIABLE)
     candidates = [*([place_in(named)] if named else []), *places(os.environ)]
     for candidate in candidates:
@@ -90,8 +90,10 @@ def found_again(place: Place) -> Place:
 
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` in which the loader finds what a folder named by hand holds; every other place is one
-    that the loader knows, or whose files name the paths of theirs."""
+    """Return ``environ``, with a folder that was named by hand on the loader's path.
+
+    The loader finds every other place by itself.
+    """
     if place.origin != "folder":
         return dict(environ)
     folders = dict.fromkeys(os.path.dirname(path) for path in place.files.values())
@@ -100,9 +102,9 @@ def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
-    """What the libraries of ``place`` report, read in a child of at most ``seconds``.
+    """Return the report of the libraries of ``place``, from a child that runs at most ``seconds``.
 
-    Raises NothingToTest where the child crashes or hangs, or HIP does not come up: with what, and where.
+    Raise NothingToTest, with the reason, if the child crashes or hangs, or if HIP does not start.
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]
@@ -134,7 +136,7 @@ def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
 
 
 def _release(number: str) -> str:
-    """MAJOR.MINOR.PATCH of HIP's own number; older runtimes count in another way and keep their number."""
+    """Return HIP's version as MAJOR.MINOR.PATCH. The numbers of older runtimes stay as they are."""
     value = int(number) if number.isdigit() else 0
     if value < 10_000_000:
         return number
@@ -142,7 +144,7 @@ def _release(number: str) -> str:
 
 
 def facts(place: Place, answer: HipReport) -> dict[str, Fact]:
-    """What the run's results keep of it, as facts ``capi.*``."""
+    """Return the facts ``capi.*`` for the results of the run."""
     asked = f"{place.folder} ({place.origin})"
     return {
         "capi.place": Fact(place.folder, place.origin),

@@ -1,5 +1,4 @@
-"""Options of a run, written into the journal, so that ``--resume`` uses the same; and how much time its level
-gives."""
+"""The options of a run, which the journal keeps for ``--resume``, and the time limits of its level."""
 
 from __future__ import annotations
 
@@ -16,9 +15,11 @@ from rocmprobe.model.shapes import Shapes
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of ``rocmprobe run`` that decide what is tested. Where ``shapes`` are given,
-    ``problems`` are theirs. ``estimate`` is a workload in words, or empty; ``note`` is for the readers of the
-    report."""
+    """The options of ``rocmprobe run`` that decide what is tested.
+
+    If there are ``shapes``, ``problems`` are theirs. ``estimate`` describes a workload, or is empty.
+    ``note`` is for readers of the report.
+    """
 
     device: str = "auto"
     level: Annotated[str, Rule("enum", LEVELS)] = "quick"
@@ -36,9 +37,9 @@ class RunOptions:
     shapes: Optional[Shapes] = None
 
     def selects(self, case: Case) -> bool:
-        """Whether ``--only`` and ``--skip`` (check names, or patterns over case ids) leave the case in.
+        """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) keep the case.
 
-        What a selected case depends on runs only if it is selected, too.
+        The cases that it depends on run only if they are selected, too.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:
@@ -63,7 +64,7 @@ class WrittenTarget:
 
 @dataclass(frozen=True)
 class WrittenOptions(RunOptions):
-    """The options in ``results.json``: also the folder of the run and the devices that it tested."""
+    """The options in ``results.json``, with the folder of the run and the tested devices."""
 
     folder: str = "."
     targets: tuple[WrittenTarget, ...] = ()
@@ -71,17 +72,18 @@ class WrittenOptions(RunOptions):
 
 @dataclass(frozen=True)
 class Budgets:
-    """How long a child may be silent, by phase, and how long a measurement takes.
+    """The time limits of a run, in seconds, and other limits.
 
-    Seconds. ``start`` covers the import of torch; ``first_call`` search and compilation; ``steady``
-    repeated calls and references; ``measure`` is for the rounds of one throughput question; ``server`` is for
-    the fork server's start, None for as much as ``start``.
+    A child can be silent for ``start`` while it imports torch, for ``first_call`` while it searches and
+    compiles, for ``steady`` in repeated calls and references, and for ``teardown`` at its end. ``server``
+    is for the start of the fork server; None stands for ``start``. ``measure`` is for one throughput
+    measurement, ``starts`` for repeated cold and warm starts.
 
-    ``hangs`` and ``crashes`` are how many questions may end so under one setting: after that many nothing
-    new is learned from the next, which is blocked. A crash costs a second or two, a hang its whole budget.
-    ``starts`` is for how long cold and warm starts are repeated; ``sweep_mb`` how many MiB the search for
-    the largest batch may fill on a CPU. ``tries`` is how often at most a case is put to a child; with one
-    try, nobody asks afterwards whether the device still answers."""
+    After ``hangs`` hangs or ``crashes`` crashes under one setting, the rest is blocked: it would teach
+    nothing new, and each hang costs its whole limit. ``sweep_mb`` is the memory in MiB that the search for
+    the largest batch can fill on a CPU. A case is tried at most ``tries`` times. After a single try, no
+    canary runs.
+    """
 
     start: float
     first_call: float
@@ -99,7 +101,7 @@ class Budgets:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
 
 
-#: By level.
+#: By the level of the run.
 BUDGETS = {
     "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
     "standard": Budgets(

@@ -1,4 +1,4 @@
-"""A session: one process's part in a run. Settles each case once, gates first."""
+"""A session: one process's part of a run. It settles each case once, after those that the case depends on."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from rocmprobe.model.results import (
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.simulate.machines import SimulatedMachine
 
-#: As many times the hangs of one setting may the solvers hang that are run alone.
+#: The solver sweep tolerates this many times the hangs allowed for one setting.
 _SWEEP_PATIENCE = 3
 
 
 class Session:
-    """Settles the cases of some targets: plan, trials, outcomes, journal.
+    """The cases of some devices, with their trials, outcomes and journal.
 
-    ``run`` is the folder that other processes see as the holder of a device, None if this process holds its
-    devices already, or needs none. ``launch`` is how a child is started. ``spawn``: every child starts from
-    scratch, with no fork server.
+    ``run`` is the folder that other processes see as the holder of a device. It is None if this process needs
+    no lease. ``launch`` is how a child is started. ``spawn``: every child starts from scratch, without a fork
+    server.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Session:
             journal,
             parse_workload(options.estimate).batch if options.estimate else None,
             options.shapes.cpu_threads if options.shapes else 0,
-            # xdist gives its workers their number.
+            # xdist tells each worker how many there are.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             launch,
             spawn,
@@ -77,7 +77,7 @@ class Session:
 
     @classmethod
     def of_run(cls, folder: Path) -> Session:
-        """Return the session of this process in the run begun in ``folder``."""
+        """Return this process's session in the run begun in ``folder``."""
         run = run_of(folder)
         budgets = BUDGETS[run.options.level]
         if run.simulation:
@@ -95,15 +95,15 @@ class Session:
         )
 
     def plan(self, cases: Iterable[Case]) -> None:
-        """Say which cases this run holds."""
+        """Set the cases of this run."""
         self._cases = {case.id: case for case in cases}
 
     def close(self, at_once: bool) -> None:
-        """``at_once``: the child may be in the middle of something and is not waited for."""
+        """End the child. ``at_once``: do not wait until it is done."""
         self._trials.close(at_once)
 
     def outcome(self, case: Case) -> Outcome:
-        """The case's outcome. It is in the journal before this returns."""
+        """Return the outcome of a case, after it is in the journal."""
         settled = self.journal.find(case.id)
         if settled:
             return settled
@@ -114,8 +114,11 @@ class Session:
         return self.journal.find(case.id) or forbidden
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
-        """The outcome without asking: ``blocked`` if the device is gone or something the case depends on does
-        not hold, ``skipped`` if nothing gives a reason to ask, ``n/a`` if there is nothing to ask with."""
+        """Return the outcome of a case that must not run, or None if it can run.
+
+        It is ``blocked`` if the device is gone or a case it depends on failed, ``skipped`` if there is no
+        reason to run it, and ``n/a`` if it has no meaning here.
+        """
         setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
             return self._blocked(case, "the device stopped answering", "gpu-wedged")
@@ -144,7 +147,7 @@ class Session:
         return self._needless(case) or (self._uncured(case) if setting.undecided else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
-        """Why the case's setting is not for this GPU, or None where it is."""
+        """Return why the case's setting has no meaning on this GPU, or None if it has."""
         setting, target = self._setting(case), self._target(case)
         native = target.native_isa or "not known"
         if setting.isa and not re.fullmatch(setting.isa, native):
@@ -154,13 +157,15 @@ class Session:
         return None
 
     def _hanging_solvers(self, case: Case) -> bool:
-        """Whether enough solvers hung: this one, which needs no second proof, or any."""
+        """Return True if this solver hung, or too many solvers did."""
         own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _needless(self, case: Case) -> Optional[Outcome]:
-        """``skipped`` where none of the cases failed that give a reason to ask. One that is no part of the
-        run gives a reason, too: then this was requested by name."""
+        """Return the outcome ``skipped`` if no case failed that would be a reason to run this one.
+
+        If such a case is not in the run, the user has requested this one by name, and it runs.
+        """
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
             return None
@@ -175,8 +180,7 @@ class Session:
         return self._unasked(case, "skipped", None, "default is right here: nothing needs to be found out")
 
     def _uncured(self, case: Case) -> Optional[Outcome]:
-        """Find out what the case's setting is, once all that it is made from is settled; the outcome where it
-        comes to nothing."""
+        """Derive the case's setting from earlier outcomes. Return an outcome if there is none to derive."""
         found = self.journal.derived(case)
         if found is None:
             by_layer = self._setting(case).by_layer
@@ -184,7 +188,7 @@ class Session:
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
             self.journal.derive(case, made)
-            # The first record counts, whoever wrote it.
+            # Another process can have written the first record, which counts.
             found = self.journal.derived(case)
         assert found is not None, "it was written a moment ago"
         if found.env is None:
@@ -193,8 +197,10 @@ class Session:
         return None
 
     def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
-        """What the cases of ``checks`` came to, on the device and by the driver of ``case``; ``setting`` ""
-        is any."""
+        """Return the outcomes of ``checks`` on the device and by the driver of ``case``.
+
+        An empty ``setting`` stands for all.
+        """
         wanted = [
             each.id
             for each in self._cases.values()
@@ -205,13 +211,15 @@ class Session:
         return [gate for gate in map(self._gate, wanted) if gate]
 
     def _asks(self, case: Case, check: str) -> bool:
-        """Whether the run holds a case of ``check`` on the device and by the driver of ``case``."""
+        """Return True if the run has a case of ``check`` on the device and by the driver of ``case``."""
         same = (case.device, case.driver)
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> Cure:
-        """What ``by-layer`` is: convolution as it comes where that holds, or was not tested, else under
-        one of those settings under which it does."""
+        """Return the content of the setting ``by-layer``.
+
+        Convolution stays as it is if it passes or was not tested. Else it uses a setting that makes it pass.
+        """
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
         for setting in self.settings[case.device] if options else ():
@@ -229,8 +237,8 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """The outcome of a case that another depends on; None if the run does not hold it."""
-        # Both are of one device, whose cases one process settles.
+        """Return the outcome of a case that another depends on, or None if it is not in the run."""
+        # One process settles all cases of a device, so it can settle both.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
 
@@ -239,12 +247,12 @@ class Session:
         with self._leased(case):
             outcome = self._answered(case)
         self.journal.outcome(outcome)
-        # As it was written: pytest and its plugins show it, too.
+        # In its redacted form, because pytest and its plugins show it.
         return self.journal.find(case.id) or outcome
 
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
-        """Hold the devices of a case; a wait for other processes is said in the journal."""
+        """Hold the devices of a case. Write to the journal if this has to wait for other processes."""
         if self._run is None:
             yield
             return
@@ -256,7 +264,7 @@ class Session:
         try:
             yield
         finally:
-            lease.let_go()
+            lease.release()
 
     def _answered(self, case: Case) -> Outcome:
         try:
@@ -264,7 +272,7 @@ class Session:
         except CannotWrite:
             raise
         except Exception:
-            # What breaks on this side of the pipes is an answer, too, and must not cost the others.
+            # A fault in this process becomes the outcome of this case, and the other cases still run.
             self._trials.drop()
             lines = traceback.format_exc().splitlines()
             return unasked(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
@@ -290,7 +298,7 @@ def _launch(interpreter: Optional[Interpreter]) -> Launch:
 
 
 def unasked(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
-    """The outcome of a case that no trial answered."""
+    """Return the outcome of a case that no trial ran."""
     return Outcome(
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,

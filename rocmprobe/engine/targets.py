@@ -1,6 +1,6 @@
-"""Which devices a run is about, and which drivers can reach them.
+"""The devices of a run, and the drivers that can use them.
 
-For the driver ``torch`` facts alone decide; for ``capi`` HIP itself is queried, in a child.
+For the driver ``torch``, the facts of the machine decide. For ``capi``, a child queries HIP.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 
 @dataclass(frozen=True)
 class Device:
-    """A device to test: torch's name for it, the backend behind it, the GPU if it is one, the drivers that
-    ask; ``place`` is where those libraries are that ``capi`` calls."""
+    """A device to test: torch's name for it, its backend, the GPU if it is one, and the drivers.
+
+    ``place`` holds the libraries that ``capi`` calls.
+    """
 
     device: str
     backend: str
@@ -47,16 +49,16 @@ def _number(wanted: str) -> int:
 
 
 def _first_card(gpus: list[Gpu]) -> int:
-    """The number of the first GPU that is a card of its own; 0 where all sit in the processor."""
+    """Return the number of the first GPU that is a card, or 0 if all are part of a processor."""
     return next((number for number, gpu in enumerate(gpus) if not in_processor(gpu)), 0)
 
 
 def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
-    """The targets that ``wanted`` ("auto", "cpu", "cuda:N", "all") names on ``machine``.
+    """Return the devices that ``wanted`` ("auto", "cpu", "cuda:N", "all") names on ``machine``.
 
-    ``auto``: the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU. Of
-    several GPUs the first that does not sit in the processor.
-    Raises NothingToTest where there is no torch or no such device, BadInput for another word.
+    ``auto`` is the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU. Of
+    several GPUs it is the first that is not part of a processor. Raise NothingToTest if there is no torch
+    or no such device, and BadInput for any other word.
     """
     kind = machine.value("torch.kind")
     if kind is None:
@@ -87,10 +89,10 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
 def targets_of(
     device: str, driver: str, wanted_libraries: str, machine: Machine
 ) -> tuple[tuple[Device, ...], Machine]:
-    """The targets of a run under ``driver`` ("auto", "torch", "capi"), and the machine with what HIP said.
+    """Return the devices for ``driver`` ("auto", "torch", "capi"), and the machine with HIP's facts.
 
-    ``auto``: torch where it is there, capi where an AMD GPU is and a place with HIP and MIOpen, both where
-    both are. Raises NothingToTest and BadInput as ``find_targets`` and ``libraries`` do.
+    ``auto`` is torch if it is installed, capi if there are an AMD GPU, HIP and MIOpen, or both. Raise
+    NothingToTest and BadInput as ``find_targets`` and ``libraries`` do.
     """
     if driver not in ("auto", *DRIVERS):
         raise BadInput(f"--driver {driver!r}: unknown; use auto, {', '.join(DRIVERS)}")
@@ -108,7 +110,7 @@ def targets_of(
                 f"GPU. Without torch: {reason}"
             ) from reason
     if device != "cpu" and (kind == "rocm" or machine.amd_gpus or (kind == "cpu" and device != "auto")):
-        # The same copy as torch's own lets the two drivers differ in nothing but who calls it.
+        # With torch's own libraries, the two drivers differ only in the caller.
         first = "torch" if kind == "rocm" else ""
         try:
             direct, machine = _called_directly(device, wanted_libraries, machine, first)
@@ -123,7 +125,7 @@ def targets_of(
 
 
 def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[Device, ...]:
-    """What torch reaches, with capi beside it where HIP has the device, too; what HIP alone has follows."""
+    """Return torch's devices, with capi added if HIP has them, too; then the devices of HIP alone."""
     places = {target.device: target.place for target in direct}
     both = tuple(
         replace(target, drivers=DRIVERS, place=places[target.device]) if target.device in places else target
@@ -137,7 +139,7 @@ def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[D
 def _called_directly(
     device: str, wanted: str, machine: Machine, first: str = ""
 ) -> tuple[tuple[Device, ...], Machine]:
-    """Targets of the driver capi alone, and the machine with what HIP said."""
+    """Return the devices of the driver capi, and the machine with HIP's facts."""
     if device == "cpu":
         raise NothingToTest(
             "--driver capi calls HIP, rocBLAS and MIOpen, which know no CPU; take --driver torch, or a GPU"

@@ -1,4 +1,4 @@
-"""Trials: cases handed to children, and what becomes of a child made into an outcome."""
+"""Trials: child processes that run cases, and the outcomes made from how they answer, crash or hang."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ from rocmprobe.process.leftovers import own_folder
 from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.simulate.machines import SimulatedMachine
 
-#: How often a case may end its child before it counts as settled.
+#: How often a case is tried, by the state in which it ends its child.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
-#: Seconds of silence after which the journal says that a child is waited for.
+#: Seconds of silence after which the journal gets a record of the wait.
 _SOON = 2.0
-#: How often a cold start and a warm one follow each other, as far as the budget goes. Where nothing but
-#: chance decides, three warm ones are faster than three cold ones once in twenty times.
+#: Pairs of a cold and a warm start, if the budget allows. By chance alone, three warm starts are faster than
+#: three cold ones once in twenty times.
 START_ROUNDS = 3
 
 
 @dataclass
 class _Reply:
-    """What one child made of one case; ``over`` when the child is of no further use."""
+    """The answers of one child to one case. ``over``: the child is gone or unusable."""
 
     answers: list[dict[str, Any]]
     over: bool = False
@@ -75,15 +75,15 @@ class _Reply:
         return str(self.answers[-1]["state"])
 
 
-#: For a child that does not report its calls.
+#: The calls of a child that does not report them.
 _BY_TORCH = Calls()
-#: What a child says when torch is imported.
+#: The reply of a child that has imported torch.
 _READY = _Reply([])
 
 
 @dataclass
 class _Live:
-    """The child at hand and the trial it is."""
+    """The current child and its trial."""
 
     child: Child
     id: str
@@ -99,9 +99,11 @@ class _Live:
 
 
 def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
-    """How many threads the kernels of a child get, 0 for as many as torch takes: where it computes on the
-    CPU, the ``recorded`` ones of a program, but never more than the cores that this process may use, divided
-    among the processes that are ``sharing`` them: threads without a core keep each other waiting."""
+    """Return the number of threads for the kernels of a child, or 0 for torch's default.
+
+    On the CPU, this is the ``recorded`` number of a program, but never more than this process's part of the
+    cores, which ``sharing`` processes divide. Threads without a core keep each other waiting.
+    """
     if not on_cpu:
         return 0
     cores = len(os.sched_getaffinity(0))
@@ -110,7 +112,7 @@ def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
 
 
 class Trials:
-    """Holds at most one child; the cases of a trial that come one after another share it."""
+    """The trials of a session. At most one child lives, and successive cases of a trial share it."""
 
     def __init__(
         self,
@@ -125,10 +127,10 @@ class Trials:
         launch: Launch = OWN,
         spawn: bool = False,
     ) -> None:
-        """``targets`` and ``settings`` are by device. ``threads`` is how many a program had for its kernels
-        on the CPU, 0 where that is not known; ``sharing`` is how many processes ask at once; ``launch`` is
-        how a child is started. ``spawn``: every child starts from scratch, with no fork
-        server."""
+        """``targets`` and ``settings`` are by device. ``threads`` is the number that a program had for its
+        kernels on the CPU, or 0 if unknown. ``sharing`` processes test at once. ``launch`` is how a child is
+        started. ``spawn``: every child starts from scratch, without a fork server.
+        """
         self._spawn = spawn
         self._conditions: dict[str, dict[str, float]] = {}
         self._launch = launch
@@ -149,7 +151,7 @@ class Trials:
         self._guardian.remove(self._folder)
 
     def derive(self, case: Case, setting: Setting) -> None:
-        """Let the derived setting of ``case`` be this one from now on."""
+        """Set the content of the derived setting of ``case``."""
         self._derived[case.device, case.driver, case.setting] = setting
 
     def _setting(self, case: Case) -> Setting:
@@ -157,26 +159,26 @@ class Trials:
         return derived or self._settings[case.device][case.setting]
 
     def close(self, at_once: bool) -> None:
-        """End the child, ``at_once`` or in its own way, and remove the run's databases and caches."""
+        """End the child and remove the databases and caches. ``at_once``: do not wait until it is done."""
         try:
             self._end_child(at_once)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def drop(self) -> None:
-        """Have done with the child at hand, whatever state it and this are in."""
+        """End the current child, whatever its state."""
         with contextlib.suppress(OSError, ValueError):
             self._end_child(at_once=True)
         self._live = None
 
     def outcome(self, case: Case) -> Outcome:
-        """Put ``case`` to a child; a start-up to several, one after the other."""
+        """Run ``case`` in a child. A start-up needs several, one after the other."""
         self._conditions = {}
         outcome = self._start_up(case) if case.check == "start-up" else self._asked(case)
         return replace(outcome, conditions=self._conditions)
 
     def _start_up(self, case: Case) -> Outcome:
-        """Cold and warm starts in turns: a machine whose load changes changes both."""
+        """Run cold and warm starts in turns, so that a change of the load affects both."""
         cold: list[Outcome] = []
         warm: list[Outcome] = []
         ends = time.monotonic() + self._budgets.starts
@@ -191,13 +193,13 @@ class Trials:
         return merge_starts(cold, warm)
 
     def _asked(self, case: Case) -> Outcome:
-        """A case that ends its child is tried again alone, in a fresh one."""
+        """Run a case. If it ends its child, try it again alone in a fresh one."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
         if self._budgets.tries == 1:
             return self._made(case, replies, trials)
         while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
-            # Where torch cannot be imported, the device was not reached and is not to blame.
+            # If the import of torch failed, the device was not reached.
             if replies[-1].phase != "start" and not self._device_answers(case):
                 self._journal.append("wedged", device=case.device)
                 break
@@ -209,8 +211,10 @@ class Trials:
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
-        """One hang under a setting, or in the sweep over solvers, is proven by a second; the next ones are
-        believed."""
+        """Return how often a case in ``state`` is tried.
+
+        Only the first hang under a setting, or in the solver sweep, is confirmed by a second try.
+        """
         proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
         return 1 if state == "hang" and proven else TRIES.get(state, 1)
 
@@ -234,8 +238,10 @@ class Trials:
         return reply
 
     def _read_conditions(self, case: Case, when: str) -> None:
-        """Read clocks and temperatures of what computes, which for a simulated machine is the CPU: ``before``
-        the first measurement of a case, and ``after`` the last one."""
+        """Read clocks and temperatures ``before`` the first measurement of a case and ``after`` the last one.
+
+        On a simulated machine, these are the CPU's.
+        """
         on_cpu = self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
         gpu = None if on_cpu else self._targets[case.device].gpu
         found = read_conditions(Tree(Path("/")), gpu)
@@ -243,12 +249,12 @@ class Trials:
             self._conditions[when] = found
 
     def _backend(self, case: Case) -> Backend:
-        """The library that answers: the target's, or the CPU's where the setting goes there."""
+        """Return the backend of the target, or that of the CPU if the setting computes there."""
         on_cpu = self._setting(case).device == "cpu"
         return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
     def _started(self, case: Case) -> Child:
-        """A child for the case's trial that has its task; it has yet to say that it is ready."""
+        """Start a child for the case's trial and send its task. It is not ready yet."""
         target, setting = self._targets[case.device], self._setting(case)
         folder = databases_folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
@@ -256,9 +262,9 @@ class Trials:
         kernels = kernels_folder(self._folder, case, setting)
         environ = environment(setting, folder, kernels, trace, os.environ)
         if self._simulated:
-            # What this machine's CPU is quick at is nothing to keep for the simulated one.
+            # Speeds of this machine's CPU must not be kept for the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
-        # The server's torch may have loaded a second HIP.
+        # The fork server's torch can have loaded another HIP.
         place = self._places[case.device] if case.driver == "capi" else None
         if place:
             environ = with_folder(place, environ)
@@ -270,7 +276,7 @@ class Trials:
         self._live = _Live(child, trial_id, case.trial_key, case)
         self._last_id = trial_id
         on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
-        # A measurement has the cores for itself.
+        # A measurement gets all cores.
         threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
         child.send(
             {
@@ -283,16 +289,16 @@ class Trials:
         return child
 
     def _await_answer(self, child: Child, phase: str) -> _Reply:
-        """Events until the answer (or, at the start, readiness), each phase under its own budget."""
+        """Read events until the answer, or until the child is ready. Each phase has its own budget."""
         while True:
             active, budget = active_seconds(child.pid), self._budgets.of(phase)
             waited = min(budget, _SOON)
             try:
                 event = child.event(waited)
                 if event is None and budget > _SOON:
-                    # What it did at first, such as to start Python, says nothing of why it is silent.
+                    # Measure its activity from here. The start of Python does not explain the silence.
                     active, waited = active_seconds(child.pid), budget - _SOON
-                    # Whoever watches the run, or finds what is left of it, learns its progress.
+                    # The journal shows the progress to observers, also after the run has died.
                     event = self._awaited(child, phase, waited)
             except EOFError:
                 return self._crashed(child, phase)
@@ -335,7 +341,7 @@ class Trials:
                 )
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
-        """The child's next event, with a word in the journal before and after."""
+        """Return the child's next event. Write to the journal before and after the wait."""
         case = self._live.case.id if self._live else ""
         self._journal.append("waiting", case=case, phase=phase, left=seconds)
         try:
@@ -344,8 +350,10 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """What the child answered before it ended in a yardstick, which is no part of the question; else
-        ``answer``."""
+        """Return the child's own answer if it ended in a yardstick, which is not part of the check.
+
+        Else return ``answer``.
+        """
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
             return answer
@@ -368,7 +376,7 @@ class Trials:
         return live.calls if live and live.case.driver == "capi" else _BY_TORCH
 
     def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
-        """``Outcome.ending`` of the child at hand, which is gone."""
+        """Return ``Outcome.ending`` for the current child, which is gone."""
         live = self._live
         before, after = (live.oom_kills if live else {}), oom_kills()
         return {
@@ -394,7 +402,7 @@ class Trials:
             self._record(exit_status, after_last_answer=not at_once)
 
     def _record(self, exit_status: str, after_last_answer: bool = False) -> None:
-        """Write the trial down; the child is gone."""
+        """Write the trial to the journal. The child is gone."""
         live, self._live = self._live, None
         if live is None:
             return
@@ -411,10 +419,10 @@ class Trials:
             self._journal.append("wedged", device=live.case.device)
 
     def _device_answers(self, case: Case) -> bool:
-        """The canary: a small exact sum in a fresh child with no setting; it has two tries.
+        """Run the canary: a small exact sum in a fresh child without a setting, with two tries.
 
-        One that fails in words on a device that has not answered yet in this run, points to a
-        rung that does not hold (a torch without code for the chip, say), not to a device that is gone.
+        If it raises an error on a device that has not answered yet in this run, the device is not gone: torch
+        may have no code for the chip, for example.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")
@@ -479,14 +487,13 @@ class Trials:
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
-    """An answer in the form a worker gives, for a worker that gave none."""
+    """Return an answer in the form of a worker's, for a worker that gave none."""
     empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
     return {"state": state, "message": message, "cause": cause, **empty}
 
 
 def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
-    """One outcome of all starts, in the order in which they were made: the last one, with the attempts of
-    all, and times if all are right."""
+    """Return one outcome for all starts: the last one, with all attempts, and times if all starts passed."""
     last = (warm if len(warm) == len(cold) else cold)[-1]
     made = [outcome for pair in zip(cold, warm) for outcome in pair]
     made += cold[len(warm) :]

@@ -156,7 +156,7 @@ def test_sigterm_ends_a_run_that_ignores_ctrl_c_in_order(tmp_path: Path, moment:
     # Ignored, as it was at the start.
     os.killpg(run.process.pid, signal.SIGINT)
     printed = run.terminate()
-    lease.let_go()
+    lease.release()
     assert run.process.returncode == 130, printed
     assert "Traceback" not in printed
     assert wait_until(lambda: not run.alive(), 5), "processes outlive the run"

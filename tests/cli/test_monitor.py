@@ -114,7 +114,7 @@ def test_a_run_that_has_the_device_is_named(
     assert (
         f"  in use: run /runs/ab (pid {os.getpid()}) on GPU 0000:0b:00.0 since " in lines(root, 1, capsys)[0]
     )
-    lease.let_go()
+    lease.release()
     assert "in use" not in lines(root, 1, capsys)[0]
 
 

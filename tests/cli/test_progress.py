@@ -86,7 +86,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     journal.append("waiting", case=question.id, phase="device", left=None)
     words = f"waiting for run /runs/another (pid {os.getpid()}) on cpu since "
     assert wait_until(lambda: printed.getvalue().count(words) >= 3, 30)
-    lease.let_go()
+    lease.release()
     assert wait_until(lambda: "waiting for another run on cpu\n" in printed.getvalue(), 30)
     journal.append("waiting", case=question.id, phase="device", left=0)
     assert wait_until(lambda: "[running]   default  copy" in printed.getvalue(), 30)

@@ -29,7 +29,7 @@ lease.take()
 (folder / f"{name}.has").touch()
 while not (folder / f"{name}.go").exists():
     time.sleep(0.01)
-lease.let_go()
+lease.release()
 """
 
 
@@ -43,7 +43,7 @@ class Holding:
     def has_it(self, seconds: float = 60) -> bool:
         return wait_until((self._path / f"{self._name}.has").exists, seconds)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         (self._path / f"{self._name}.go").touch()
         assert self.process.wait(60) == 0
 
@@ -58,11 +58,11 @@ def test_one_process_at_a_time_has_a_device_and_others_wait(tmp_path: Path) -> N
     assert one.has_it()
     two, elsewhere = Holding(tmp_path, "two"), Holding(tmp_path, "elsewhere", "cuda:1")
     assert elsewhere.has_it()
-    elsewhere.let_go()
+    elsewhere.release()
     assert not two.has_it(0.3)
-    one.let_go()
+    one.release()
     assert two.has_it()
-    two.let_go()
+    two.release()
 
 
 def test_two_that_need_the_same_devices_do_not_wait_for_each_other(tmp_path: Path) -> None:
@@ -71,10 +71,10 @@ def test_two_that_need_the_same_devices_do_not_wait_for_each_other(tmp_path: Pat
     one = Holding(tmp_path, "one", "cuda:1", "cuda:0", "cpu")
     two = Holding(tmp_path, "two", "cuda:0", "cuda:1")
     assert two.has_it()
-    two.let_go()
-    first.let_go()
+    two.release()
+    first.release()
     assert one.has_it()
-    one.let_go()
+    one.release()
 
 
 def test_a_lease_ends_with_a_killed_holder(tmp_path: Path) -> None:
@@ -84,18 +84,18 @@ def test_a_lease_ends_with_a_killed_holder(tmp_path: Path) -> None:
     first.process.kill()
     first.process.wait()
     assert next_one.has_it()
-    next_one.let_go()
+    next_one.release()
 
 
 def test_a_child_does_not_inherit_a_lease(tmp_path: Path) -> None:
     lease = DeviceLease(["cuda:0"], tmp_path)
     lease.take()
     leaked = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False)
-    lease.let_go()
+    lease.release()
     try:
         other = Holding(tmp_path, "other")
         assert other.has_it()
-        other.let_go()
+        other.release()
     finally:
         leaked.kill()
         leaked.wait()
@@ -107,7 +107,7 @@ def test_a_runtime_folder_that_is_not_there_is_done_without(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run" / str(os.getuid())))
     lease = DeviceLease(["tests-only"], tmp_path)
     assert lease.take()
-    lease.let_go()
+    lease.release()
 
 
 def held() -> tuple[int, str] | None:
@@ -120,7 +120,7 @@ def test_the_holder_of_a_device_is_known_as_long_as_it_holds_it(tmp_path: Path) 
     one = Holding(tmp_path, "one")
     assert one.has_it()
     assert held() == (one.process.pid, "/runs/one")
-    one.let_go()
+    one.release()
     assert held() is None
     two = Holding(tmp_path, "two")
     assert two.has_it()
@@ -138,7 +138,7 @@ def test_a_process_with_the_number_of_a_dead_holder_is_not_taken_for_it(tmp_path
     assert not replace(own, start=(own.start or 0) - 1).lives
     # Of another container nothing can be said.
     assert replace(own, start=None, space=own.space + 1).lives
-    lease.let_go()
+    lease.release()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "run": "", "since": 0}', "\xff"])
@@ -148,7 +148,7 @@ def test_a_torn_note_of_a_holder_is_passed_over(tmp_path: Path, text: str) -> No
     (note,) = tmp_path.glob("rocmprobe-locks-*/*.lease")
     note.write_bytes(text.encode("latin-1"))
     assert holder("cuda:0") is None
-    lease.let_go()
+    lease.release()
 
 
 def test_devices_are_taken_at_once_or_not_at_all(tmp_path: Path) -> None:
@@ -157,10 +157,10 @@ def test_devices_are_taken_at_once_or_not_at_all(tmp_path: Path) -> None:
     lease = DeviceLease(["cuda:0", "cuda:1"], Path("check"))
     assert not lease.take(wait=False)
     assert held() is None
-    one.let_go()
+    one.release()
     assert lease.take(wait=False)
     assert held() == (os.getpid(), "check")
-    lease.let_go()
+    lease.release()
 
 
 def gpu(address: str | None) -> Gpu:

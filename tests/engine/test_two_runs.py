@@ -27,7 +27,7 @@ lease = DeviceLease(["cpu"], Path("/runs/another"))
 lease.take()
 print(flush=True)
 sys.stdin.read()
-lease.let_go()
+lease.release()
 """
 
 
