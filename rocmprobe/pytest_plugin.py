@@ -362,8 +362,8 @@ def _redacts(config: pytest.Config) -> bool:
     """Whether the session is about suites and what it writes is to be redacted."""
     if not _about_suites(config):
         return False
-    begun = config.workerinput["rocmprobe_run"] if _on_worker(config) else config.option.rocmprobe_run  #
-    type: ignore[attr-defined] return begun is None or run_of(Path(begun)).options.redact
+    begun = config.workerinput["rocmprobe_run"] if _on_worker(config) else config.option.rocmprobe_run  # type: ignore[attr-defined]
+    return begun is None or run_of(Path(begun)).options.redact
 
 
 @pytest.hookimpl(optionalhook=True, trylast=True)

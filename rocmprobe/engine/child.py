@@ -23,12 +23,12 @@ from rocmprobe.engine.launch import OWN, Launch, kept
 from rocmprobe.process.processes import descendants, kill_same, started
 from rocmprobe.text.reading import json_line
 
-#: An event is a line of some KiB; a child that sends more without a newline is broken.
+#: Bytes without a newline after which a child counts as broken. An event has a few KiB.
 _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
-#: More than a pipe holds: what was written to it before now is read by then.
+#: More bytes than a pipe holds, so that all earlier output is read.
 _PIPE_BYTES = 1 << 20
-#: Seconds that a process has to go after SIGKILL; one stuck in a driver never does.
+#: Seconds to wait after SIGKILL. A process that is stuck in a driver never ends.
 _UNKILLABLE_AFTER = 10.0
 #: Seconds that a ready server gets for a fork.
 _FORK_SECONDS = 30.0
@@ -55,7 +55,7 @@ class Capture:
             del self._tail[: -self._size]
 
     def text(self) -> str:
-        """As text: what is not UTF-8 replaced, colours and control characters removed."""
+        """Return the bytes as text, without colours and control characters."""
         tail = bytes(self._tail[-self._size :])
         dropped = self._dropped + len(self._tail) - len(tail)
         gap = f"\n[{dropped} bytes left out]\n".encode() if dropped else b""
@@ -63,7 +63,7 @@ class Capture:
 
 
 class Child:
-    """A worker process. ``events`` come one at a time; what it prints goes to ``log``.
+    """A worker process. It sends events, and its output goes to ``log``.
 
     A fork server forks it, unless ``spawn`` is set or the server is not ready within ``seconds``. ``launch``
     names the interpreter.
@@ -103,21 +103,20 @@ class Child:
         return self._process.pid
 
     def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
-        """Write one command line. A child that is gone, or reads nothing for ``seconds`` while the pipe is
-        full, shows when its events are waited for."""
+        """Write one command line. Ignore a child that is gone or reads nothing: it will send no event."""
         data = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             while data and select.select([], [self._commands], [], seconds)[1]:
                 data = data[os.write(self._commands, data) :]
 
     def mark(self) -> None:
-        """Let ``since_mark`` start afresh."""
+        """Empty ``since_mark``."""
         self.since_mark = Capture(_LOG_BYTES)
 
     def event(self, seconds: float) -> Optional[dict[str, Any]]:
-        """The next event, or None when ``seconds`` pass without one.
+        """Return the next event, or None if none arrives within ``seconds``.
 
-        Raises EOFError when the child has closed its end, which it does by ending.
+        Raise EOFError if the child has ended.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -138,7 +137,7 @@ class Child:
             self._pump(min(remaining, 1.0))
 
     def _pump(self, seconds: float) -> None:
-        """Move what is readable into the buffers; raises EOFError at the end of the events."""
+        """Read available data into the buffers. Raise EOFError at the end of the events."""
         for key, _ in self._selector.select(seconds):
             data = _read(key.fd)
             if data is None:
@@ -157,12 +156,12 @@ class Child:
         if b"\n" in self._buffer or self._process.poll() is None:
             return
         if all(key.fd != self._events for key, _ in self._selector.select(0)):
-            # A grandchild may hold the pipes open and print; the child itself is what counts.
+            # A grandchild can hold the pipes open, but only the child counts.
             self._drain()
             raise EOFError
 
     def _drain(self) -> None:
-        """Take over all output that was written before now; who prints without end is not waited for."""
+        """Read all earlier output, but no more than a pipe holds: a child can print without end."""
         taken = 0
         while taken < _PIPE_BYTES and (data := _read(self._output)):
             self._keep(data)
@@ -173,19 +172,19 @@ class Child:
         self.since_mark.write(data)
 
     def dump_stacks(self) -> None:
-        """Have faulthandler print every thread's stack into the log."""
+        """Make faulthandler print every thread's stack into the log."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
         time.sleep(0.3)
         self._drain()
 
     def close(self, seconds: float) -> str:
-        """Ask the child to end, wait, else kill it. Returns the exit: "0", a code, a signal, "killed"."""
+        """Close the commands, so that the child ends, and kill it after ``seconds``. Return how it ended."""
         self._close_commands()
         return self.exit(seconds)
 
     def exit(self, seconds: float) -> str:
-        """How the child ends by itself within ``seconds``, else "killed"; a driver may hold an ended one."""
+        """Wait for the end, and kill after ``seconds``. Return "0", a code, a signal or "killed"."""
         below = descendants(self.pid)
         ends = time.monotonic() + seconds
         while self._process.poll() is None and time.monotonic() < ends:
@@ -200,9 +199,8 @@ class Child:
         return status
 
     def kill(self, grace: float = 2.0) -> str:
-        """TERM, then after ``grace`` seconds KILL, to the whole process group. Returns "killed", or
-        "unkillable"."""
-        # Those that went into a session of their own are out of the group.
+        """Send TERM and after ``grace`` seconds KILL to the group. Return "killed" or "unkillable"."""
+        # Processes in their own session are not in the group.
         below = descendants(self.pid)
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _UNKILLABLE_AFTER)):
             self._signal_group(number)
@@ -218,7 +216,7 @@ class Child:
     def _gone(self) -> str:
         self._drain()
         code = self._process.poll()
-        # What the child started and left behind ends with it. Its own number may be another's by now.
+        # Kill the processes that the child left behind. Its own number can belong to another process now.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._close_commands()
@@ -236,7 +234,7 @@ class Child:
             self._commands = -1
 
     def _signal_group(self, number: int) -> None:
-        """To the group, and to the child itself, which may not have a group of its own yet."""
+        """Signal the group, and the child itself, which may have no group yet."""
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self.pid, number)
@@ -246,7 +244,7 @@ def _spawned(
     commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path, launch: Launch
 ) -> subprocess.Popen[bytes]:
     arguments = str(commands), str(events), str(os.getpid())
-    # `python -c` imports from its working directory, so the child has its own.
+    # Own working directory, because `python -c` imports from it.
     return subprocess.Popen(
         launch.command("rocmprobe.worker", *arguments), stdin=subprocess.DEVNULL, stdout=output,
         stderr=output, env=dict(environ), cwd=workdir, pass_fds=(commands, events), start_new_session=True,
@@ -254,7 +252,7 @@ def _spawned(
 
 
 def _read(descriptor: int) -> Optional[bytes]:
-    """Up to 64 KiB, b"" at the end, None if nothing is there now."""
+    """Return up to 64 KiB, b"" at the end, or None if nothing is available."""
     try:
         return os.read(descriptor, 65536)
     except BlockingIOError:

@@ -1,5 +1,5 @@
-"""What is kept of a try, to explain how it ended: the child's own end, the calls into the libraries up to
-then, and of all that the child printed the lines that matter."""
+"""The evidence of a try: how the child ended, its calls into the libraries, and the lines of its output that
+explain the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.model.results import CRASH_CAUSES
 from rocmprobe.text.log import same
 
-#: A try makes some fifty; a library that calls itself again and again does not fill the results.
+#: A try makes about fifty calls. This limits the results if a library calls itself in a loop.
 _MOST_CALLS = 400
 #: Lines of each kind that are kept.
 _MOST_LINES = 15
@@ -22,11 +22,11 @@ _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", r
 
 
 def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
-    """Lines, the most informative first: the errors in the library's log (``reading``), its last command,
-    lines that read like a failure, the stack, what Python raised, and the end of what was printed.
+    """Return lines of evidence, the most informative first.
 
-    Of lines that differ by numbers, addresses and names of temporary files alone the first is kept: each try
-    prints its own.
+    These are the errors in the library's log (``reading``), its last command, lines that look like a failure,
+    the stack, the exception in Python, and the end of the output. Of lines that differ only by numbers,
+    addresses and names of temporary files, the first is kept.
     """
     printed = [line for line in log.splitlines() if line.strip()]
     telling = [line for line in printed if _TELLING.search(line)]
@@ -46,13 +46,13 @@ def _distinct(lines: Iterable[str]) -> list[str]:
 
 
 def _stack(printed: list[str]) -> list[str]:
-    """The innermost frames of the last stack that faulthandler printed of the thread that Python ran."""
+    """Return the innermost frames of the last stack that faulthandler printed for the current thread."""
     starts = [number for number, line in enumerate(printed) if line.startswith("Current thread 0x")]
     return printed[starts[-1] : starts[-1] + _FRAMES + 1] if starts else []
 
 
 def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
-    """The cause of a crash, from how the child ended: "0", a code, a signal, "killed", "unkillable"."""
+    """Return the cause of a crash. ``status`` is "0", a code, a signal, "killed" or "unkillable"."""
     if status == "SIGKILL" and oom_killed:
         return "oom-kill"
     if status in CRASH_CAUSES:
@@ -63,14 +63,14 @@ def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
 
 
 def describe_exit(status: str, oom_killed: Optional[bool] = None) -> str:
-    """How the child ended, as part of a sentence."""
+    """Describe the end of the child, as part of a sentence."""
     if crash_cause(status, oom_killed) == "oom-kill":
         return "SIGKILL from the kernel, which had no memory left"
     return f"exit code {status}" if crash_cause(status) == "exit" else status
 
 
 def oom_kills(root: Path = Path("/")) -> dict[str, int]:
-    """How often the kernel has killed for want of memory: in this process's cgroup, and on the machine.
+    """Count the kernel's kills for lack of memory, in this process's cgroup and on the machine.
 
     A counter that cannot be read is left out.
     """
@@ -87,9 +87,9 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 
 
 def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
-    """Whether the kernel killed for want of memory in between; None where there is no counter.
+    """Return True if the kernel killed a process for lack of memory in between, or None without a counter.
 
-    The machine's counter may be somebody else's process, so the cgroup's own is believed first.
+    The machine's counter includes other programs, so the cgroup's counter comes first.
     """
     for name in ("cgroup", "machine"):
         if name in before and name in after:
@@ -111,9 +111,9 @@ def _counter(path: Path) -> Optional[int]:
 class Calls:
     """The calls of one try into the libraries, as a child of the driver ``capi`` reports them.
 
-    Each call with its status, in order; those that follow each other and are alike are one. What is called
-    after ``end``, to see whether the device still answers, is not of the try and reported only where it does
-    not return."""
+    Each call has its status. Successive calls that are alike become one entry. A call after ``end`` only
+    tests if the device still answers, so it is reported only if it does not return.
+    """
 
     def __init__(self) -> None:
         self._done: list[tuple[str, int]] = []
@@ -122,11 +122,11 @@ class Calls:
         self._ended = False
 
     def end(self) -> None:
-        """The try has its answer."""
+        """Note that the try has its answer."""
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """A call that starts (``number`` is None) or has returned."""
+        """Add a call that starts (``number`` is None) or has returned."""
         function, number = str(event["function"]), event["number"]
         if number is None:
             self._running = function
@@ -144,16 +144,16 @@ class Calls:
 
     @property
     def last(self) -> Optional[str]:
-        """The function that runs, else the last call that returned, with its status."""
+        """The function that runs, or else the last call that returned, with its status."""
         return self._running or (self._done[-1][0] if self._done else None)
 
     @property
     def where(self) -> str:
-        """The function that runs, for the end of a sentence, or nothing."""
+        """The function that runs, for the end of a sentence, or an empty text."""
         return f", in {self._running}" if self._running else ""
 
     def as_lines(self) -> tuple[str, ...]:
-        """For ``Outcome.calls``."""
+        """Return the calls for ``Outcome.calls``."""
         lines = [text if count == 1 else f"{text}, {count} times" for text, count in self._done]
         if self._left_out:
             lines.append(f"[{self._left_out} calls left out]")

@@ -1,5 +1,4 @@
-"""From the requests of suites to cases: device, driver, setting, dtype or problem, direction; and what a case
-requires."""
+"""The plan of a run: the cases that the suites request, their order, and what each depends on."""
 
 from __future__ import annotations
 
@@ -21,10 +20,12 @@ from rocmprobe.model.results import DIRECTIONS, Setting
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of ``@pytest.mark.check``: a check, for which settings ("every", names, or "forced" for
-    those that force one solver each), and either dtypes or a set of problems (a key of
-    ``data/problems.toml``, or "matrix"), with each direction apart or not. ``level`` is the first level that
-    includes it."""
+    """The arguments of ``@pytest.mark.check``.
+
+    ``settings`` are names, "every", or "forced" for those that force one solver each. ``problems`` is a key
+    of ``data/problems.toml`` or "matrix", and replaces ``dtypes``. ``directions``: each direction is a
+    case. ``level`` is the first level that includes the check.
+    """
 
     check: str
     settings: tuple[str, ...] = ("default",)
@@ -37,7 +38,7 @@ class Request:
 def cases(
     request: Request, target: Device, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of ``request`` on one target, in the order in which they should be settled."""
+    """Yield the cases of ``request`` on one device, in the order in which they should be settled."""
     if not _requested_at(request, options):
         return
     for driver in target.drivers:
@@ -55,8 +56,10 @@ def cases_under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]] = None,
 ) -> Iterator[Case]:
-    """Yield the cases of ``request`` under one setting, whatever settings it names. ``chosen`` problems
-    replace those of the request; they are in the form that ``setting`` needs."""
+    """Yield the cases of ``request`` under one setting, even if it names others.
+
+    ``chosen`` problems replace those of the request. They are in the form that ``setting`` needs.
+    """
     native = native_problems(options, setting) if chosen is None else chosen
     form = Case(target.device, driver, setting.name, request.check, "")
     for case in _under(request, form, target, setting, options, chosen):
@@ -69,12 +72,11 @@ def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...
 
 
 def in_order(asked: Sequence[Case]) -> list[Case]:
-    """The cases of a run as they are asked, those of one trial together and each after all that it depends
-    on: workers wait for the answers of others, and two must not wait for each other.
+    """Return the cases in the order in which they run: each after those it depends on, a trial's together.
 
-    ``default``, which all else depends on, then the solvers alone, which a setting is made from, then the
-    other settings, and at last the one that is made from these. Of each, what is measured is last: it depends
-    on what is right. What may stop the machine, and nothing depends on, ends a run.
+    First comes ``default``, which all others depend on. Then the solvers, from which a setting is derived,
+    then the other settings, then the one derived from these. Measurements come last in each group, because
+    they depend on correct results. Checks that can stop the machine end the run.
     """
     checks = list(CHECKS)
     trials: dict[str, int] = {}
@@ -91,8 +93,11 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 
 
 def _requested_at(request: Request, options: RunOptions) -> bool:
-    """Whether the run's level reaches that of the request. A check that is named runs at any level, and an
-    estimate names the models; for inference no model is trained."""
+    """Return True if the run includes the request.
+
+    Its level decides, but a check that ``--only`` names runs at any level, and an estimate includes the
+    models. For inference, no model is trained.
+    """
     if request.check in MODELS and options.purpose == "inference":
         return False
     named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
@@ -107,7 +112,7 @@ def _under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]],
 ) -> Iterator[Case]:
-    """The cases of a request under one setting, made from ``form``; what they depend on is left out."""
+    """Yield the cases of a request under one setting, made from ``form``, without what they depend on."""
     if setting.solver:
         yield from _sweep(request, form, target, setting, options)
         return
@@ -126,15 +131,17 @@ def _under(
 
 
 def _wanted(setting: Setting, options: RunOptions) -> bool:
-    """Whether the user asks for ``setting`` whatever ``default`` comes to."""
+    """Return True if the user requests ``setting`` even if ``default`` passes."""
     return options.settings == "all" or setting.name in options.settings.replace(" ", "").split(",")
 
 
 def _sweep(
     request: Request, form: Case, target: Device, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """The cases of one forced solver: what it may run at all, where ``default`` fails or all is requested
-    for. At level quick, of each dtype the first problem alone, made small."""
+    """Yield the cases of a forced solver: those that it supports, if ``default`` fails or all are wanted.
+
+    Level quick tests only the first problem of each dtype, made small.
+    """
     chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
         chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]
@@ -150,16 +157,20 @@ def _sweep(
 
 
 def _small(problem: Problem) -> Problem:
-    """The same layer over at most two images of 28 pixels a side, or as large as the filter is: which kernel
-    runs depends on the layer, and how long it runs and its reference takes on the images."""
+    """Return the same layer for at most two images of 28 pixels a side, or of the size of the filter.
+
+    The layer decides which kernel runs. The images decide how long the kernel and its reference take.
+    """
     sizes = zip(problem.input_size, problem.kernel, problem.dilation)
     cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
 def _directly(request: Request) -> Request:
-    """The request for the driver capi. Batch norm under every setting: without a training step
-    nothing else shows whether a setting can train."""
+    """Return the request for the driver capi.
+
+    It tests batch norm under every setting: capi has no training step that would show if a setting can train.
+    """
     dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
         return replace(request, settings=())
@@ -172,8 +183,11 @@ def _directly(request: Request) -> Request:
 
 
 def _concerns(request: Request, setting: Setting) -> bool:
-    """Whether the request applies to ``setting``. A setting that changes the problems runs checks of problems
-    alone, a control in another dtype checks of numbers alone; the user's own databases are never cold."""
+    """Return True if the request applies to ``setting``.
+
+    A setting that changes the problems runs only checks of problems. One with its own dtype runs only
+    convolution. Under the user's own databases no start is cold.
+    """
     if setting.solver:
         return "forced" in request.settings
     every = "every" in request.settings and not setting.by_name
@@ -191,7 +205,7 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Each direction apart where that is requested. Timed are iterations of training, or inference."""
+    """Return the directions of a request, or None for all in one case. Training is timed in all of them."""
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):
         return _directions(options)
@@ -199,9 +213,11 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """The user's own problems where they are given, else those of the level; as ``setting`` has them. Own
-    problems leave nothing to the matrix: the native suite runs them under every setting already.
-    ``few``: of what a program convolves the heaviest alone, as many as run without it."""
+    """Return the user's own problems, or those of the level, in the form that ``setting`` needs.
+
+    Own problems replace the matrix, too: the native suite runs them under every setting. ``few``: use only
+    the heaviest convolutions of a recorded program.
+    """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
     elif options.shapes and few:
@@ -218,9 +234,11 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 
 
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
-    """``problem`` in the dtype and memory format of ``setting``; None where it cannot have them, or has them
-    already, which ``default`` tests. ``own``: a problem of the user's that is channels-last already runs
-    all the same, since a program is judged by all its convolutions."""
+    """Return ``problem`` in the dtype and memory format of ``setting``.
+
+    Return None if it cannot have them, or if it has them already, which ``default`` tests. The user's ``own``
+    problem is kept if it is channels-last already: a program is judged by all its convolutions.
+    """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
     changed = replace(
@@ -235,15 +253,15 @@ def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]
 def _needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """The ids of the cases that ``case`` depends on: where one of these fails, it is blocked. The ``cpu``
-    setting depends on nothing of the GPU.
+    """Return the ids of the cases that ``case`` depends on. If one of these fails, it is blocked.
 
-    ``native`` are the problems and ``directions`` the directions that the run asks ``setting`` about.
+    The setting ``cpu`` depends on nothing of the GPU. ``native`` are the problems and ``directions`` the
+    directions that the run tests under ``setting``.
     """
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
-    # The driver capi asks the rungs below GEMM about bytes: once. No rung is asked about integers.
+    # The driver capi tests the rungs below GEMM once, with bytes. No rung is tested with integers.
     dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:
@@ -270,9 +288,10 @@ def _needs(
 def _convolutions(
     which: str, case: Case, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """The convolutions of ``Requires.convolution``: of a native problem in the same dtype, or else the first.
+    """Return the ids of ``Requires.convolution``: of a native problem in the same dtype, or else the first.
 
-    None for another kind in float64, which PyTorch keeps from MIOpen: it may hold where they fail.
+    Another kind of convolution in float64 needs none: PyTorch does not send it to MIOpen, so it can pass
+    where they fail.
     """
     if not which or (which == "own" and case.dtype == "float64"):
         return ()

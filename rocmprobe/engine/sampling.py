@@ -1,8 +1,7 @@
 """Sampling a run: the sensors of each device, about once a second, into ``samples.jsonl`` in its folder.
 
-A thread for each device on the controller's side, one set for a run however many processes ask. They only
-sleep and read small files. A read that never returns (the controller of a dead GPU) costs the samples of
-that device and nothing else.
+The controller has a thread for each device, which only sleeps and reads small files. A read that never
+returns (from the controller of a dead GPU) costs only the samples of that device.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from rocmprobe.text.reading import BadInput, json_line, read_bytes
 from rocmprobe.text.redact import redacted
 
 NAME = "samples.jsonl"
-#: Seconds between two samples, in the first hour of a run; then ever more, so that a day makes some 15 000
-#: samples and not 86 400.
+#: Seconds between two samples in the first hour of a run. Later they become rarer, so that a day has about
+#: 15 000 samples instead of 86 400.
 _INTERVAL, _EVERY_SECOND_FOR = 1.0, 3600.0
 #: Seconds that the end of a run waits for a read.
 _PATIENCE = 1.0
 
 
 class Sampler:
-    """Samples what ``tree`` holds into ``folder`` from ``start`` to ``stop``."""
+    """A sampler of the sensors in ``tree``, which writes to ``folder`` from ``start`` to ``stop``."""
 
     def __init__(self, folder: Path, redact: bool, tree: Tree, interval: float = _INTERVAL) -> None:
         self._path = folder / NAME
@@ -45,14 +44,14 @@ class Sampler:
     def start(self) -> None:
         with contextlib.suppress(OSError):
             if self._path.exists():
-                # A run that is taken up: what a kill cut short must not take the next line along.
+                # The run is resumed, and its last line can be torn.
                 with self._path.open("a") as stream:
                     stream.write("\n")
-        # Finding the devices reads files, too.
+        # In a thread, because the search for devices reads files, too.
         self._begin(self._watch)
 
     def stop(self) -> None:
-        """No sample is written after this returns."""
+        """End the threads. No sample is written after this returns."""
         with self._lock:
             self._over.set()
         ends = time.monotonic() + _PATIENCE
@@ -73,7 +72,7 @@ class Sampler:
     def _sample(self, device: sensing.SensorDevice) -> None:
         began = time.monotonic()
         awake: Optional[bool] = None
-        # A full disk ends the samples; the journal has its own word on that.
+        # A full disk only ends the samples here. The journal reports it.
         with contextlib.suppress(OSError):
             while not self._over.is_set():
                 reading = sensing.read(self._tree, device)
@@ -96,8 +95,7 @@ class Sampler:
 
 
 def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
-    """What the samples in ``folder`` come to, a device each; none where there are none. What a run that was
-    killed wrote last may be torn and is passed over."""
+    """Return the telemetry of each device from the samples in ``folder``. Skip torn lines."""
     names: dict[str, str] = {}
     limits: dict[str, dict[str, Limit]] = {}
     samples: dict[str, list[tuple[float, Mapping[str, float]]]] = {}
@@ -125,7 +123,7 @@ def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
 def _summary(
     device: str, name: str, limits: Mapping[str, Limit], samples: list[tuple[float, Mapping[str, float]]]
 ) -> DeviceTelemetry:
-    # The clock may have been set meanwhile.
+    # The clock can have been set during the run.
     samples = sorted(samples, key=lambda sample: sample[0])
     began = samples[0][0]
     started = datetime.fromtimestamp(began, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
