@@ -1,8 +1,7 @@
 """The pytest plugin: each case of a suite is an item, and the outcome of the case is the item's result.
 
-Active for suites only; beside other tests it adds its options and nothing else. On the controller it
-begins the run and writes results and report at the end; with xdist, the items of a device go to one
-worker.
+It is active for suites only. With other tests, it only adds its options. On the controller it begins the
+run, and writes results and report at the end. With xdist, the items of a device go to one worker.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ from rocmprobe.text.redact import redacted, redacted_text
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
-#: The outcome of an item, marked by the expectations.
+#: The outcome of an item, after it is compared with the expectations.
 _OUTCOME = pytest.StashKey[Outcome]()
-#: Why the journal takes nothing more; which ends the run.
+#: Why the journal cannot be written any more. This ends the run.
 _FULL = pytest.StashKey[str]()
-#: What was written at the end of the run, for whoever started pytest in its own process.
+#: The results written at the end of the run, for a caller that started pytest in its own process.
 RESULTS = pytest.StashKey[Results]()
 
 
 def suites_folder() -> Path:
-    """Where the suites are: inside an installed wheel, or beside the package in a checkout."""
+    """Return the folder of the suites: in the installed package, or beside it in a checkout."""
     package = Path(__file__).parent
     inside = package / "suites"
     return inside if inside.is_dir() else package.parent / "suites"
@@ -122,7 +121,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     option = config.option
     if _on_worker(config):
-        # xdist's workers notice a dead controller after seconds only, and their children after them.
+        # xdist's workers notice a dead controller only after seconds.
         die_with_parent()
         config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
         return
@@ -141,15 +140,15 @@ def pytest_configure(config: pytest.Config) -> None:
     sampler = run.sampler(option.rocmprobe_run)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))
-    # With xdist, the cases that all others depend on come first.
+    # With xdist, keep the order, in which the cases that others depend on come first.
     option.loadscopereorder = False
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let the items of a device go to one worker, whatever ``--dist`` says: one process serves a device.
+    """Send all items of a device to one worker, whatever ``--dist`` says: one process serves a device.
 
-    xdist's own ``loadgroup`` marks items by changing their ids, which pytest 9.2 no longer takes up.
+    xdist's own ``loadgroup`` changes the ids of items, which pytest 9.2 no longer supports.
     """
     if _RUN not in config.stash:
         return None
@@ -164,7 +163,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Optional[int]:
-    """What ``-n auto`` means for suites: no more than the devices of the run, which may not be known yet."""
+    """Return the number of workers for ``-n auto``: that of the devices, or 1 if these are not known yet."""
     if not _about_suites(config):
         return None
     return run.workers(config.option.rocmprobe_run) if config.option.rocmprobe_run else 1
@@ -179,32 +178,32 @@ class _XdistWorkers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Send a worker the folder of its run."""
+        """Send the folder of the run to a worker."""
         node.workerinput["rocmprobe_run"] = str(self._run)
         self._pids.append(node.gateway._rinfo().pid)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodeready(self, node: Any) -> None:
-        """Let pytest name a worker's Python without the user's home."""
+        """Redact the path of a worker's Python, which pytest shows."""
         if _redacts(node.config):
             node.workerinfo["executable"] = redacted_text(node.workerinfo["executable"])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a worker found out about the journal."""
+        """Note that a worker could not write the journal."""
         full = getattr(node, "workeroutput", {}).get("rocmprobe_full")
         if full:
             node.config.stash[_FULL] = full
 
     def pytest_keyboard_interrupt(self) -> None:
-        """End the workers and their trials at once; xdist would wait for the questions at hand."""
+        """End the workers and their trials at once. xdist would wait for the running cases."""
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
 
 class _Sampling:
-    """Watches the sensors while the session lasts; on the controller alone."""
+    """A plugin that samples the sensors during the session, on the controller only."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
@@ -234,7 +233,7 @@ def _session(config: pytest.Config) -> Session:
 
 
 def _expectations(config: pytest.Config) -> Expectations:
-    """Return what is expected of the outcomes of this run; read when the first one is there."""
+    """Return the expectations of this run, read on first use."""
     if _EXPECTATIONS not in config.stash:
         folder = config.stash[_RUN]
         config.stash[_EXPECTATIONS] = Expectations(run_of(folder).machine, run.baseline(folder))
@@ -267,7 +266,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = []
     for item in items:
         case = _case(item)
-        # Two suites may ask the same; and a question without a case in this run is no item at all.
+        # Two suites can request the same case, and a check without a case in this run is no item.
         empty = case is None and item.get_closest_marker("check") is not None
         if empty or (case and case.id in asked):
             continue
@@ -297,7 +296,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @contextlib.contextmanager
 def _noted_when_full(config: pytest.Config) -> Iterator[None]:
-    """Keep in mind that the journal cannot be written, for the end of the run."""
+    """Note that the journal cannot be written, for the end of the run."""
     try:
         yield
     except CannotWrite as error:
@@ -308,7 +307,7 @@ def _noted_when_full(config: pytest.Config) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_when_full(config: pytest.Config) -> Iterator[None]:
-    """End the run in order when the journal cannot be written: what it does not hold is lost anyway."""
+    """End the run in order if the journal cannot be written, because later outcomes would be lost."""
     with _noted_when_full(config):
         yield
         return
@@ -316,7 +315,7 @@ def _ended_when_full(config: pytest.Config) -> Iterator[None]:
 
 
 def _case(item: pytest.Item) -> Optional[Case]:
-    """The case of a suite's item; None for others, and where a question has no case in this run."""
+    """Return the case of a suite's item, or None if the item has none."""
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("case") if callspec else None
     return case if isinstance(case, Case) else None
@@ -324,11 +323,10 @@ def _case(item: pytest.Item) -> Optional[Case]:
 
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
-    """What happened to the case of this item, and whether that was expected. A probe error of ours is an
-    error in pytest too."""
+    """The outcome of this item's case, compared with the expectations. A probe error raises an error."""
     with _ended_when_full(request.config):
-        came = _session(request.config).outcome(case)
-    found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(came)
+        settled = _session(request.config).outcome(case)
+    found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(settled)
     request.node.user_properties.append(("rocmprobe", to_json(found)))
     if found.state == "probe-error":
         raise RuntimeError("\n".join(found.evidence))
@@ -337,7 +335,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Let pytest count an outcome that was expected to fail, and works, as it counts such tests."""
+    """Report an outcome that passes although a failure was expected as pytest's own xpass."""
     report: Any = yield
     outcome = item.stash.get(_OUTCOME, None)
     if outcome and outcome.expected and outcome.state == "xpass" and report.when == "call" and report.passed:
@@ -346,7 +344,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def assert_outcome(outcome: Outcome) -> None:
-    """Let the item end as its outcome did: pass, fail with the evidence, or skip with the reason."""
+    """Pass, fail with the evidence, or skip with the reason, as the outcome says."""
     __tracebackhide__ = True
     known = [f"expected: {outcome.expected.reason}"] if outcome.expected else []
     text = "\n".join((f"{outcome.state}: {CHECKS[outcome.check].question}", *known, *outcome.evidence))
@@ -359,7 +357,7 @@ def assert_outcome(outcome: Outcome) -> None:
 
 
 def _redacts(config: pytest.Config) -> bool:
-    """Whether the session is about suites and what it writes is to be redacted."""
+    """Return True if the session runs suites and its output must be redacted."""
     if not _about_suites(config):
         return False
     begun = config.workerinput["rocmprobe_run"] if _on_worker(config) else config.option.rocmprobe_run  # type: ignore[attr-defined]
@@ -368,11 +366,11 @@ def _redacts(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True, trylast=True)
 def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
-    """Redact what pytest-metadata has gathered of this machine and its CI server."""
+    """Redact the facts of the machine and its CI server that pytest-metadata has gathered."""
     if _redacts(config):
         for name, value in metadata.items():
             clean = redacted(value)
-            # pytest-html puts texts in as HTML.
+            # pytest-html inserts texts as HTML.
             metadata[name] = escape(clean) if clean != value and isinstance(clean, str) else clean
 
 
@@ -388,14 +386,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         for element in document.iter():
             element.text = element.text and redacted_text(element.text)
             for name, value in element.attrib.items():
-                # Of a host that is called "vm", only this place says that it is a name.
+                # A host may be called "vm", which only the attribute shows to be a name.
                 element.set(name, "<host>" if name == "hostname" else redacted_text(value))
         document.write(path, "utf-8", xml_declaration=True)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
-    """End what the run has started, then write all that a reader gets; a signal cuts the first short."""
+    """End the processes of the run, then write results and report. A signal cuts the first part short."""
     config = session.config
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
     try:
@@ -430,7 +428,7 @@ def _close(config: pytest.Config, at_once: bool) -> None:
 
 
 def _finish(config: pytest.Config, ended: bool) -> None:
-    """Write results and report; before them that the run has come to its end, if it has."""
+    """Write results and report, and first the end of the run into the journal if it has ended."""
     folder = config.stash[_RUN]
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):
@@ -442,7 +440,7 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:
-        # Without room, a page fails in more ways than one.
+        # On a full disk, a page can fail in several ways.
         if _FULL not in config.stash:
             raise
     if _FULL not in config.stash:

@@ -172,7 +172,7 @@ def run_command(
 def _interpreters(
     wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
 ) -> tuple[Interpreter, ...]:
-    """Return the interpreters that ``--python`` names; to verify, that of the results. Raise BadInput."""
+    """Return the interpreters that ``--python`` names, or that of the results to verify. Raise BadInput."""
     from rocmprobe.engine.interpreters import interpreters, pass_on
 
     if not wanted and expected and expected.environment:
@@ -202,7 +202,7 @@ def _run_one(
     expected: Optional[Results],
     console: Any,
 ) -> int:
-    """Run the suites for the run begun in ``folder``, and show what it came to. Return the exit code."""
+    """Run the suites for the run begun in ``folder``, and show the results. Return the exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verified
     from rocmprobe.engine import run
@@ -225,8 +225,7 @@ def _run_one(
 def _run_joined(
     folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, console: Any
 ) -> int:
-    """Run the suites for each run that is joined in ``folder``, and show the choice among them. Return the
-    exit code."""
+    """Run the suites for each run joined in ``folder``, and show the chosen one. Return the exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands, summarise
     from rocmprobe.engine import run
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
@@ -256,15 +255,14 @@ def _run_joined(
     codes = [_exit_code(results, fail_on) for results in runs.values()]
     if len(found.runs) < len(found.members) and fail_on == "findings":
         codes.append(FINDINGS)
-    # A torch that cannot use the GPU is no news beside one that can.
+    # An environment that cannot use the GPU does not matter if another one was chosen.
     return next((each for each in (WEDGED, FINDINGS) if each in codes), OK if chosen else max(codes))
 
 
 def _settled(
     folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], console: Any
 ) -> tuple[int, Optional[Results]]:
-    """Run the suites for the run begun in ``folder``. Return our exit code for that of pytest, and the
-    results; None if they could not be written."""
+    """Run the suites for the run begun in ``folder``. Return the exit code, and the results if written."""
     from rocmprobe.engine import run
     from rocmprobe.report.write import write_report
 
@@ -275,15 +273,15 @@ def _settled(
     if code == INTERNAL:
         return code, None
     if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
-        # It came before pytest's session had begun.
+        # Interrupted before pytest started its session.
         with held():
             results = write_report(folder)
-    # Without a session, as for `-- --version`, there are those of an earlier one or none.
+    # Without a session, as for `-- --version`, there may be results of an earlier one.
     return code, results or read_results(folder / "results.json")
 
 
 def run_options(given: dict[str, Any]) -> RunOptions:
-    """The options of the command line as those of a run. Raises BadInput where they exclude each other."""
+    """Return the options of the command line as those of a run. Raise BadInput if they conflict."""
     from rocmprobe.checks import CHECKS
     from rocmprobe.engine.options import RunOptions
     from rocmprobe.model.shapes import read_shapes
@@ -307,7 +305,7 @@ def run_options(given: dict[str, Any]) -> RunOptions:
 
 
 def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:
-    """``holds``: what a run to verify a recommendation came to; None of any other run."""
+    """Return the exit code. ``holds`` is the result of ``--verify``, or None in any other run."""
     from rocmprobe.judge.comparison.changes import worse
     from rocmprobe.judge.findings.diagnose import act_on
 
@@ -321,7 +319,7 @@ def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> 
 
 
 def _given() -> set[str]:
-    """The options given on the command line."""
+    """Return the options given on the command line."""
     context = click.get_current_context()
     return {
         option.opts[-1]
@@ -331,7 +329,7 @@ def _given() -> set[str]:
 
 
 class _Written:
-    """The results that a session of pytest has written, or the resource of the system that it lacked."""
+    """A pytest plugin that keeps the results of a session, or the resource of the system that it lacked."""
 
     results: Optional[Results] = None
     exhausted: str = ""
@@ -350,9 +348,9 @@ class _Written:
 def _pytest(
     folder: Path, workers: int, extra: tuple[str, ...], console: Any
 ) -> tuple[int, Optional[Results]]:
-    """Run the suites for the run begun in ``folder``, out of reach of the user's pytest configuration.
+    """Run the suites for the run begun in ``folder``, without the user's pytest configuration.
 
-    Returns the exit code and what was written, None where the session had not begun or could not write.
+    Return the exit code and the results, or None if the session did not begin or could not write them.
     """
     import pytest
 
@@ -362,7 +360,7 @@ def _pytest(
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    # xdist's workers import from the working directory first; the user's may hold a random.py, or be gone.
+    # xdist's workers import from the working directory first. The user's may hold a random.py, or be gone.
     os.chdir(folder)
     suites = str(suites_folder())
     arguments = [

@@ -1,4 +1,4 @@
-"""``run --verify``: only the configuration that other results recommend, and whether it still holds."""
+"""``run --verify``: a run of the configuration that other results recommend."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.model.results import NATIVE, BadInput, Results, Setting, from_json
 
-#: What the recommendation does not rest on: measurements, and layers that it has words of its own for.
+#: Checks that the recommendation does not rest on: measurements, and layers that it reports separately.
 _NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)
 _NOT_WITH_VERIFY = (
     "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes", "--estimate",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
-#: Cases that prove nothing of a setting outside of the vendor library; ``default``, which every run tests,
-#: may hang the GPU once more in them.
+#: Cases that prove nothing about a setting outside the vendor library, and that could hang the GPU again:
+#: every run tests ``default``.
 _OF_THE_LIBRARY = tuple(
     f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
 )
 
 
 def refuse(given: Iterable[str]) -> None:
-    """Raises BadInput where options of the command line, by their names there, go with no ``--verify``."""
+    """Raise BadInput if an option of the command line conflicts with ``--verify``."""
     refused = [name for name in _NOT_WITH_VERIFY if name in given]
     if refused:
         raise BadInput(
@@ -42,8 +42,10 @@ def refuse(given: Iterable[str]) -> None:
 
 
 def verifying(requested: RunOptions, expected: Results) -> RunOptions:
-    """The options of a run that tests only the configuration that ``expected`` recommends. Of what the user
-    ``requested`` the redaction, the libraries and the note stay."""
+    """Return the options of a run that tests only the configuration that ``expected`` recommends.
+
+    Redaction, libraries and note are those that the user ``requested``.
+    """
     recommended = expected.recommendation
     setting = recommended.configuration.setting if recommended else None
     if recommended is None or setting is None:
@@ -54,7 +56,7 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
         _same_override(isa_override(expected), os.environ)
     return replace(
         ran,
-        # A comma makes it a list of names: "default" alone is the name of a set.
+        # The comma makes this a list of names. "default" alone is the name of a set.
         settings=f"{setting},",
         skip=(*_NOT_VERIFIED, *outside, *ran.skip),
         simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),
@@ -66,7 +68,7 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
 
 
 def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Raises BadInput where the ISA override is another than the one that the results rest on."""
+    """Raise BadInput if the ISA override differs from that of the results."""
     now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
@@ -77,9 +79,9 @@ def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> Non
 
 
 def derived(expected: Optional[Results]) -> Optional[Setting]:
-    """The recommended setting as ``expected`` has it, where it was found out on the machine.
+    """Return the recommended setting from ``expected`` if a run derived it, else None.
 
-    Raises BadInput where it is nothing that can be found out: results may come from anywhere.
+    Raise BadInput if no run can derive such a setting: results can come from anywhere.
     """
     wanted = expected.recommendation.configuration.setting if expected and expected.recommendation else None
     found = next((each for each in expected.settings if each.name == wanted), None) if expected else None
@@ -90,7 +92,7 @@ def derived(expected: Optional[Results]) -> Optional[Setting]:
 
 
 def verified(expected: Results, results: Results, console: Any) -> bool:
-    """Whether the recommended setting is right on all that it was recommended for."""
+    """Return True if the recommended setting passes all checks that it was recommended for."""
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
