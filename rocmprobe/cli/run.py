@@ -264,9 +264,13 @@ def _settled(
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run begun in ``folder``. Return the exit code, and the results if written."""
     from rocmprobe.engine import run
-    from rocmprobe.report.write import write_report
+    from rocmprobe.engine.session import start_server
 
     processes = run.workers(folder, workers)
+    if processes == 1:
+        start_server(folder)
+    from rocmprobe.report.write import write_report
+
     if workers and workers > processes:
         console.print(f"-n {workers} is more than the devices: one process tests each device")
     code, results = _pytest(folder, processes, pytest_args, console)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.engine.child import start_fork_server
 from rocmprobe.engine.interpreters import Interpreter, found_again
 from rocmprobe.engine.journal import BaseJournal, CannotWrite, Journal, run_of
 from rocmprobe.engine.launch import OWN, Launch, launch_of
@@ -288,6 +289,13 @@ class Session:
 
     def _target(self, case: Case) -> Device:
         return next(target for target in self.targets if target.device == case.device)
+
+
+def start_server(folder: Path) -> None:
+    """Start the fork server for the run in ``folder``, so that it imports torch while pytest starts."""
+    run = run_of(folder)
+    if any("torch" in target.drivers for target in run.targets):
+        start_fork_server(_launch(run.interpreter))
 
 
 def _launch(interpreter: Optional[Interpreter]) -> Launch:

@@ -65,9 +65,9 @@ def serve_forks(channel: socket.socket) -> None:
 def _become_child(server: int, workdir: str, commands: int, events: int, output: int) -> NoReturn:
     """Serve cases in a child of ``server``, in its own session and with captured output. Then end it.
 
-    If a device is open, the child ends through libc's ``exit``, which runs the destructors of the libraries:
-    a crash there is a finding, and ``os._exit`` would hide it. Without a device they only free memory, which
-    takes longer than a child takes to start (benchmarks/trial_cost.py).
+    If a device is open, the child runs the exit functions of Python and, through libc's ``exit``, the
+    destructors of the libraries: a crash there is a finding, and ``os._exit`` would hide it. Without a device
+    they only free memory, which takes longer than the start of a child (benchmarks/trial_cost.py).
     """
     code = 1
     try:
@@ -80,11 +80,13 @@ def _become_child(server: int, workdir: str, commands: int, events: int, output:
         sys.stdout = os.fdopen(1, "w", buffering=1)
         sys.stderr = os.fdopen(2, "w", buffering=1)
         serve(commands, events)
-        atexit._run_exitfuncs()
+        if _holds_device():
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            ctypes.CDLL(None).exit(0)
         sys.stdout.flush()
         sys.stderr.flush()
-        if _holds_device():
-            ctypes.CDLL(None).exit(0)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

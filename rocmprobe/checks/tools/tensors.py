@@ -132,12 +132,15 @@ def magnitudes(tensors: Tensors) -> Tensors:
 
 
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
-    """fp64 integers of magnitude 1 to ``largest``, a share of ``1 - density`` of them replaced by zero."""
+    """Return fp64 integers of magnitude 1 to ``largest``. A share of ``1 - density`` is zero."""
     import torch
 
-    magnitude = torch.randint(1, largest + 1, shape, generator=generator).to(torch.float64)
-    sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
-    return magnitude * sign * (torch.rand(shape, generator=generator) < density)
+    values = torch.empty(shape, dtype=torch.float64).random_(-largest, largest, generator=generator)
+    # Zero and above move up by one, so that no zero is left.
+    values += values >= 0
+    if density < 1:
+        values *= torch.rand(shape, generator=generator) < density
+    return values
 
 
 def reference(problem: Problem, direction: str, operands: Tensors) -> dict[str, Any]:
