@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.engine.launch import OWN, Launch, kept
-from rocmprobe.process.processes import descendants, kill_same, started
+from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
 
 #: Bytes without a newline after which a child counts as broken. An event has a few KiB.
@@ -217,8 +217,7 @@ class Child:
         self._drain()
         code = self._process.poll()
         # Kill the processes that the child left behind. Its own number can belong to another process now.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_group(self.pid)
         self._close_commands()
         self._selector.close()
         for descriptor in (self._events, self._output):

@@ -51,14 +51,21 @@ class Holder:
 def hold_for_good(path: Path) -> bool:
     """Lock a file until this process ends. Return False if another process has locked it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    locked = _lock(descriptor, wait=False)
+    if not locked:
         os.close(descriptor)
+    return locked
+
+
+def _lock(descriptor: int, wait: bool) -> bool:
+    """Lock a file. If another process has locked it, ``wait`` for it, or return False."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
         return False
     except OSError:
         # A file system without locks must not fail the run.
-        os.close(descriptor)
+        return True
     return True
 
 
@@ -83,16 +90,13 @@ class DeviceLease:
 
     def take(self, wait: bool = True) -> bool:
         """Hold the devices. If another process holds one, ``wait`` for it, or return False."""
+        taken = False
         try:
-            for device in self._devices:
-                self._descriptors.append(self._locked(device, wait))
-        except BlockingIOError:
-            self.release()
-            return False
-        except BaseException:
-            self.release()
-            raise
-        return True
+            taken = all(self._take(device, wait) for device in self._devices)
+        finally:
+            if not taken:
+                self.release()
+        return taken
 
     def release(self) -> None:
         """Release the devices."""
@@ -102,27 +106,27 @@ class DeviceLease:
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
-    def _locked(self, device: str, wait: bool) -> int:
-        # Not inherited by children: a leaked one would keep the lock alive.
+    def _take(self, device: str, wait: bool) -> bool:
+        # Not inherited by children: a leaked descriptor would keep the lock alive.
         descriptor = os.open(_file(device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        locked = False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(descriptor)
-            raise
-        except OSError:
-            # A file system without locks must not fail the run.
-            return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
+            locked = _lock(descriptor, wait)
+        finally:
+            if not locked:
+                os.close(descriptor)
+        if locked:
+            self._descriptors.append(descriptor)
+            self._write_holder(descriptor)
+        return locked
+
+    def _write_holder(self, descriptor: int) -> None:
         pid = os.getpid()
         own = Holder(pid, str(self._run), time.time(), started(pid), pid_namespace())
         # The name of the holder is only information, so a full disk must not fail the run.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(asdict(own)).encode(), 0)
-        return descriptor
 
 
 def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any, Optional
 
 from rocmprobe.judge.check_verdict import CheckProgress
 from rocmprobe.lifetime import die_with_parent
-from rocmprobe.process.processes import bytes_read, descendants, kill_same, runs, started
+from rocmprobe.process.processes import bytes_read, descendants, kill_group, kill_same, runs, started
 from rocmprobe.text.reading import json_line
 
 #: Seconds of the budget that are kept for killing what hangs, and for the answer.
@@ -131,9 +131,7 @@ class Watchdog:
         left = {pid: start for pid, start in below.items() if pid not in guardian}
         for pid in left:
             # The group of a worker holds processes whose own parent has ended.
-            with contextlib.suppress(OSError):
-                if os.getpgid(pid) == pid:
-                    os.killpg(pid, signal.SIGKILL)
+            kill_group(pid)
         left[self._prober] = started(self._prober)
         kill_same(left)
         ends = time.monotonic() + _GONE_AFTER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import selectors
 import signal
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.process.guardian import guardian
+from rocmprobe.process.processes import kill_group
 
 #: Bytes kept of each stream by default.
 _KEPT = 1 << 18
@@ -113,7 +113,7 @@ def _failure(status: int) -> Optional[str]:
 
 def _end(process: subprocess.Popen[bytes]) -> bool:
     """Kill the whole group, because a child can outlive the program. Return False if the program survives."""
-    _kill(process.pid)
+    kill_group(process.pid)
     _running.discard(process.pid)
     guardian().forget(process.pid)
     try:
@@ -123,17 +123,12 @@ def _end(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _kill(group: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(group, signal.SIGKILL)
-
-
 def _kill_running() -> None:
     # Never released: another thread must not start a program now, which nothing would end. The timeout is for
     # a start that hangs on a dead mount.
     _starting.acquire(timeout=KILLED_AFTER)
     for group in tuple(_running):
-        _kill(group)
+        kill_group(group)
 
 
 #: Process groups of running programs. A thread that waits for one ends with this process.

@@ -87,6 +87,12 @@ def descendants(pid: int) -> dict[int, Optional[int]]:
     return found
 
 
+def kill_group(group: int) -> None:
+    """Kill a process group if it exists."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
 def kill_same(pids: Mapping[int, Optional[int]]) -> None:
     """Kill the processes with these start times. Another process can have the number of one that ended."""
     for pid, start in pids.items():
