@@ -147,19 +147,21 @@ def test_nothing_is_left_open_or_unreaped(start: Start) -> None:
     assert not Path(f"/proc/{child.pid}").exists()
 
 
-def test_a_fork_server_that_died_is_replaced(tmp_path: Path) -> None:
+def test_a_fork_server_is_started_once_and_replaced_if_it_died(tmp_path: Path) -> None:
     # In a process of its own: the server is one for each process.
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from rocmprobe.engine.child import Child, fork_server\n"
+        "from rocmprobe.engine.child import Child, _servers, fork_server, start_fork_server\n"
         "from rocmprobe.engine.launch import OWN\n"
         "os.environ['MIOPEN_JUNK'] = '1'\n"
         "for _ in range(2):\n"
+        "    start_fork_server(OWN)\n"
+        "    started = _servers[OWN.python].pid\n"
         "    child = Child({}, Path(sys.argv[1]), spawn=False)\n"
         "    server = fork_server(OWN, 60).pid\n"
         "    environ = Path(f'/proc/{child.pid}/environ').read_bytes()\n"
-        "    print(child.start_method, child.pid != server, b'MIOPEN_JUNK' in environ)\n"
+        "    print(child.start_method, child.pid != server == started, b'MIOPEN_JUNK' in environ)\n"
         "    child.kill()\n"
         "    os.kill(server, signal.SIGKILL)\n"
         "    os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)\n"

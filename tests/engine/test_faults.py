@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from runs import Run, machine_file, run
+from runs import PROBLEM, Background, Run, kinds, machine_file, run
 
-from rocmprobe.model.results import Outcome
+from rocmprobe.model.results import Outcome, read_results
 
 FLAKY = tuple(f"conv1d-fp32-n1-c{channels}-i9-k4-f3" for channels in range(1, 21))
 CHOSEN = (
@@ -160,3 +161,27 @@ def test_a_yardstick_that_ends_the_process_costs_its_figure_alone(
     assert outcome.evidence[0].startswith("the yardsticks were not timed: ")
     assert how in outcome.evidence[0]
     assert done.ended.returncode == 0
+
+
+def test_a_folder_taken_away_in_mid_run_is_a_probe_error_of_each_question_that_needs_it(
+    tmp_path: Path,
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    begun = Background(
+        tmp_path / "out", "--device", "cpu", "--only", "convolution", "--problem", PROBLEM,
+        "--settings", "vendor-off,bypass", env={"TMPDIR": str(temporary)},
+    )  # fmt: skip
+    assert begun.reaches(lambda: kinds(begun.folder).count("outcome") >= 1)
+    for folder in temporary.glob("rocmprobe-[0-9]*"):
+        shutil.rmtree(folder)
+        folder.touch()
+    printed = begun.process.communicate(timeout=120)[0]
+    assert begun.process.returncode == 1, printed
+    results = read_results(begun.folder / "results.json")
+    assert not results.partial
+    broken = [outcome for outcome in results.outcomes if outcome.state == "probe-error"]
+    assert {outcome.setting for outcome in broken} >= {"bypass"}
+    assert all("NotADirectoryError" in outcome.evidence[0] for outcome in broken)
+    assert {outcome.state for outcome in results.outcomes} == {"pass", "probe-error"}
+    assert "[probe-error]" in printed

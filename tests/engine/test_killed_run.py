@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import Background, journal, kinds, machine_file, resume, wait_until
+from runs import PROBLEM, Background, cli, journal, kinds, machine_file, resume, wait_until
 
 GOOD = tuple(f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in (1, 2))
 HANGS = "conv2d-fp32-n1-c3-i8x8-k4-f3x3"
+
+
+ON_CPU = (
+    "--device", "cpu", "--only", "convolution", "--settings", "vendor-off,bypass", "--problem", PROBLEM,
+)  # fmt: skip
 
 
 def settled(folder: Path) -> dict[str, Any]:
@@ -83,3 +88,32 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path, short_folder: Path, mome
     # Of two GPUs, the second one may not have come to its hang when the run was killed.
     for case in final.keys() - lost:
         assert final[case]["state"] == ("hang" if hangs and case.endswith(f"{HANGS}/fwd") else "pass")
+
+
+def test_the_page_of_a_dead_run_is_marked_partial_and_what_was_in_flight_can_be_asked_again(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "out"
+    victim = Background(folder, *ON_CPU)
+    assert victim.reaches(lambda: kinds(folder).count("outcome") >= 2)
+    victim.kill()
+    page = tmp_path / "page.html"
+    assert cli("report", folder, "-o", page).returncode == 0
+    assert "Partial run" in page.read_text("utf-8")
+
+    again = resume(folder, "--retry-aborted")
+    assert set(again.states.values()) == {"pass"}
+    assert len(again.states) == 9
+
+
+def test_a_line_that_was_torn_by_the_kill_takes_no_other_along(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    victim = Background(folder, *ON_CPU)
+    assert victim.reaches(lambda: kinds(folder).count("outcome") >= 2)
+    victim.kill()
+    path = folder / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rstrip(b"\n").rfind(b"\n") + 40])
+    resumed = resume(folder)
+    assert not resumed.results.partial
+    assert len(resumed.outcomes) == 9

@@ -1,22 +1,28 @@
-"""The lease of devices between processes, in the order in which files appear."""
+"""The lease of devices between processes, in the order in which files appear; and between two runs."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import wait_until
+from runs import PROBLEM, Background, journal, wait_until
 
 from rocmprobe.checks.tools.case import Case
+from rocmprobe.detect.sensors import read_conditions
+from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.lease import DeviceLease, holder, leased
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.results import Fact, Gpu
+from rocmprobe.model.results import Fact, Gpu, read_results
 
+MEASUREMENT = (
+    "--device", "cpu", "--only", "throughput", "--settings", "vendor-off", "--problem", PROBLEM,
+)  # fmt: skip
 #: Says that it asks, holds devices until it is told to go on, and says that it has them.
 HOLDER = """
 import sys, time
@@ -180,3 +186,35 @@ def test_a_case_leases_what_it_computes_on(device: str, check: str, on_cpu: bool
     targets = [Device("cuda:0", "miopen", gpu("0000:03:00.0")), Device("cuda:1", "miopen", gpu(None))]
     setting = next(row for row in settings_for("miopen", "all") if (row.device == "cpu") == on_cpu)
     assert leased(Case(device, "torch", setting.name, check, "float32"), setting, targets) == names
+
+
+def test_two_runs_on_one_device_both_finish(tmp_path: Path) -> None:
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    pair = [Background(tmp_path / name, *MEASUREMENT, env=env) for name in ("one", "two")]
+    for each in pair:
+        each.process.communicate(timeout=300)
+        results = read_results(each.folder / "results.json")
+        assert not results.partial
+        assert {outcome.state for outcome in results.outcomes} == {"pass"}
+        # A virtual CPU may have neither clock nor sensor.
+        readable = set(read_conditions(Tree(Path("/")), None))
+        for conditions in (outcome.conditions for outcome in results.outcomes):
+            assert readable <= set(conditions.get("before", {})) & set(conditions.get("after", {}))
+
+
+def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    lease = DeviceLease(["cpu"], Path("/runs/another"))
+    lease.take()
+    waiting = Background(tmp_path / "out", *MEASUREMENT)
+    assert waiting.process.stdout
+    said = next(line for line in waiting.process.stdout if line.startswith("waiting"))
+    assert re.fullmatch(
+        rf"waiting for run /runs/another \(pid {os.getpid()}\) on cpu since \d\d:\d\d:\d\d\n", said
+    )
+    assert "outcome" not in {record["record"] for record in journal(waiting.folder)}
+    lease.release()
+    waiting.process.communicate(timeout=300)
+    left = [record["left"] for record in journal(waiting.folder) if record.get("phase") == "device"]
+    assert left == [None, 0]
+    assert {outcome.state for outcome in read_results(waiting.folder / "results.json").outcomes} == {"pass"}
