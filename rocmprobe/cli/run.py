@@ -269,8 +269,6 @@ def _settled(
     processes = run.workers(folder, workers)
     if processes == 1:
         start_server(folder)
-    from rocmprobe.report.write import write_report
-
     if workers and workers > processes:
         console.print(f"-n {workers} is more than the devices: one process tests each device")
     code, results = _pytest(folder, processes, pytest_args, console)
@@ -278,6 +276,8 @@ def _settled(
         return code, None
     if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
         # Interrupted before pytest started its session.
+        from rocmprobe.report.write import write_report
+
         with held():
             results = write_report(folder)
     # Without a session, as for `-- --version`, there may be results of an earlier one.

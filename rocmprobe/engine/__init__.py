@@ -1,1 +1,1 @@
-"""A run: the plan, the questions put to processes, and the journal of what they answered."""
+"""Running the checks: the plan, the trials in child processes, the journal, the time limit of a check."""
