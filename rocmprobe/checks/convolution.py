@@ -16,6 +16,7 @@ from rocmprobe.checks.tools.tensors import (
     integers,
     leave_poison,
     magnitudes,
+    one_thread,
     reference,
     run,
     uniform,
@@ -102,6 +103,7 @@ def _terms(context: CheckContext, direction: str, name: str) -> int:
     return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
+@one_thread()
 def _float_tier(
     context: CheckContext,
     direction: str,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, Optional
 
+from rocmprobe.checks.tools.tensors import one_thread
 from rocmprobe.model.numerics import Errors, ulp
 
 #: Rows and columns of an error map at most.
 _MAP_ROWS, _MAP_COLUMNS = 16, 64
 
 
+@one_thread()
 def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
     """Errors of ``result`` (any dtype, any device) against ``reference`` (CPU, fp64, same shape), and as a
     share of ``bound`` (like the reference, positive).
@@ -43,6 +45,7 @@ def _constant(tensor: Any) -> bool:
     return bool(tensor.min() == tensor.max())
 
 
+@one_thread()
 def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
     """Which elements of ``result`` differ from an exact ``reference`` (CPU, fp64), as a mask; with
     ``nearest``, which of them lie nearer to another integer.

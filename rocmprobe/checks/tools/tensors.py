@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -40,6 +41,23 @@ class Tensors:
         return Tensors(moved(self.input), moved(self.weight), bias, moved(self.grad))
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread in the block, or in the function that this decorates.
+
+    PyTorch's threads wait for each other after every small step: on a busy machine, most of the time.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@one_thread()
 def uniform(problem: Problem, dtype: Any, seed: int) -> Tensors:
     """Operands uniform in [-1, 1), rounded to ``dtype`` and held as fp64 on the CPU."""
     import torch
@@ -56,6 +74,7 @@ def uniform(problem: Problem, dtype: Any, seed: int) -> Tensors:
     )
 
 
+@one_thread()
 def integers(problem: Problem, direction: str, fill: ExactFill, seed: int) -> Tensors:
     """Integer operands for the exact tier, as fp64 on the CPU; the sparse operand is the one that
     ``direction`` sums over."""
@@ -76,6 +95,7 @@ def integers(problem: Problem, direction: str, fill: ExactFill, seed: int) -> Te
     )
 
 
+@one_thread()
 def cancelling(problem: Problem, direction: str, fill: CancellingFill, seed: int) -> Tensors:
     """Integer operands whose products are large and whose sums are small, as fp64 on the CPU.
 
@@ -125,6 +145,7 @@ def leave_poison(results: Mapping[str, Any], dtype: Any, device: str) -> None:
         del held
 
 
+@one_thread()
 def magnitudes(tensors: Tensors) -> Tensors:
     """The absolute values of all operands."""
     bias = None if tensors.bias is None else tensors.bias.abs()
@@ -144,16 +165,9 @@ def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generato
 
 
 def reference(problem: Problem, direction: str, operands: Tensors) -> dict[str, Any]:
-    """``run`` of operands in fp64 on the CPU; what is small, on one thread. PyTorch's kernels take many small
-    steps there, and threads wait for each other after every one: on a busy machine, most of the time."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(threads if problem.flops > _WORTH_THREADS else 1)
-    try:
+    """Return ``run`` of operands in fp64 on the CPU. Small problems use one thread."""
+    with nullcontext() if problem.flops > _WORTH_THREADS else one_thread():
         return run(problem, direction, operands)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def run(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:
