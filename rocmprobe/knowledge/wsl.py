@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
+from rocmprobe.knowledge.gpus import isa_name
 from rocmprobe.knowledge.variables import release
 from rocmprobe.text.tables import table
 
@@ -71,7 +72,7 @@ def entries(text: str) -> dict[str, str]:
             continue
         device, major, minor, stepping = numbers
         if device <= 0xFFFF and 0 < major <= 255 and minor <= 255 and stepping <= 255:
-            found.setdefault(f"0x{device:04x}", f"gfx{major}{minor:x}{stepping:x}")
+            found.setdefault(f"0x{device:04x}", isa_name(major, minor, stepping))
     return found
 
 
