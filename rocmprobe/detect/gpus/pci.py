@@ -124,11 +124,21 @@ def _uevent(tree: Tree, folder: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in lines}
 
 
+def address_order(address: str) -> tuple[int, str]:
+    """Return a sort key for PCI addresses. A domain of more than four digits sorts after those of four."""
+    return len(address), address
+
+
+def hex_fact(fact: Fact, digits: int) -> Fact:
+    """Return a number as PCI ids are written, with its source: 29471 is "0x731f"."""
+    return fact if fact.value is None else Fact(f"0x{fact.value:0{digits}x}", fact.source)
+
+
 def number_fact(tree: Tree, name: str) -> Fact:
-    """The non-negative number in a file of sysfs, which holds 64 bits at most."""
+    """Return the non-negative number in a file of sysfs."""
     fact = tree.fact(name)
     value = number(fact.value)
-    if value is not None and value < 1 << 64:
+    if value is not None:
         return Fact(value, name)
     return fact if fact.value is None else Fact(None, f"{name}: not a number")
 

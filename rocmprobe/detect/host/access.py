@@ -10,7 +10,7 @@ import re
 import stat
 from typing import Any, Optional
 
-from rocmprobe.detect.tree import Tree, number
+from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree, number
 from rocmprobe.model.results import Fact
 
 KFD = "/dev/kfd"
@@ -34,7 +34,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]
     if not tree.own:
-        unknown = Fact(None, "not looked up: --root")
+        unknown = Fact(None, NOT_LOOKED_UP)
         nodes = [{"node": path, "group": None, "mode": None, "usable": None} for path in paths]
         kfd = Fact("present" if KFD in paths else "absent", KFD)
         if not tree.exists("/dev"):

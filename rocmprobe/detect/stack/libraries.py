@@ -15,7 +15,6 @@ from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
 
-OPT = "/opt"
 #: Below a ROCm folder; before 5.2 each component had a folder of its own.
 _BELOW_ROCM = ("lib", "lib64", "hip/lib", "miopen/lib", "rocblas/lib")
 
@@ -43,10 +42,12 @@ def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) ->
     user = [(folder, "LD_LIBRARY_PATH") for folder in loader.user_folders(environ)]
     plain = _first_copies(tree, [*user, *system])
     by_torch = _for_torch(tree, torch, user, system)
-    places = [folder for folder, _ in [*user, *_opt_folders(tree), *system]]
-    everywhere = _all_copies(tree, places)
+    everywhere = _all_copies(
+        tree,
+        [*loader.user_folders(environ), *_opt_folders(tree), *(folder for folder, _ in system)],
+    )
     facts = {
-        "rocm.libraries": Fact(everywhere or None, f"{OPT}/rocm*, LD_LIBRARY_PATH, {loader.CACHE}"),
+        "rocm.libraries": Fact(everywhere or None, f"{loader.OPT}/rocm*, LD_LIBRARY_PATH, {loader.CACHE}"),
         "rocm.loader": _fact(plain, torch, "no library of ROCm where the loader looks"),
         "torch.loader": _fact(by_torch, torch, torch.why_not_rocm()),
     }
@@ -59,9 +60,8 @@ def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fac
     return Fact(paths or None, ", ".join(sources) if paths else why_none)
 
 
-def _opt_folders(tree: Tree) -> list[tuple[str, str]]:
-    names = [name for name in tree.names(OPT) if name.startswith("rocm")]
-    return [(f"{OPT}/{name}/{below}", OPT) for name in names for below in _BELOW_ROCM]
+def _opt_folders(tree: Tree) -> list[str]:
+    return [f"{folder}/{below}" for folder in loader.rocm_folders(tree) for below in _BELOW_ROCM]
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
