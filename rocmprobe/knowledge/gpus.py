@@ -180,6 +180,11 @@ def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> O
     return all(compatible) if compatible else None
 
 
+def target_order(gfx: str) -> tuple[int, str]:
+    """Return a sort key for targets: gfx90a before gfx1030, because a longer name is a later chip."""
+    return len(gfx.partition(":")[0]), gfx
+
+
 def isa_of_override(text: str) -> Optional[str]:
     """The target that a value of ``HSA_OVERRIDE_GFX_VERSION`` names, None for one that ROCm rejects."""
     match = _OVERRIDE_VALUE.fullmatch(text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
-from rocmprobe.knowledge.gpus import isa_name
+from rocmprobe.knowledge.gpus import isa_name, target_order
 from rocmprobe.knowledge.variables import release
 from rocmprobe.text.tables import table
 
@@ -63,14 +63,11 @@ def entries(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _LINE.match(line)
-        numbers = (
-            [int(digits, 16 if digits[:2] in ("0x", "0X") else 10) for digits in match.groups()]
-            if match
-            else []
-        )
-        if len(found) == _MOST or not numbers:
+        if match is None or len(found) == _MOST:
             continue
-        device, major, minor, stepping = numbers
+        device, major, minor, stepping = (
+            int(digits, 16 if digits[:2] in ("0x", "0X") else 10) for digits in match.groups()
+        )
         if device <= 0xFFFF and 0 < major <= 255 and minor <= 255 and stepping <= 255:
             found.setdefault(f"0x{device:04x}", isa_name(major, minor, stepping))
     return found
@@ -78,7 +75,7 @@ def entries(text: str) -> dict[str, str]:
 
 def takes(added: Iterable[str]) -> list[str]:
     """The targets that librocdxg takes with those ``added`` by its user, sorted."""
-    return sorted({*listed().values(), *added}, key=lambda gfx: (len(gfx), gfx))
+    return sorted({*listed().values(), *added}, key=target_order)
 
 
 def too_old(rocm: Optional[str]) -> bool:

@@ -184,8 +184,8 @@ def _pci_id(node: kfd.Node, device: Optional[pci.PciDevice]) -> Fact:
         return pci.hex_fact(on_pci, 4)
     source = f"{node.source} device_id"
     if on_pci.value not in (None, node.pci_id):
-        source += f" ({on_pci.source}: {_hex(on_pci.value, 4)})"
-    return Fact(_hex(node.pci_id, 4), source)
+        source += f" ({on_pci.source}: {_shown(on_pci.value, 4)})"
+    return Fact(_shown(node.pci_id, 4), source)
 
 
 def _uuid(node: kfd.Node) -> Fact:
@@ -271,12 +271,8 @@ def _cards(nodes: Iterable[tuple[str, str]]) -> int:
     return sum(most.values())
 
 
-def _hex(value: Optional[int], digits: int) -> Optional[str]:
-    return None if value is None else f"0x{value:0{digits}x}"
-
-
 def _shown(value: Optional[int], digits: int) -> str:
-    return _hex(value, digits) or "unknown"
+    return "unknown" if value is None else f"0x{value:0{digits}x}"
 
 
 #: The distribution's copy, that of AMD's driver packages, and that of ROCm since 7.14.

@@ -33,25 +33,24 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]
-    if not tree.own:
-        unknown = Fact(None, NOT_LOOKED_UP)
+    if tree.own:
+        names = _group_names(tree)
+        nodes = [node for path in paths if (node := _node(tree, path, names))]
+        own = {gid for gid in {*os.getgroups(), os.getegid()} if 0 < gid < _FIRST_PERSONAL}
+        groups = sorted(names.get(gid, f"gid {gid}") for gid in own)
+        refused = {node["group"] for node in nodes if not node["usable"] and _by_group(node)}
+        member = Fact(groups, "this process")
+        needed = Fact(sorted(refused - {"root", *groups}), f"{KFD} and {DRI}")
+        kfd = _kfd(nodes)
+    else:
         nodes = [{"node": path, "group": None, "mode": None, "usable": None} for path in paths]
+        member = needed = Fact(None, NOT_LOOKED_UP)
         kfd = Fact("present" if KFD in paths else "absent", KFD)
         if not tree.exists("/dev"):
             kfd = Fact(None, "/dev: not in the recorded tree")
-        return _facts(nodes, unknown, unknown, kfd)
-    names = _group_names(tree)
-    nodes = [node for path in paths if (node := _node(tree, path, names))]
-    own = {gid for gid in {*os.getgroups(), os.getegid()} if 0 < gid < _FIRST_PERSONAL}
-    groups = sorted(names.get(gid, f"gid {gid}") for gid in own)
-    needed = {node["group"] for node in nodes if not node["usable"] and _by_group(node)} - {"root", *groups}
-    return _facts(nodes, Fact(groups, "this process"), Fact(sorted(needed), f"{KFD} and {DRI}"), _kfd(nodes))
-
-
-def _facts(nodes: list[dict[str, Any]], groups: Fact, needed: Fact, kfd: Fact) -> dict[str, Fact]:
     return {
         "access.nodes": Fact(nodes, f"{KFD}, {DRI} and {DXG}"),
-        "access.groups": groups,
+        "access.groups": member,
         "access.groups_needed": needed,
         "kfd.device": kfd,
     }

@@ -42,10 +42,9 @@ def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) ->
     user = [(folder, "LD_LIBRARY_PATH") for folder in loader.user_folders(environ)]
     plain = _first_copies(tree, [*user, *system])
     by_torch = _for_torch(tree, torch, user, system)
-    everywhere = _all_copies(
-        tree,
-        [*loader.user_folders(environ), *_opt_folders(tree), *(folder for folder, _ in system)],
-    )
+    below_opt = [f"{folder}/{below}" for folder in loader.rocm_folders(tree) for below in _BELOW_ROCM]
+    folders = [*loader.user_folders(environ), *below_opt, *(folder for folder, _ in system)]
+    everywhere = _all_copies(tree, folders)
     facts = {
         "rocm.libraries": Fact(everywhere or None, f"{loader.OPT}/rocm*, LD_LIBRARY_PATH, {loader.CACHE}"),
         "rocm.loader": _fact(plain, torch, "no library of ROCm where the loader looks"),
@@ -58,10 +57,6 @@ def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fac
     sources = sorted({library.source for library in found.values()})
     paths = {name: torch.shown(library.path) for name, library in sorted(found.items())}
     return Fact(paths or None, ", ".join(sources) if paths else why_none)
-
-
-def _opt_folders(tree: Tree) -> list[str]:
-    return [f"{folder}/{below}" for folder in loader.rocm_folders(tree) for below in _BELOW_ROCM]
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
