@@ -1,4 +1,4 @@
-"""All readers together, each failing alone."""
+"""The readers of all facts. If one fails, the others still run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def detect(
     environ: Optional[Mapping[str, str]] = None,
     python: Optional[torch_build.Python] = None,
 ) -> Machine:
-    """Facts of the machine whose file system is ``root``; no GPU is touched by this process.
+    """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
     ``environ`` defaults to this process's variables for the own machine and to none for a recorded
     tree, which they are not about. ``python`` is the one whose torch is looked at, this one if None is given.
@@ -86,8 +86,10 @@ def detect(
 def detect_devices(
     environ: Optional[Mapping[str, str]] = None, python: Optional[torch_build.Python] = None
 ) -> Machine:
-    """Of ``detect`` what says which devices torch has: GPUs, torch's build, variables. It starts no program
-    and takes a fraction of the time."""
+    """Return the part of ``detect`` that says which devices torch has: GPUs, torch's build, variables.
+
+    Starts no program and takes a fraction of the time of ``detect``.
+    """
     tree = Tree(Path("/"))
     environ = os.environ if environ is None else environ
     devices = pci.read_devices(tree)
@@ -101,7 +103,7 @@ def detect_devices(
 
 
 def _on_windows(tree: Tree, environ: Mapping[str, str]) -> Machine:
-    """What Python alone knows: the system, the files of torch, the variables."""
+    """Return what Python alone knows: the system, the files of torch, the variables."""
     found = read_variables(environ)
     torch = torch_build.read_build(tree)
     facts = {**system.read_windows(), **torch.facts, "python.version": torch_build.python_version(tree)}
@@ -114,9 +116,9 @@ def _pci_order(gpu: Gpu) -> tuple[int, str]:
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
-    """The variables that matter and are set, by name, sorted.
+    """Return the variables of the GPU stack that are set, by name, sorted.
 
-    Those of the catalogue, and every name that begins or nearly begins as theirs do. A variable whose
-    name suggests a secret is left out, whatever it begins with.
+    These are the variables of the catalogue, and every name with a prefix like theirs, misspelled or not. A
+    variable whose name suggests a secret is left out.
     """
     return {name: Fact(environ[name], "environment") for name in sorted(environ) if variables.matters(name)}

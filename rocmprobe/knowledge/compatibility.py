@@ -475,7 +475,7 @@ class Needless(NamedTuple):
 
 
 def serves(targets: Fact, isa: str) -> bool:
-    """Whether a fact like ``torch.targets`` has code for an ISA, by its own name or a family's.
+    """Return True if a fact like ``torch.targets`` has code for an ISA, by its own name or a family's.
 
     A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in a wheel's name.
     """
@@ -485,15 +485,19 @@ def serves(targets: Fact, isa: str) -> bool:
 
 
 def holding(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
-    """Those of torch and rocBLAS whose ``targets`` are known and serve ``isa``; none where one of them does
-    not, since without it little runs."""
+    """Return the names, of torch and rocBLAS, whose ``targets`` are known and serve ``isa``.
+
+    Return none if one of the two is known not to serve it, because little runs without either.
+    """
     known = {name: targets[name] for name in _NAMES if name in targets and targets[name].value is not None}
     return tuple(known) if isa and all(serves(fact, isa) for fact in known.values()) else ()
 
 
 def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
-    """What to say where ``gpu`` poses as another chip and what is installed holds code for its own; None
-    where it does not pose, or that is not known."""
+    """Return the advice for a GPU with an override whose silicon the installed libraries have code for.
+
+    Return None if the GPU has no override, or if the libraries lack that code or were not read.
+    """
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     if not native or not effective or native == effective:
         return None

@@ -1,4 +1,4 @@
-"""Whether this user may open the device nodes of AMD GPUs, and which groups would let them.
+"""Reader for the device nodes of AMD GPUs: can this user open them, and which groups would allow it?
 
 Nothing is opened: opening /dev/kfd starts the compute driver, and opening a render node wakes a GPU.
 """
@@ -25,7 +25,9 @@ _READ_WRITE = 0o6
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """``access.nodes``: {"node", "group", "mode", "usable"} for each device node; ``access.groups``: the
+    """Return who can open the device nodes.
+
+    ``access.nodes``: {"node", "group", "mode", "usable"} for each device node; ``access.groups``: the
     system groups of this user; ``access.groups_needed``: groups whose members may open a node that this
     user may not; ``kfd.device``: "present", "absent" or "no permission".
 
@@ -88,7 +90,7 @@ def _by_group(node: dict[str, Any]) -> bool:
 
 
 def _group_names(tree: Tree) -> dict[int, str]:
-    """System groups, from the file alone: asking the system for one may ask a server on the network."""
+    """Read the system groups from the file alone, because the C library can query a server on the network."""
     names: dict[int, str] = {}
     for line in (tree.text(_GROUPS) or "").splitlines():
         fields = line.split(":")

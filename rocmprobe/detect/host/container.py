@@ -45,7 +45,7 @@ _DIDS = "share/rocdxg/dids.conf"
 
 
 def read_facts(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
-    """``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another word of
+    """Return ``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another word of
     systemd's, or "none"; ``container.wsl``: "WSL1", "WSL2" or "no"."""
     return {"container.kind": _kind(tree, environ), "container.wsl": _wsl(tree)}
 

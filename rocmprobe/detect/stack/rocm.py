@@ -59,7 +59,7 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
 
 
 def _below_opt(tree: Tree) -> dict[str, str]:
-    """Version of every ROCm below /opt; a link to another of them is not an install of its own."""
+    """Return the version of each ROCm below /opt. A link to another ROCm is not a separate install."""
     found: dict[str, str] = {}
     for folder in loader.rocm_folders(tree):
         version = tree.text(f"{folder}/.info/version")
@@ -95,7 +95,7 @@ def _rocm_version(tree: Tree, installs: Mapping[str, str]) -> Fact:
 
 
 def _hip_version(tree: Tree, torch: TorchBuild, libraries: Libraries) -> Fact:
-    """The HIP that torch was built with, else the installed one."""
+    """Return the HIP that torch was built with, else the installed one."""
     if torch.value("torch.hip"):
         return torch.facts["torch.hip"]
     header = header_version(tree, _HIP_HEADERS, "HIP_VERSION")
@@ -107,7 +107,7 @@ def _hip_version(tree: Tree, torch: TorchBuild, libraries: Libraries) -> Fact:
 
 
 def header_version(tree: Tree, headers: tuple[str, ...], macro: str) -> Fact:
-    """MAJOR.MINOR.PATCH from the #define lines of a header below /opt/rocm."""
+    """Return MAJOR.MINOR.PATCH from the #define lines of a header below /opt/rocm."""
     for header in headers:
         text = tree.text(f"{ROCM}/{header}") or ""
         parts = [
@@ -155,7 +155,7 @@ def _reported_version(
 
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
-    """The MIOpen that torch would load, by the files.
+    """Return the MIOpen that torch would load, by the files.
 
     A wheel brings its own library, whose name holds no version, so the release it was built for must
     answer; the headers below /opt describe only the MIOpen beside them.
@@ -176,7 +176,7 @@ def _torch_release(torch: TorchBuild) -> Optional[str]:
 
 
 def _of_release(version: Optional[str], where: str) -> Fact:
-    """MIOpen's version by ROCm release, from the table."""
+    """Return MIOpen's version by ROCm release, from the table."""
     match = _RELEASE.match(version or "")
     if match is None:
         return Fact(None, f"the ROCm release {where} is unknown")
