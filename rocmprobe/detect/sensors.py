@@ -52,7 +52,7 @@ def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
     found = pci.read_devices(tree).values()
     cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
     watched = [card for card in cards if card.files]
-    return tuple(sorted(watched, key=lambda card: (len(card.address), card.address))) or (
+    return tuple(sorted(watched, key=lambda card: pci.address_order(card.address))) or (
         SensorDevice("cpu", "processor"),
     )
 
@@ -197,7 +197,7 @@ def processor(tree: Tree) -> dict[str, float]:
 
 def _thousandths(tree: Tree, names: Iterable[str]) -> list[float]:
     """Kilohertz as megahertz, millidegrees as degrees; of the files that hold a number."""
-    values = (pci.number_fact(tree, name).value for name in names)
+    values = (number(tree.text(name)) for name in names)
     return [value / 1000 for value in values if value is not None]
 
 

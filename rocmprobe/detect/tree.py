@@ -15,6 +15,8 @@ from rocmprobe.model.results import Fact
 LIMIT = 1 << 20
 _MAX_LINKS = 40
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+#: The source of a fact that is about this machine, in a recorded tree.
+NOT_LOOKED_UP = "not looked up: --root"
 
 
 class ReadError(Exception):

@@ -9,9 +9,8 @@ from typing import Optional
 
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.compatibility import Answer, Combination, answers
+from rocmprobe.knowledge.compatibility import Answer, Combination, answers, holding
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.override import holding
 from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import system_of
 from rocmprobe.model.results import Fact

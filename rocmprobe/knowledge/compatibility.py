@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Optional
 
 from rocmprobe.knowledge import gpus, wsl
 from rocmprobe.knowledge.gpus import OVERRIDE
-from rocmprobe.knowledge.override import serves
 from rocmprobe.knowledge.settings import version_numbers, within
 from rocmprobe.knowledge.stacks import Broken, Installed, known_to_break, stacks, system_of
 from rocmprobe.knowledge.visible_devices import in_processor
@@ -460,3 +459,59 @@ _ASKED: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
     "first-device-is-a-card": _first_device_is_a_card,
     "stack-is-not-known-to-break": _stack_is_not_known_to_break,
 }
+
+
+# ---- an override that the installed libraries do not need: they hold code for the silicon itself ---------
+
+#: Libraries with code objects of their own; what MIOpen lacks it compiles for the chip that it sees.
+_NAMES = {"torch": "PyTorch", "rocblas": "rocBLAS"}
+
+
+class Needless(NamedTuple):
+    """What to do without the override, and the facts that say so."""
+
+    advice: str
+    sources: tuple[str, ...]
+
+
+def serves(targets: Fact, isa: str) -> bool:
+    """Return True if a fact like ``torch.targets`` has code for an ISA, by its own name or a family's.
+
+    A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in a wheel's name.
+    """
+    family = {f"{isa[:-2]}-{isa[-2]}-generic", f"{isa[:-2]}-generic", f"{isa[:-1]}x"}
+    bases = {target.partition(":")[0] for target in targets.value or ()}
+    return isa in bases or bool(family & bases)
+
+
+def holding(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
+    """Return the names, of torch and rocBLAS, whose ``targets`` are known and serve ``isa``.
+
+    Return none if one of the two is known not to serve it, because little runs without either.
+    """
+    known = {name: targets[name] for name in _NAMES if name in targets and targets[name].value is not None}
+    return tuple(known) if isa and all(serves(fact, isa) for fact in known.values()) else ()
+
+
+def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
+    """Return the advice for a GPU with an override whose silicon the installed libraries have code for.
+
+    Return None if the GPU has no override, or if the libraries lack that code or were not read.
+    """
+    native, effective = gpu.native_isa.value, gpu.effective_isa.value
+    if not native or not effective or native == effective:
+        return None
+    targets = {name: machine.facts.get(f"{name}.targets", Fact()) for name in _NAMES}
+    names = holding(targets, native)
+    if not names:
+        return None
+    variables = [name for name in machine.variables if name.startswith(OVERRIDE)] or [OVERRIDE]
+    what = " and ".join(_NAMES[name] for name in names)
+    verb = "holds" if len(names) == 1 else "hold"
+    return Needless(
+        f"Run `unset {' '.join(variables)}` and try again: the installed {what} {verb} code for {native} "
+        "itself.",
+        tuple(
+            f"{name}.targets: {' '.join(targets[name].value)}, from {targets[name].source}" for name in names
+        ),
+    )

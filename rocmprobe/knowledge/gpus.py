@@ -159,15 +159,6 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
     )
 
 
-def in_official_wheels(gfx: Optional[str]) -> bool:
-    """Whether any wheel of PyTorch's own index has ever held code for this target.
-
-    AMD's index is another matter: ``Target.amd_wheels``.
-    """
-    row = target(gfx)
-    return bool(row and row.wheels)
-
-
 def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
     """Whether an official wheel of these versions holds code for a target; None where that is unknown.
 
@@ -189,6 +180,11 @@ def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> O
     return all(compatible) if compatible else None
 
 
+def target_order(gfx: str) -> tuple[int, str]:
+    """Return a sort key for targets: gfx90a before gfx1030, because a longer name is a later chip."""
+    return len(gfx.partition(":")[0]), gfx
+
+
 def isa_of_override(text: str) -> Optional[str]:
     """The target that a value of ``HSA_OVERRIDE_GFX_VERSION`` names, None for one that ROCm rejects."""
     match = _OVERRIDE_VALUE.fullmatch(text)
@@ -197,8 +193,9 @@ def isa_of_override(text: str) -> Optional[str]:
     numbers = [int(number) for number in match.groups()]
     if any(number > limit for number, limit in zip(numbers, _OVERRIDE_LIMITS)):
         return None
-    return _name(*numbers)
+    return isa_name(*numbers)
 
 
-def _name(major: int, minor: int, stepping: int) -> str:
+def isa_name(major: int, minor: int, stepping: int) -> str:
+    """Return the target of a version: 10, 1, 0 is gfx1010, and 9, 0, 10 is gfx90a."""
     return f"gfx{major}{minor:x}{stepping:x}"

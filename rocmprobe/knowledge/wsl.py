@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
+from rocmprobe.knowledge.gpus import isa_name, target_order
 from rocmprobe.knowledge.variables import release
 from rocmprobe.text.tables import table
 
@@ -49,12 +50,12 @@ def families() -> tuple[Family, ...]:
 
 @lru_cache(maxsize=1)
 def listed() -> dict[str, str]:
-    """The target of each PCI device id ("0x747e") that librocdxg itself lists."""
+    """Return the target of each PCI device id ("0x747e") that librocdxg itself lists."""
     return {pci: row["gfx"] for row in table("wsl")["listed"] for pci in row["pci"]}
 
 
 def entries(text: str) -> dict[str, str]:
-    """The target of each PCI device id in a dids.conf; lines that librocdxg passes over are passed over.
+    """Return the target of each PCI device id in a dids.conf, without the lines that librocdxg skips.
 
     Format: shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile: four numbers a line, decimal or
     hexadecimal; what follows the last one is ignored, and so is a line that begins with "#".
@@ -62,31 +63,28 @@ def entries(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _LINE.match(line)
-        numbers = (
-            [int(digits, 16 if digits[:2] in ("0x", "0X") else 10) for digits in match.groups()]
-            if match
-            else []
-        )
-        if len(found) == _MOST or not numbers:
+        if match is None or len(found) == _MOST:
             continue
-        device, major, minor, stepping = numbers
+        device, major, minor, stepping = (
+            int(digits, 16 if digits[:2] in ("0x", "0X") else 10) for digits in match.groups()
+        )
         if device <= 0xFFFF and 0 < major <= 255 and minor <= 255 and stepping <= 255:
-            found.setdefault(f"0x{device:04x}", f"gfx{major}{minor:x}{stepping:x}")
+            found.setdefault(f"0x{device:04x}", isa_name(major, minor, stepping))
     return found
 
 
 def takes(added: Iterable[str]) -> list[str]:
-    """The targets that librocdxg takes with those ``added`` by its user, sorted."""
-    return sorted({*listed().values(), *added}, key=lambda gfx: (len(gfx), gfx))
+    """Return the targets that librocdxg takes with those ``added`` by its user, sorted."""
+    return sorted({*listed().values(), *added}, key=target_order)
 
 
 def too_old(rocm: Optional[str]) -> bool:
-    """Whether this ROCm is known not to load librocdxg at all."""
+    """Return True if this ROCm is known not to load librocdxg at all."""
     return _before(rocm, bridge().first_rocm)
 
 
 def needs_variable(rocm: Optional[str]) -> bool:
-    """Whether this ROCm loads librocdxg only with the variable set; True where it is not known."""
+    """Return True if this ROCm loads librocdxg only with the variable set, or if that is unknown."""
     return rocm is None or _before(rocm, bridge().without_variable)
 
 

@@ -103,9 +103,9 @@ def test_another_major_version_is_another_encoding():
 
 
 def test_official_wheels_never_held_rdna1():
-    assert not any(gpus.in_official_wheels(f"gfx101{step}") for step in range(4))
-    assert gpus.in_official_wheels("gfx1030")
-    assert not gpus.in_official_wheels("gfx1031")
+    assert not any(gpus.target(f"gfx101{step}").wheels for step in range(4))
+    assert gpus.target("gfx1030").wheels
+    assert not gpus.target("gfx1031").wheels
 
 
 def test_wheels_and_support_of_targets():
@@ -152,7 +152,7 @@ def test_unknown_targets_are_no_error(unknown):
     assert gpus.chip(unknown) is None
     assert gpus.missing_features(unknown, "gfx1030") == ()
     assert gpus.missing_features("gfx1030", unknown) == ()
-    assert not gpus.in_official_wheels(unknown)
+    assert gpus.target(unknown) is None
     assert gpus.gfx_of(unknown) is None
     assert gpus.marketing_name(unknown, unknown) is None
 

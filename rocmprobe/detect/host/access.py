@@ -1,4 +1,4 @@
-"""Whether this user may open the device nodes of AMD GPUs, and which groups would let them.
+"""Reader for the device nodes of AMD GPUs: can this user open them, and which groups would allow it?
 
 Nothing is opened: opening /dev/kfd starts the compute driver, and opening a render node wakes a GPU.
 """
@@ -10,7 +10,7 @@ import re
 import stat
 from typing import Any, Optional
 
-from rocmprobe.detect.tree import Tree, number
+from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree, number
 from rocmprobe.model.results import Fact
 
 KFD = "/dev/kfd"
@@ -25,7 +25,9 @@ _READ_WRITE = 0o6
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """``access.nodes``: {"node", "group", "mode", "usable"} for each device node; ``access.groups``: the
+    """Return who can open the device nodes.
+
+    ``access.nodes``: {"node", "group", "mode", "usable"} for each device node; ``access.groups``: the
     system groups of this user; ``access.groups_needed``: groups whose members may open a node that this
     user may not; ``kfd.device``: "present", "absent" or "no permission".
 
@@ -33,25 +35,24 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]
-    if not tree.own:
-        unknown = Fact(None, "not looked up: --root")
+    if tree.own:
+        names = _group_names(tree)
+        nodes = [node for path in paths if (node := _node(tree, path, names))]
+        own = {gid for gid in {*os.getgroups(), os.getegid()} if 0 < gid < _FIRST_PERSONAL}
+        groups = sorted(names.get(gid, f"gid {gid}") for gid in own)
+        refused = {node["group"] for node in nodes if not node["usable"] and _by_group(node)}
+        member = Fact(groups, "this process")
+        needed = Fact(sorted(refused - {"root", *groups}), f"{KFD} and {DRI}")
+        kfd = _kfd(nodes)
+    else:
         nodes = [{"node": path, "group": None, "mode": None, "usable": None} for path in paths]
+        member = needed = Fact(None, NOT_LOOKED_UP)
         kfd = Fact("present" if KFD in paths else "absent", KFD)
         if not tree.exists("/dev"):
             kfd = Fact(None, "/dev: not in the recorded tree")
-        return _facts(nodes, unknown, unknown, kfd)
-    names = _group_names(tree)
-    nodes = [node for path in paths if (node := _node(tree, path, names))]
-    own = {gid for gid in {*os.getgroups(), os.getegid()} if 0 < gid < _FIRST_PERSONAL}
-    groups = sorted(names.get(gid, f"gid {gid}") for gid in own)
-    needed = {node["group"] for node in nodes if not node["usable"] and _by_group(node)} - {"root", *groups}
-    return _facts(nodes, Fact(groups, "this process"), Fact(sorted(needed), f"{KFD} and {DRI}"), _kfd(nodes))
-
-
-def _facts(nodes: list[dict[str, Any]], groups: Fact, needed: Fact, kfd: Fact) -> dict[str, Fact]:
     return {
         "access.nodes": Fact(nodes, f"{KFD}, {DRI} and {DXG}"),
-        "access.groups": groups,
+        "access.groups": member,
         "access.groups_needed": needed,
         "kfd.device": kfd,
     }
@@ -89,7 +90,7 @@ def _by_group(node: dict[str, Any]) -> bool:
 
 
 def _group_names(tree: Tree) -> dict[int, str]:
-    """System groups, from the file alone: asking the system for one may ask a server on the network."""
+    """Read the system groups from the file alone, because the C library can query a server on the network."""
     names: dict[int, str] = {}
     for line in (tree.text(_GROUPS) or "").splitlines():
         fields = line.split(":")

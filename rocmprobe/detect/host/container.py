@@ -1,12 +1,20 @@
-"""Whether this is a container or WSL: there, device nodes, groups and the kernel's log are someone else's."""
+"""The container or WSL around this system, and the way to the GPU in WSL.
+
+In a container, device nodes, groups and the kernel's log are someone else's. In WSL the way to the GPU is
+/dev/dxg, Microsoft's DXCore, AMD's librocdxg and its list of devices.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rocmprobe.detect.host.access import DXG
+from rocmprobe.detect.stack import loader
+from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
+from rocmprobe.knowledge import wsl
 from rocmprobe.model.results import Fact
 
 #: What leaves a file of its own. Kubernetes first: its containers have those of the engine below it, too.
@@ -31,10 +39,13 @@ _CGROUP_KINDS = tuple(
 _NAMED = "/run/systemd/container"
 _WORDS = {"docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "wsl", "oci", "proot", "rkt", "openvz"}
 _KERNEL = "/proc/sys/kernel/osrelease"
+_LIBROCDXG = "librocdxg.so"
+_DXCORE = "/usr/lib/wsl/lib/libdxcore.so"
+_DIDS = "share/rocdxg/dids.conf"
 
 
 def read_facts(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
-    """``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another word of
+    """Return ``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another word of
     systemd's, or "none"; ``container.wsl``: "WSL1", "WSL2" or "no"."""
     return {"container.kind": _kind(tree, environ), "container.wsl": _wsl(tree)}
 
@@ -66,3 +77,43 @@ def _wsl(tree: Tree) -> Fact:
     if "WSL2" in release or tree.exists(DXG):
         return Fact("WSL2", f"{_KERNEL}; {DXG} {'exists' if tree.exists(DXG) else 'is missing'}")
     return Fact("WSL1" if release.endswith("-Microsoft") else "WSL2", _KERNEL)
+
+
+def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, str]) -> dict[str, Fact]:
+    """Return the facts of WSL.
+
+    ``wsl.dxg`` and ``wsl.dxcore``: whether they exist; ``wsl.librocdxg``: its copies; ``wsl.dids``: PCI id ->
+    target from their dids.conf; ``wsl.takes``: the targets that librocdxg lists and that dids.conf adds.
+
+    Empty where this is not WSL (``kind``, of ``container.wsl``) and there is no /dev/dxg.
+    """
+    if kind in (None, "no") and not tree.exists(DXG):
+        return {}
+    folders = list(dict.fromkeys(_folders(tree, torch, environ)))
+    found = [f"{folder}/{_LIBROCDXG}" for folder in folders if tree.exists(f"{folder}/{_LIBROCDXG}")]
+    files = [posixpath.normpath(posixpath.join(posixpath.dirname(path), "..", _DIDS)) for path in found]
+    texts = {name: text for name in dict.fromkeys(files) if (text := tree.text(name))}
+    added = {pci: gfx for text in texts.values() for pci, gfx in wsl.entries(text).items()}
+    where = ", ".join(torch.shown(name) for name in texts) or f"no {_DIDS}"
+    return {
+        "wsl.dxg": Fact(tree.exists(DXG), DXG),
+        "wsl.dxcore": Fact(tree.exists(_DXCORE), _DXCORE),
+        "wsl.librocdxg": Fact(
+            [torch.shown(path) for path in found] or None,
+            f"{loader.OPT}/rocm*/lib, LD_LIBRARY_PATH, the loader's folders, the packages beside torch",
+        ),
+        "wsl.dids": Fact(added or None, where),
+        "wsl.takes": Fact(wsl.takes(added.values()), f"data/wsl.toml; {where}")
+        if found
+        else Fact(None, _LIBROCDXG),
+    }
+
+
+def _folders(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) -> Iterable[str]:
+    yield from loader.user_folders(environ)
+    yield from (f"{folder}/lib" for folder in loader.rocm_folders(tree))
+    yield from (folder for folder, _ in loader.system_folders(tree))
+    yield "/usr/lib"
+    if torch.folder:
+        yield f"{torch.folder}/lib"
+        yield from loader.sdk_folders(tree, posixpath.dirname(torch.folder))

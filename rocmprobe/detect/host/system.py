@@ -1,18 +1,27 @@
-"""Facts of the operating system, the processor, the memory and the kernel drivers."""
+"""Facts of the operating system, the processor, the memory and the kernel drivers, and the limits of this
+process's control group. On Windows, where there is no sysfs and no KFD, the few facts that Python has."""
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import shlex
+import sys
+from pathlib import PurePosixPath
 from typing import Optional
 
-from rocmprobe.detect.tree import ReadError, Tree
+from rocmprobe.detect.tree import NOT_LOOKED_UP, ReadError, Tree, number
 from rocmprobe.model.results import Fact
 
 _OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 _CPUINFO = "/proc/cpuinfo"
 _MEMINFO = "/proc/meminfo"
 _CMDLINE = "/proc/cmdline"
+_CGROUP = "/proc/self/cgroup"
+_CGROUPS = "/sys/fs/cgroup"
+#: "No limit" of the first version of control groups: the largest page-aligned number.
+_UNLIMITED = 1 << 62
 _PARAMETER = re.compile(
     r"(?:amdgpu|amdkfd|radeon|drm|video|vfio-pci|pci|pcie_aspm|pcie_ports)[.=]|nomodeset$|(?:amd_|intel_)?iommu[.=]"
     r"|(?:modprobe\.|module_)blacklist=|initcall_blacklist=|noapic$|efifb[:=]"
@@ -116,3 +125,89 @@ def _amdgpu_origin(tree: Tree) -> Fact:
     if version.value:
         return Fact("dkms", version.source)
     return Fact("kernel" if tree.exists("/sys/module/amdgpu") else None, version.source)
+
+
+def read_limits(tree: Tree) -> dict[str, Fact]:
+    """Return the limits of this process.
+
+    ``cpu.allowed``: processors (threads) that it can run on; ``cpu.quota``: how many of them it can keep busy
+    at once, a number with a fraction; ``memory.limit_bytes``: of its control group. The last two have no
+    value if nothing is limited.
+    """
+    allowed = Fact(None, NOT_LOOKED_UP)
+    if tree.own:
+        count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        allowed = Fact(count, "sched_getaffinity")
+    # The path of a control group may name a user or a container, so sources leave it out.
+    memory: list[tuple[int, str]] = []
+    quota: list[tuple[float, str]] = []
+    for folder in _folders(tree):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limit = number(tree.text(f"{folder}/{name}"))
+            if limit is not None and limit < _UNLIMITED:
+                memory.append((limit, f"{name} of the control group"))
+        for name, cpus in (
+            ("cpu.max", _cpu_max(tree, folder)),
+            ("cpu.cfs_quota_us", _cfs_quota(tree, folder)),
+        ):
+            if cpus is not None:
+                quota.append((cpus, f"{name} of the control group"))
+    nothing = Fact(None, f"{_CGROUPS}: no limit")
+    return {
+        "cpu.allowed": allowed,
+        "memory.limit_bytes": Fact(*min(memory)) if memory else nothing,
+        "cpu.quota": Fact(*min(quota)) if quota else nothing,
+    }
+
+
+def _folders(tree: Tree) -> list[str]:
+    """The folders of this process's control groups and those above, which limit it as well.
+
+    Format: cgroups(7), "hierarchy:controllers:path". In a container the path may be one of the host's,
+    and the container's own group is then the root.
+    """
+    folders = []
+    for line in (tree.text(_CGROUP) or "0::/").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            if controller in ("", "memory", "cpu"):
+                group = PurePosixPath(_CGROUPS, controller, path.lstrip("/"))
+                own = PurePosixPath(_CGROUPS, controller)
+                folders += [str(place) for place in (group, *group.parents) if own in (place, *place.parents)]
+    return list(dict.fromkeys(folders))
+
+
+def _cpu_max(tree: Tree, folder: str) -> Optional[float]:
+    quota, _, period = (tree.text(f"{folder}/cpu.max") or "").partition(" ")
+    return _ratio(quota, period)
+
+
+def _cfs_quota(tree: Tree, folder: str) -> Optional[float]:
+    return _ratio(tree.text(f"{folder}/cpu.cfs_quota_us"), tree.text(f"{folder}/cpu.cfs_period_us"))
+
+
+def _ratio(quota: Optional[str], period: Optional[str]) -> Optional[float]:
+    time, length = number(quota), number(period)
+    return round(time / length, 2) if time and length else None
+
+
+def is_windows(tree: Tree) -> bool:
+    """Return True if the machine to detect is this one and runs Windows."""
+    return tree.own and sys.platform == "win32"
+
+
+def read_windows() -> dict[str, Fact]:
+    """Return ``os.*``, ``kernel.release``, ``cpu.name``, ``cpu.threads``, and what is not looked up."""
+    release = platform.release()
+    not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")
+    return {
+        "os.name": Fact(f"Windows {release}".strip(), "Python's platform"),
+        "os.id": Fact("windows", "Python's sys.platform"),
+        "os.version": Fact(release or None, "Python's platform.release"),
+        "kernel.release": Fact(platform.version() or None, "Python's platform.version"),
+        "cpu.name": Fact(platform.processor() or None, "Python's platform.processor"),
+        "cpu.threads": Fact(os.cpu_count(), "Python's os.cpu_count"),
+        "amd.cards": not_here,
+        "kfd.device": not_here,
+    }

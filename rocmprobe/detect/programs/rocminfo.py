@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
+from rocmprobe.knowledge.gpus import isa_name
 
 #: A heading near the top. Before it is a quote mark or the prefix of a log, of one width.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
@@ -36,8 +37,6 @@ _ISA = re.compile(r"\bamdgcn-\S*?--(gfx\S+)|\bAMD:AMDGPU:[0-9:]+")
 _CODE_OBJECT_ISA = re.compile(r"AMD:AMDGPU:([0-9]+):([0-9]+):([0-9]+)")
 _GFX = re.compile(r"gfx[0-9a-f]+")
 _SIZE = re.compile(r"([0-9]{1,18})(?:\(0x[0-9a-fA-F]+\))?\s*KB")
-_VERSION = re.compile(r"ROCk module version (\S+) is loaded")
-_END = "*** Done ***"
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,10 @@ class Agent:
 
 @dataclass(frozen=True)
 class RocmInfo:
-    """``module_loaded`` is None where the text does not say; ``complete`` says that the end is there."""
+    """The agents that rocminfo lists, or why it lists no GPU."""
 
     agents: tuple[Agent, ...] = ()
-    module_loaded: Optional[bool] = None
-    module_version: Optional[str] = None
     runtime_version: Optional[str] = None
-    complete: bool = False
     failure: Optional[Failure] = None
 
     @property
@@ -123,13 +119,9 @@ def parse(text: str) -> RocmInfo:
         elif name:
             header.setdefault(name, value)
     agents = tuple(_agent(draft) for draft in drafts)
-    version = _VERSION.search(text)
     return RocmInfo(
         agents=agents,
-        module_loaded=_module_loaded(text),
-        module_version=version.group(1) if version else None,
         runtime_version=header.get("Runtime Version", "").partition(" ")[0] or None,
-        complete=_END in text,
         failure=_failure(text, agents),
     )
 
@@ -145,12 +137,6 @@ def _failure(text: str, agents: tuple[Agent, ...]) -> Optional[Failure]:
         if agents
         else None
     )
-
-
-def _module_loaded(text: str) -> Optional[bool]:
-    if "ROCk module is NOT" in text:
-        return False
-    return True if re.search(r"ROCk module (?:version \S+ )?is loaded", text) else None
 
 
 def _lines(text: str) -> list[str]:
@@ -236,8 +222,7 @@ def _isa(name: str) -> Optional[str]:
     """ "gfx1010:xnack-" of "amdgcn-amd-amdhsa--gfx1010:xnack-"; ROCm 1.x has "AMD:AMDGPU:8:0:3"."""
     old = _CODE_OBJECT_ISA.match(name)
     if old:
-        major, minor, stepping = (int(part) for part in old.groups())
-        return f"gfx{major}{minor:x}{stepping:x}"
+        return isa_name(*(int(part) for part in old.groups()))
     match = _ISA.search(name)
     return match.group(1) if match else None
 

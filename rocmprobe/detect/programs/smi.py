@@ -39,8 +39,6 @@ _WIDEST = 400
 _AMD_SMI_LINE = re.compile(r"^( *)([A-Z][A-Z0-9_ ]*):[ \t]*(.*?)[ \t]*$")
 #: A list starts with an object: a shell's prompt may start with a bracket, too.
 _JSON_START = re.compile(r"^[ \t]*(\{|\[\s*\{)", re.MULTILINE)
-_TOOL = re.compile(r"\b(?:AMDSMI Tool: |AMD-SMI |ROCM-SMI version: )([0-9][\w.+-]*)")
-_ROCM = re.compile(r"\bROCm version: ([0-9][\w.-]*)")
 _DRIVER = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)|\bDriver version:\s*([0-9][\w.-]*)")
 
 
@@ -68,8 +66,6 @@ class Smi:
 
     gpus: tuple[SmiGpu, ...] = ()
     driver: Optional[str] = None
-    tool: Optional[str] = None
-    rocm: Optional[str] = None
     failure: Optional[Failure] = None
 
 
@@ -110,12 +106,10 @@ def parse_amd_smi(text: str) -> Smi:
 
 
 def _smi(text: str, gpus: tuple[SmiGpu, ...], driver: Optional[str]) -> Smi:
-    tool, rocm, named = _TOOL.search(text), _ROCM.search(text), _DRIVER.search(text)
+    named = _DRIVER.search(text)
     return Smi(
         gpus=gpus,
         driver=driver or (named.group(1) or named.group(2) if named else None),
-        tool=tool.group(1) if tool else None,
-        rocm=rocm.group(1) if rocm else None,
         failure=None if gpus else failure(text),
     )
 

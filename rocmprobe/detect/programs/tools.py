@@ -17,6 +17,7 @@ from typing import Any, Callable, Optional
 
 from rocmprobe.detect.programs import rocminfo, smi
 from rocmprobe.detect.programs.tool_failures import Failure, first_lines
+from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
@@ -25,7 +26,6 @@ from rocmprobe.process import children
 SECONDS = 5.0
 #: Bytes kept of each stream. rocminfo prints some 6 kB for a GPU, and there are machines with 64 of them.
 _KEPT = 1 << 21
-_OPT = "/opt"
 _NOT_INSTALLED = "not on PATH and not in /opt/rocm*/bin"
 _NOTHING = children.Ended("no answer, and it cannot be killed")
 
@@ -133,10 +133,13 @@ def _find(tree: Tree, name: str, path: str) -> Optional[str]:
     found = shutil.which(name, path=path)
     if found:
         return found
-    releases = [folder for folder in tree.names(_OPT) if folder.startswith("rocm")]
-    # "rocm" itself first, then by numbers: 6.10 is newer than 6.9.
-    releases.sort(key=lambda folder: (folder == "rocm", _numbers(folder)), reverse=True)
-    places = (f"{_OPT}/{folder}/bin/{name}" for folder in releases)
+    # /opt/rocm itself first, then by numbers: 6.10 is newer than 6.9.
+    releases = sorted(
+        loader.rocm_folders(tree),
+        key=lambda folder: (folder == f"{loader.OPT}/rocm", _numbers(folder)),
+        reverse=True,
+    )
+    places = (f"{folder}/bin/{name}" for folder in releases)
     return next((place for place in places if os.access(tree.locate(place), os.X_OK)), None)
 
 

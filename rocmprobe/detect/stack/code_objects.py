@@ -16,6 +16,7 @@ from rocmprobe.detect.stack import elf, loader
 from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import ReadError, Tree
+from rocmprobe.knowledge import gpus
 from rocmprobe.model.results import Fact
 
 SECTION = ".hip_fatbin"
@@ -97,7 +98,7 @@ def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
             if not size or offset >= end:
                 break
         if found:
-            return Fact(sorted(found, key=target_order), f"{shown} {SECTION}")
+            return Fact(sorted(found, key=gpus.target_order), f"{shown} {SECTION}")
         first = elf.read_at(handle, len(_COMPRESSED), section.offset)
     if first == _COMPRESSED:
         raise ReadError("its code objects are compressed, which hides their targets")
@@ -107,7 +108,7 @@ def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
 def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
     folder = f"{path.rpartition('/')[0]}/../.kpack"
     matches = [_KPACK.fullmatch(name) for name in tree.names(folder)]
-    found = sorted({match.group(1) for match in matches if match}, key=target_order)
+    found = sorted({match.group(1) for match in matches if match}, key=gpus.target_order)
     # Without an archive the library has no device code at all, which is a list of no targets.
     return Fact(found, f"{shown} {_KPACK_SECTION}: file names in torch/.kpack")
 
@@ -176,9 +177,4 @@ def tensile_targets(names: Iterable[str]) -> list[str]:
     if not starts and _MERGED_START not in names:
         starts = [name for name in names if _SPLIT_START.fullmatch(name)]
     matches = [_TENSILE.search(name) for name in starts or names]
-    return sorted({match.group(1) for match in matches if match}, key=target_order)
-
-
-def target_order(target: str) -> tuple[int, str]:
-    """gfx90a before gfx1030: a longer name is a later chip."""
-    return len(target.partition(":")[0]), target
+    return sorted({match.group(1) for match in matches if match}, key=gpus.target_order)

@@ -14,7 +14,7 @@ from typing import Any, Optional
 from rocmprobe.detect.stack import loader
 from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.torch_build import TorchBuild
-from rocmprobe.detect.tree import Tree
+from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree
 from rocmprobe.model.results import Fact, Gpu
 
 MOUNTS = "/proc/mounts"
@@ -140,9 +140,7 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
     for fact, (variable, default) in places.items():
         configured = environ.get(variable)
         if not configured and not home:
-            facts[fact] = Fact(
-                None, f"neither {variable} nor HOME is set" if tree.own else "not looked up: --root"
-            )
+            facts[fact] = Fact(None, f"neither {variable} nor HOME is set" if tree.own else NOT_LOOKED_UP)
             continue
         path = configured or f"{home}/{default}"
         if home and path.startswith("~/"):

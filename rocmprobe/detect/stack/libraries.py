@@ -15,7 +15,6 @@ from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
 
-OPT = "/opt"
 #: Below a ROCm folder; before 5.2 each component had a folder of its own.
 _BELOW_ROCM = ("lib", "lib64", "hip/lib", "miopen/lib", "rocblas/lib")
 
@@ -43,10 +42,11 @@ def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) ->
     user = [(folder, "LD_LIBRARY_PATH") for folder in loader.user_folders(environ)]
     plain = _first_copies(tree, [*user, *system])
     by_torch = _for_torch(tree, torch, user, system)
-    places = [folder for folder, _ in [*user, *_opt_folders(tree), *system]]
-    everywhere = _all_copies(tree, places)
+    below_opt = [f"{folder}/{below}" for folder in loader.rocm_folders(tree) for below in _BELOW_ROCM]
+    folders = [*loader.user_folders(environ), *below_opt, *(folder for folder, _ in system)]
+    everywhere = _all_copies(tree, folders)
     facts = {
-        "rocm.libraries": Fact(everywhere or None, f"{OPT}/rocm*, LD_LIBRARY_PATH, {loader.CACHE}"),
+        "rocm.libraries": Fact(everywhere or None, f"{loader.OPT}/rocm*, LD_LIBRARY_PATH, {loader.CACHE}"),
         "rocm.loader": _fact(plain, torch, "no library of ROCm where the loader looks"),
         "torch.loader": _fact(by_torch, torch, torch.why_not_rocm()),
     }
@@ -57,11 +57,6 @@ def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fac
     sources = sorted({library.source for library in found.values()})
     paths = {name: torch.shown(library.path) for name, library in sorted(found.items())}
     return Fact(paths or None, ", ".join(sources) if paths else why_none)
-
-
-def _opt_folders(tree: Tree) -> list[tuple[str, str]]:
-    names = [name for name in tree.names(OPT) if name.startswith("rocm")]
-    return [(f"{OPT}/{name}/{below}", OPT) for name in names for below in _BELOW_ROCM]
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:

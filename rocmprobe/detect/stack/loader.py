@@ -11,6 +11,7 @@ from rocmprobe.detect.stack import elf
 from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.runtimes import library_files
 
+OPT = "/opt"
 CACHE = "/etc/ld.so.cache"
 _CONF = "/etc/ld.so.conf"
 _DEFAULTS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64-linux-gnu", "/lib64", "/lib")
@@ -20,6 +21,19 @@ _DEEPEST_INCLUDE = 3
 _LIBRARY = library_files.pattern(
     "libamdhip64", "libhsa-runtime64", "libamd_comgr", "libhiprtc", "librocblas", "libhipblaslt", "libMIOpen"
 )  # fmt: skip
+
+
+def rocm_folders(tree: Tree) -> list[str]:
+    """Return the folders below /opt that ROCm's packages make: rocm, rocm-6.4.1."""
+    return [f"{OPT}/{name}" for name in tree.names(OPT) if name.startswith("rocm")]
+
+
+def sdk_folders(tree: Tree, packages: str) -> list[str]:
+    """Return the library folders of the packages through which AMD's wheels share ROCm.
+
+    ``packages`` is the site-packages folder that holds them.
+    """
+    return [f"{packages}/{name}/lib" for name in tree.names(packages) if name.startswith("_rocm_sdk_")]
 
 
 def copies(tree: Tree, folder: str) -> dict[str, str]:

@@ -1,15 +1,20 @@
-"""Installed ROCm releases and the version of HIP that comes with them or with torch."""
+"""Versions of ROCm, HIP and MIOpen, from installed releases, headers and the MIOpen library itself."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
+from typing import Optional
 
 from rocmprobe.detect.stack import loader
-from rocmprobe.detect.stack.libraries import OPT, Libraries
+from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import Tree
+from rocmprobe.knowledge.stacks import rocm_of
 from rocmprobe.model.results import Fact
+from rocmprobe.process import children
+from rocmprobe.text.tables import table
 
 ROCM = "/opt/rocm"
 #: Headers since ROCm 5.2, and before, when each component had a folder of its own.
@@ -18,6 +23,22 @@ _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 #: "libamdhip64.so.6.2.41134", and "libamdhip64.so.5.2.21153-0" where the name includes the build.
 _HIP_FILE = re.compile(r"libamdhip64\.so\.([0-9]+\.[0-9]+)\.[0-9]+")
+_TABLE = "data/rocm_releases.toml"
+_RELEASE = re.compile(r"[0-9]+\.[0-9]+")
+_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+_MIOPEN_HEADERS = ("include/miopen/version.h", "miopen/include/miopen/version.h")
+#: Prints the version that a MIOpen library reports of itself. In a process of its own: loading the library
+#: brings in the whole of ROCm, which may crash. No GPU is touched.
+_PROGRAM = (
+    "import ctypes, sys\n"
+    "numbers = [ctypes.c_size_t() for _ in range(3)]\n"
+    "status = ctypes.CDLL(sys.argv[1]).miopenGetVersion(*map(ctypes.byref, numbers))\n"
+    "if status:\n"
+    "    sys.exit(f'miopenGetVersion gave status {status}')\n"
+    "print('.'.join(str(number.value) for number in numbers))\n"
+)
+#: Loading a wheel's MIOpen from a cold disk reads hundreds of megabytes.
+ASK_SECONDS = 5.0
 
 
 def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str, Fact]:
@@ -30,17 +51,18 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
     rocm = _rocm_version(tree, installs)
     return {
         "rocm.version": rocm,
-        "rocm.installs": Fact(installs, f"{OPT}/rocm*/.info/version and libamdhip64.so.* of a distribution"),
+        "rocm.installs": Fact(
+            installs, f"{loader.OPT}/rocm*/.info/version and libamdhip64.so.* of a distribution"
+        ),
         "hip.version": _hip_version(tree, torch, libraries),
     }
 
 
 def _below_opt(tree: Tree) -> dict[str, str]:
-    """Version of every ROCm below /opt; a link to another of them is not an install of its own."""
+    """Return the version of each ROCm below /opt. A link to another ROCm is not a separate install."""
     found: dict[str, str] = {}
-    for name in tree.names(OPT):
-        folder = f"{OPT}/{name}"
-        version = tree.text(f"{folder}/.info/version") if name.startswith("rocm") else None
+    for folder in loader.rocm_folders(tree):
+        version = tree.text(f"{folder}/.info/version")
         if version:
             found.setdefault(tree.real(folder), version)
     return found
@@ -64,7 +86,7 @@ def _rocm_version(tree: Tree, installs: Mapping[str, str]) -> Fact:
         return fact
     if len(installs) == 1:
         folder, version = next(iter(installs.items()))
-        if not folder.startswith(OPT):
+        if not folder.startswith(loader.OPT):
             return Fact(version, f"{folder}/libamdhip64.so.{version}.*")
         return Fact(version, f"{folder}/.info/version; {ROCM} does not lead to it")
     if installs:
@@ -73,7 +95,7 @@ def _rocm_version(tree: Tree, installs: Mapping[str, str]) -> Fact:
 
 
 def _hip_version(tree: Tree, torch: TorchBuild, libraries: Libraries) -> Fact:
-    """The HIP that torch was built with, else the installed one."""
+    """Return the HIP that torch was built with, else the installed one."""
     if torch.value("torch.hip"):
         return torch.facts["torch.hip"]
     header = header_version(tree, _HIP_HEADERS, "HIP_VERSION")
@@ -85,7 +107,7 @@ def _hip_version(tree: Tree, torch: TorchBuild, libraries: Libraries) -> Fact:
 
 
 def header_version(tree: Tree, headers: tuple[str, ...], macro: str) -> Fact:
-    """MAJOR.MINOR.PATCH from the #define lines of a header below /opt/rocm."""
+    """Return MAJOR.MINOR.PATCH from the #define lines of a header below /opt/rocm."""
     for header in headers:
         text = tree.text(f"{ROCM}/{header}") or ""
         parts = [
@@ -95,3 +117,71 @@ def header_version(tree: Tree, headers: tuple[str, ...], macro: str) -> Fact:
         if all(parts):
             return Fact(".".join(match.group(1) for match in parts if match), f"{ROCM}/{header}")
     return Fact(None, f"{ROCM}/{headers[0]}: no {macro}_MAJOR")
+
+
+def read_miopen(
+    tree: Tree, torch: TorchBuild, libraries: Libraries, rocm: Fact, environ: Mapping[str, str]
+) -> dict[str, Fact]:
+    """Return the version of the MIOpen that torch, or a program without torch, would load.
+
+    ``miopen.version_told``: by the library itself; ``miopen.version_expected``: from what is around it;
+    ``miopen.version``: the better of the two. ``rocm`` is the installed release.
+    """
+    reported = _reported_version(tree, torch, libraries, environ)
+    expected = _expected(tree, torch, rocm)
+    return {
+        "miopen.version": expected if reported.value is None else reported,
+        "miopen.version_told": reported,
+        "miopen.version_expected": expected,
+    }
+
+
+def _reported_version(
+    tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
+) -> Fact:
+    library = libraries.chosen.get("libMIOpen")
+    if library is None:
+        return Fact(None, "no libMIOpen is installed")
+    if not tree.own:
+        return Fact(None, "not run: --root")
+    source = f"miopenGetVersion of {torch.shown(library.path)}"
+    ended = children.run([sys.executable, "-I", "-S", "-c", _PROGRAM, library.path], environ, ASK_SECONDS)
+    match = _VERSION.fullmatch(ended.out.strip())
+    if ended.failure is None and match:
+        return Fact(match[0], source)
+    last = (ended.err.strip().splitlines() or [""])[-1]
+    why = ended.failure or "no version in its output"
+    return Fact(None, f"{source}: {why}" + (f", {last}" if last else ""))
+
+
+def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
+    """Return the MIOpen that torch would load, by the files.
+
+    A wheel brings its own library, whose name holds no version, so the release it was built for must
+    answer; the headers below /opt describe only the MIOpen beside them.
+    """
+    if "libMIOpen" in torch.bundled:
+        return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")
+    header = header_version(tree, _MIOPEN_HEADERS, "MIOPEN_VERSION")
+    if header.value is not None:
+        return header
+    if rocm.value is not None:
+        return _of_release(rocm.value, f"in {ROCM}" if rocm.source.startswith(ROCM) else "installed")
+    return header
+
+
+def _torch_release(torch: TorchBuild) -> Optional[str]:
+    """The ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's, which mostly equals it."""
+    return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
+
+
+def _of_release(version: Optional[str], where: str) -> Fact:
+    """Return MIOpen's version by ROCm release, from the table."""
+    match = _RELEASE.match(version or "")
+    if match is None:
+        return Fact(None, f"the ROCm release {where} is unknown")
+    rows = table("rocm_releases")["release"]
+    miopen = next((row["miopen"] for row in rows if row["rocm"] == match[0]), None)
+    if miopen is None:
+        return Fact(None, f"{_TABLE} has no ROCm {match[0]}, the release {where}")
+    return Fact(miopen, f"expected from ROCm {match[0]} {where} ({_TABLE})")

@@ -12,10 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Optional
 
 from rocmprobe.detect.stack import loader
-from rocmprobe.detect.tree import Tree
+from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree
 from rocmprobe.model.results import Fact
 
-_NOT_LOOKED_UP = "not looked up: --root"
 #: Where a recorded tree may hold an installed torch, as patterns below the root.
 _RECORDED = (
     "usr/lib/python3/dist-packages",
@@ -146,9 +145,8 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
 def _bundled(tree: Tree, folder: str) -> dict[str, str]:
     """ROCm's libraries in torch/lib, and in the packages that newer wheels share them through."""
     around = str(PurePosixPath(folder).parent)
-    shared = [f"{around}/{name}/lib" for name in tree.names(around) if name.startswith("_rocm_sdk_")]
     found: dict[str, str] = {}
-    for place in [f"{folder}/lib", *shared]:
+    for place in [f"{folder}/lib", *loader.sdk_folders(tree, around)]:
         found = {**loader.copies(tree, place), **found}
     return found
 
@@ -156,7 +154,7 @@ def _bundled(tree: Tree, folder: str) -> dict[str, str]:
 def python_version(tree: Tree, python: Optional[Python] = None) -> Fact:
     """The version of the running Python, or of ``python``."""
     if not tree.own:
-        return Fact(None, _NOT_LOOKED_UP)
+        return Fact(None, NOT_LOOKED_UP)
     if python:
         return Fact(python.version, "this Python itself")
     return Fact(".".join(str(part) for part in sys.version_info[:3]), "the running Python")
@@ -190,4 +188,4 @@ def _recorded(tree: Tree) -> tuple[Optional[str], str]:
             folder = "/" + place.relative_to(tree.root).as_posix() + "/torch"
             if tree.exists(f"{folder}/version.py"):
                 return folder, ""
-    return None, _NOT_LOOKED_UP
+    return None, NOT_LOOKED_UP

@@ -10,10 +10,9 @@ from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
 from rocmprobe.judge.findings.several_gpus import hiding, integrated_beside_a_card
 from rocmprobe.judge.findings.wsl import way_through_wsl
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.compatibility import Combination, answer, of_machine
+from rocmprobe.knowledge.compatibility import Combination, answer, needless, of_machine
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.options import options
-from rocmprobe.knowledge.override import needless
 from rocmprobe.knowledge.variables import (
     FOLKLORE,
     NOT_HERE,
