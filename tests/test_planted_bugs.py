@@ -30,7 +30,7 @@ from faulty_convolutions import (  # noqa: E402
 
 from rocmprobe.checks.convolution import convolution  # noqa: E402
 from rocmprobe.checks.tools.context import CheckContext  # noqa: E402
-from rocmprobe.checks.tools.tensors import Tensors, run, uniform  # noqa: E402
+from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run  # noqa: E402
 from rocmprobe.simulate.libraries import SimulatedMiopen  # noqa: E402
 
 #: Of every kind and direction of reading: padding, stride, dilation, groups, memory formats, nothing to read.
@@ -57,7 +57,7 @@ GPU = SimulatedMiopen(load_machine("healthy-gfx1100"))
 
 def operands(problem: Problem, seed: int) -> Tensors:
     dtype = getattr(torch, problem.dtype)
-    return uniform(problem, dtype, seed).to("cpu", dtype, problem)
+    return problem_operands(problem, dtype, seed).to("cpu", dtype, problem)
 
 
 def result(layer: CorrectKernel, problem: Problem, direction: str, *seeds: int) -> Mapping[str, Any]:

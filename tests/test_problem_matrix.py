@@ -220,9 +220,9 @@ class TestNoncontiguous:
     def test_operands_have_gaps_and_results_do_not_change(self, problem: Problem) -> None:
         torch = pytest.importorskip("torch")
         from rocmprobe import bypass
-        from rocmprobe.checks.tools.tensors import run, uniform
+        from rocmprobe.checks.tools.tensors import problem_operands, run
 
-        drawn = uniform(problem, torch.float32, 7)
+        drawn = problem_operands(problem, torch.float32, 7)
         packed = drawn.to("cpu", torch.float32, problem)
         laid_out = drawn.to("cpu", torch.float32, noncontiguous(problem))
         for name in ("input", "weight", "grad"):

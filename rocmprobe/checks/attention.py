@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 
 from rocmprobe.checks.check import Check, Explanation, Requires
+from rocmprobe.checks.tools.compare import compare
+from rocmprobe.checks.tools.computation import Named, layer, leaf, uniform, with_gradients
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
-from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
 
 #: Samples, heads, steps and size of a head. Steps that fill no tile; a size that every fused kernel takes.
 _QUERIES = (2, 3, 40, 32)
@@ -55,19 +56,20 @@ def _attention(context: CheckContext, backend: Callable[[], AbstractContextManag
             f"torch {torch.__version__} has no scaled_dot_product_attention; 2.0 is the first"
         )
 
-    def call(queries: Any, keys: Any, values: Any, grad: Any) -> dict[str, Any]:
+    def call(queries: Any, keys: Any, values: Any, grad: Any) -> Named:
         with backend():
             return _both(
                 lambda *operands, causal: function(*operands, is_causal=causal), queries, keys, values, grad
             )
 
-    def formula(queries: Any, keys: Any, values: Any, grad: Any) -> dict[str, Any]:
+    def formula(queries: Any, keys: Any, values: Any, grad: Any) -> Named:
         return _both(_by_definition, queries, keys, values, grad)
 
+    draw = partial(uniform, dict.fromkeys(("queries", "keys", "values", "grad"), _QUERIES))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            return compare(context, uniform(context, [_QUERIES] * 4), call, UNIT, formula)
+            return compare(context, layer(context.dtype_name, draw, call, reference=formula))
         except DeviceFailure as failure:
             text = str(failure.__cause__)
             if not any(words in text for words in _NONE_LEFT):
@@ -78,7 +80,7 @@ def _attention(context: CheckContext, backend: Callable[[], AbstractContextManag
             raise NotApplicable(f"no such backend for {context.dtype_name} here: {why}") from failure
 
 
-def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, grad: Any) -> dict[str, Any]:
+def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, grad: Any) -> Named:
     found = {}
     for causal in (False, True):
         leaves = {"queries": leaf(queries), "keys": leaf(keys), "values": leaf(values)}

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Optional
+from functools import partial
+from typing import Any, Optional
 
+from rocmprobe.checks.tools.compare import compare
+from rocmprobe.checks.tools.computation import UNIT, Computation, Named, layer
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.checks.tools.repro_script import ReproScript
+from rocmprobe.model.results import Outcome
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,10 @@ class Check:
     nothing depends on it. ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of the
     problem, None where that driver does not answer at all. ``verified``: the recommendation rests on it, so
     ``--verify`` repeats it. ``seconds``: expected, besides what is measured, from a run of level quick on a
-    two-core desktop. ``script``: its repro text where that is the same for every outcome. ``layer``: what it
-    tests in the vendor library. ``explanation``: the words of a finding about it; a primitive that is no
-    layer of the library gets one from its name.
+    two-core desktop. ``script``: the computation that ``rocmprobe repro`` prints for an outcome, by the name
+    of the vendor library, or "" where that is off. ``layer``: what it tests in the vendor library.
+    ``explanation``: the words of a finding about it; a primitive that is no layer of the library gets one
+    from its name.
     """
 
     name: str
@@ -90,7 +94,7 @@ class Check:
     capi_dtypes: Optional[tuple[str, ...]] = None
     verified: bool = True
     seconds: float = 0.1
-    script: Optional[ReproScript] = None
+    script: Optional[Callable[[Outcome, str], Computation]] = None
     layer: Optional[LibraryLayer] = None
     explanation: Optional[Explanation] = None
 
@@ -98,3 +102,17 @@ class Check:
 #: Of a check that needs PyTorch's own kernels alone, and of one that measures convolution.
 KERNELS = Requires(("elementwise",))
 EVERY_DIRECTION = Requires(convolution="every")
+
+
+def layer_check(
+    name: str, draw: partial[Named], call: Callable[..., Named], least: float = UNIT, **declared: Any
+) -> Check:
+    """Declare a check that compares one layer or operator with itself in fp64 on the CPU."""
+
+    def function(context: CheckContext) -> CheckResult:
+        return compare(context, layer(context.dtype_name, draw, call, least))
+
+    def script(outcome: Outcome, library: str) -> Computation:
+        return layer(outcome.dtype, draw, call, least)
+
+    return Check(name, function=function, script=script, **declared)

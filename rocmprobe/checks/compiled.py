@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rocmprobe.checks.check import KERNELS, Check, Explanation, Requires
-from rocmprobe.checks.tools.compare import differing
+from rocmprobe.checks.tools.compare import compare
+from rocmprobe.checks.tools.computation import (
+    Named,
+    layer,
+    leaf,
+    small_integers,
+    unequal,
+    uniform,
+    with_gradients,
+)
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
 
 #: Several blocks of the kernel, the last not full.
 _COUNT = 5000
@@ -22,8 +31,7 @@ def triton(context: CheckContext) -> CheckResult:
     told apart."""
     import torch
 
-    generator = torch.Generator().manual_seed(context.seed())
-    values = torch.randint(-8, 9, (_COUNT,), generator=generator).double()
+    values = small_integers({"values": (_COUNT,)}, context.dtype, context.seed())["values"]
     source, target = context.placed(
         lambda: (
             values.to(context.device, context.dtype),
@@ -31,7 +39,7 @@ def triton(context: CheckContext) -> CheckResult:
         )
     )
     _, seconds = context.first_call(lambda: context.compiler.launch(source, target))
-    wrong = int(differing(target, values * 2 + 1).sum())
+    wrong = unequal(target, values * 2 + 1)
     untouched = int((target.cpu() == _BEFORE).sum())
     answer = CheckResult(
         timings={"first_call": seconds}, numerics={"exact": not wrong, "untouched": untouched}
@@ -52,22 +60,23 @@ def inductor(context: CheckContext) -> CheckResult:
     import torch
 
     count = sum(each.numel() for each in _net().parameters())
-    shapes = (_IMAGES, (count,), (_IMAGES[0], _CLASSES))
+    shapes = {"image": _IMAGES, "weights": (count,), "grad": (_IMAGES[0], _CLASSES)}
 
-    def call(compiled: Callable[[Any], Any], image: Any, weights: Any, grad: Any) -> dict[str, Any]:
+    def call(compiled: Callable[[Any], Any], image: Any, weights: Any, grad: Any) -> Named:
         net = _net().to(image.device, image.dtype)
         torch.nn.utils.vector_to_parameters(weights / 2, net.parameters())
         leaves = {"input": leaf(image), **dict(net.named_parameters())}
         return with_gradients(compiled(net)(leaves["input"]), leaves, grad)
 
-    def with_compiler(*operands: Any) -> dict[str, Any]:
+    def with_compiler(**operands: Any) -> Named:
         with context.compiler.compiling():
-            return call(context.compiler.compiled, *operands)
+            return call(context.compiler.compiled, **operands)
 
-    def without(*operands: Any) -> dict[str, Any]:
-        return call(lambda net: net, *operands)
+    def without(**operands: Any) -> Named:
+        return call(lambda net: net, **operands)
 
-    return compare(context, uniform(context, shapes), with_compiler, UNIT, without)
+    draw = partial(uniform, shapes)
+    return compare(context, layer(context.dtype_name, draw, with_compiler, reference=without))
 
 
 def _net() -> Any:

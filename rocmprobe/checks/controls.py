@@ -2,99 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rocmprobe.checks.check import KERNELS, Check
-from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
-from rocmprobe.checks.tools.repro_script import control
-
-_IMAGE = (2, 6, 9, 10)
-#: Size, stride and padding of the pooling windows.
-_WINDOW = (3, 2, 1)
+from rocmprobe.checks.check import KERNELS, layer_check
+from rocmprobe.checks.tools.computation import Named, uniform
 
 
-def pooling(context: CheckContext) -> CheckResult:
+def pooling(image: Any) -> Named:
     """Max and average pooling in 2-d, windows that overlap."""
     import torch.nn.functional as F
 
-    return _with_gradients(context, {"max": F.max_pool2d, "average": F.avg_pool2d}, *_WINDOW)
+    functions: Any = {"max": F.max_pool2d, "average": F.avg_pool2d}
+    return each_with_gradient(image, functions, kernel_size=3, stride=2, padding=1)
 
 
-def activation(context: CheckContext) -> CheckResult:
+def activation(image: Any) -> Named:
     """ReLU, leaky ReLU, sigmoid, tanh, GELU and SiLU."""
     import torch
     import torch.nn.functional as F
 
     functions = (F.relu, F.leaky_relu, torch.sigmoid, torch.tanh, F.gelu, F.silu)
-    return _with_gradients(context, {function.__name__: function for function in functions})
+    return each_with_gradient(image, {function.__name__: function for function in functions})
 
 
-def softmax(context: CheckContext) -> CheckResult:
+def softmax(image: Any) -> Named:
     """Softmax and log softmax over the channels."""
     import torch.nn.functional as F
 
-    return _with_gradients(context, {"softmax": F.softmax, "log softmax": F.log_softmax}, 1)
+    return each_with_gradient(image, {"softmax": F.softmax, "log softmax": F.log_softmax}, dim=1)
 
 
-def instance_norm(context: CheckContext) -> CheckResult:
+def instance_norm(image: Any) -> Named:
     """Without weights: with weights it would be batch norm, which enters the vendor library."""
     import torch.nn.functional as F
 
-    return _with_gradients(context, {"instance norm": F.instance_norm})
+    return each_with_gradient(image, {"instance norm": F.instance_norm})
 
 
-def local_response_norm(context: CheckContext) -> CheckResult:
+def local_response_norm(image: Any) -> Named:
     """Over five channels; by a whole share of them, so that an error in it shows."""
     import torch.nn.functional as F
 
-    return _with_gradients(context, {"local response norm": F.local_response_norm}, 5, 1.0)
+    return each_with_gradient(image, {"local response norm": F.local_response_norm}, size=5, alpha=1.0)
 
 
-def _with_gradients(
-    context: CheckContext, functions: dict[str, Callable[..., Any]], *arguments: Any
-) -> CheckResult:
-    """Each function of one image, and its gradient for the output of the other image of the batch: for a
-    plain sum, that of softmax or of a norm would be zero."""
+def each_with_gradient(image: Any, functions: Mapping[str, Callable[..., Any]], **options: Any) -> Named:
+    """Apply each function to the images. The gradient of its output is the output of the other image: for a
+    plain sum, the gradient of softmax or of a norm would be zero."""
+    import torch
 
-    def call(image: Any) -> dict[str, Any]:
-        found = {}
-        for name, function in functions.items():
-            x = leaf(image)
-            output = function(x, *arguments)
-            for what, tensor in with_gradients(output, {"input": x}, output.detach().flip(0)).items():
-                found[f"{name}: {what}"] = tensor
-        return found
-
-    return compare(context, uniform(context, [_IMAGE]), call, UNIT)
+    found = {}
+    for name, function in functions.items():
+        x = image.detach().requires_grad_()
+        y = function(x, **options)
+        found[f"{name}: output"] = y.detach()
+        found[f"{name}: gradient of input"] = torch.autograd.grad(y, x, y.detach().flip(0))[0]
+    return found
 
 
-_control = partial(Check, rung="controls", requires=KERNELS, verified=False)
+_control = partial(
+    layer_check, draw=partial(uniform, {"image": (2, 6, 9, 10)}), rung="controls", requires=KERNELS,
+    verified=False,
+)  # fmt: skip
 CHECKS = (
     _control(
-        "pooling", question="Are max and average pooling, PyTorch's own kernels, right?",
-        function=pooling,
-        script=control("F.max_pool2d(x, 3, 2, 1)", "F.avg_pool2d(x, 3, 2, 1)"),
+        "pooling", question="Are max and average pooling, PyTorch's own kernels, right?", call=pooling
     ),
     _control(
         "activation", question="Are ReLU, GELU, sigmoid and their like right, with their gradients?",
-        function=activation,
-        script=control(
-            "torch.relu(x)", "F.leaky_relu(x)", "torch.sigmoid(x)", "torch.tanh(x)", "F.gelu(x)", "F.silu(x)"
-        ),
+        call=activation,
     ),
     _control(
-        "softmax", question="Are softmax and its logarithm right, with their gradients?",
-        function=softmax, script=control("F.softmax(x, 1)", "F.log_softmax(x, 1)"),
+        "softmax", question="Are softmax and its logarithm right, with their gradients?", call=softmax
     ),
     _control(
         "instance-norm", question="Is instance norm without weights, PyTorch's own kernel, right?",
-        function=instance_norm, script=control("F.instance_norm(x)"),
+        call=instance_norm,
     ),
     _control(
         "local-response-norm", question="Is local response norm, PyTorch's own kernels, right?",
-        function=local_response_norm, script=control("F.local_response_norm(x, 5, 1.0)"),
+        call=local_response_norm,
     ),
 )  # fmt: skip

@@ -4,52 +4,176 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from math import prod
-from typing import Any, Optional
+from typing import Any
 
 from rocmprobe.checks.check import Check, Requires
-from rocmprobe.checks.tools.compare import bad_elements, differing, errors
-from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.checks.tools.tensors import (
-    Tensors,
+from rocmprobe.checks.tools.compare import bad_elements, errors
+from rocmprobe.checks.tools.computation import (
+    Computation,
+    Named,
+    Shapes,
+    bound_ratio,
     cancelling,
+    differing,
     integers,
-    leave_poison,
-    magnitudes,
+    max_ratio,
     one_thread,
-    reference,
-    run,
+    rms_range,
+    rounding,
+    unequal,
     uniform,
 )
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.tensors import call_of, layout, leave_poison, shapes
 from rocmprobe.model.numerics import (
-    CANCELLING,
-    ON_INTEGERS,
     PARTS,
     SUMS,
     TRANSFORMS,
     cancelling_fill,
     error_bound,
     exact_fill,
+    float_limits,
     judge_float,
-    limit,
     miopen_rule,
 )
+from rocmprobe.model.problems import Problem, parse_problem
+from rocmprobe.model.results import Outcome
 
 Results = Mapping[str, Any]
 _HALF = ("float16", "bfloat16")
+#: Multiplications and additions of a reference that more than one thread computes.
+_WORTH_THREADS = 500_000_000
+
+
+def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
+    """Return the computation on uniform operands. No result has bounds where transforms are allowed."""
+    limits, bounds = {}, {}
+    parts = _parts(problem, direction, owed)
+    for name in _results(problem, direction):
+        terms = _terms(problem, direction, name)
+        limits[name] = float_limits(problem.dtype, terms, owed, parts)
+        bound = error_bound(problem.dtype, terms, parts)
+        if owed != TRANSFORMS and all(map(math.isfinite, bound)):
+            bounds[name] = bound
+    if len({tuple(each.values()) for each in limits.values()}) == 1:
+        limits = {"": limits.popitem()[1]}
+    return Computation(
+        partial(uniform, _drawn(problem, direction)), call_of(problem, direction),
+        (max_ratio, rms_range), limits, layout=layout(problem), bounds=bounds,
+    )  # fmt: skip
+
+
+def exact_tier(problem: Problem, direction: str, owed: str) -> Computation:
+    """Return the computation on integers whose sums are exact. The sparse operand is the one that
+    ``direction`` sums over."""
+    fill = exact_fill(problem.dtype, problem.terms(direction), owed)
+    draw = partial(
+        integers, _drawn(problem, direction), largest=fill.largest,
+        density={"grad" if direction == "bwd-data" else "input": fill.density},
+    )  # fmt: skip
+    return _on_integers(problem, direction, owed, draw)
+
+
+def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
+    """Return the computation on integers whose products are large and whose sums are small."""
+    fill = cancelling_fill(problem.dtype, problem.terms(direction))
+    drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
+    groups = 1
+    if direction == "bwd-weights":
+        # Over the batch, so that it cancels at the edges, too; of one sample, over all positions.
+        zero_sum, along = "grad", [1] if problem.batch > 1 else space
+    elif (direction == "fwd") != problem.transposed:
+        zero_sum, along = "weight", [2] if drawn["weight"][1] > 1 else space
+    else:
+        groups = problem.groups
+        zero_sum, along = "weight", [1] if drawn["weight"][0] > groups else space
+    draw = partial(
+        cancelling, drawn, base=fill.base, largest=fill.largest, density=fill.density, zero_sum=zero_sum,
+        along=along, groups=groups,
+    )  # fmt: skip
+    return _on_integers(problem, direction, owed, draw)
+
+
+def _on_integers(problem: Problem, direction: str, owed: str, draw: partial[Named]) -> Computation:
+    """Return a computation of which every element must be equal, or nearest if transforms are allowed."""
+    measure = partial(unequal, nearest=True) if owed == TRANSFORMS else unequal
+    return Computation(
+        draw, call_of(problem, direction), (measure,), {"": {"unequal": 0}}, layout=layout(problem)
+    )
+
+
+def _drawn(problem: Problem, direction: str) -> Shapes:
+    return {name: each for name, each in shapes(problem).items() if name != "grad" or direction != "fwd"}
+
+
+def _results(problem: Problem, direction: str) -> tuple[str, ...]:
+    if direction == "bwd-weights":
+        return ("weight", "bias") if problem.bias else ("weight",)
+    return ("output",) if direction == "fwd" else ("input",)
+
+
+def _terms(problem: Problem, direction: str, name: str) -> int:
+    """How many products are summed into one element of a result; the gradient of the bias is a sum of the
+    output's."""
+    return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
+
+
+def _parts(problem: Problem, direction: str, owed: str) -> int:
+    """Into how many parts a sum may be rounded."""
+    return problem.parts(direction) if problem.dtype in _HALF and owed != SUMS else 1
+
+
+def script(outcome: Outcome, library: str) -> Computation:
+    """Return the tier that failed, and the float tier for an outcome that is not wrong."""
+    problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
+    numerics = outcome.numerics
+    owed = str(numerics.get("owed", SUMS))
+    tier = float_tier(problem, direction, owed)
+    plain = replace(tier, bounds={})
+    if outcome.state != "wrong":
+        return plain
+    if numerics.get("non_finite") or any(
+        _exceeds(numerics, name, numerics.get(f"{name}_limit")) for name in ("rms_range", "max_ratio")
+    ):
+        whole = owed == TRANSFORMS and _is_whole(numerics)
+        return replace(plain, draw=exact_tier(problem, direction, owed).draw) if whole else plain
+    if len(tier.bounds) == len(_results(problem, direction)) and _exceeds(numerics, "bound_ratio", 1):
+        return replace(tier, measures=(bound_ratio,), limits={"": {"bound_ratio": 1}})
+    if numerics.get("exact") is False:
+        return exact_tier(problem, direction, owed)
+    return cancelling_tier(problem, direction, owed) if numerics.get("cancelling") is False else plain
+
+
+def _is_whole(numerics: Mapping[str, Any]) -> bool:
+    """Return True if the worst element is one of sums of integers."""
+    worst = numerics.get("worst")
+    reference = worst.get("reference") if isinstance(worst, Mapping) else None
+    return isinstance(reference, (int, float)) and float(reference).is_integer()
+
+
+def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
+    """Return True if the outcome has the measure, and it is not a number within the limit."""
+    values = (numerics.get(name, 0), limit)
+    return name in numerics and not (
+        all(isinstance(value, (int, float)) for value in values) and values[0] <= values[1]
+    )
 
 
 def convolution(context: CheckContext) -> CheckResult:
     """Judged against the same direction in fp64 on the CPU, outside the setting, by what its kernels owe
     (``numerics.SUMS`` and what follows it). Where two runs differ, both are judged."""
-    problem, direction = context.the_problem, context.direction or "fwd"
-    operands = uniform(problem, context.dtype, context.seed())
-    expected = reference(problem, direction, operands)
-    placed = _placed(context, operands)
+    tier = float_tier(_problem(context), _direction(context), _owed(context))
+    operands = tier.operands(context.dtype, context.seed())
+    expected = reference(context.the_problem, tier, operands)
+    placed = _placed(context, tier, operands)
     _leave_poison(context, expected)
-    result, first_seconds = context.first_call(lambda: run(problem, direction, placed))
+    result, first_seconds = context.first_call(lambda: tier.call(**placed))
     _leave_poison(context, expected)
-    again, steady_seconds = context.steady_call(lambda: run(problem, direction, placed))
+    again, steady_seconds = context.steady_call(lambda: tier.call(**placed))
     answer = CheckResult(timings={"first_call": first_seconds, "steady": steady_seconds})
     for name, right in expected.items():
         if result[name].shape != right.shape:
@@ -58,12 +182,29 @@ def convolution(context: CheckContext) -> CheckResult:
             return answer
     with context.tested():
         repeatable = all(_same(result[name], again[name]) for name in expected)
-    sums = None if _owed(context) == TRANSFORMS else reference(problem, direction, magnitudes(operands))
+    with one_thread():
+        magnitudes = {name: each.abs() for name, each in operands.items()}
+    sums = reference(context.the_problem, tier, magnitudes) if tier.bounds else {}
     for found in (result,) if repeatable else (result, again):
-        _float_tier(context, direction, found, expected, sums, answer)
+        _float_tier(context, tier, found, expected, sums, answer)
     answer.numerics.update(owed=_owed(context), repeatable=repeatable)
-    _exact_tier(context, direction, answer)
+    _exact_tier(context, tier, answer)
     return answer
+
+
+def reference(problem: Problem, tier: Computation, operands: Named) -> Named:
+    """Return the results of operands in fp64 on the CPU. Small problems use one thread."""
+    with nullcontext() if problem.flops > _WORTH_THREADS else one_thread():
+        return tier.expected(operands)
+
+
+def _problem(context: CheckContext) -> Problem:
+    """The problem in the dtype of the context."""
+    return replace(context.the_problem, dtype=context.dtype_name)
+
+
+def _direction(context: CheckContext) -> str:
+    return context.direction or "fwd"
 
 
 def _owed(context: CheckContext) -> str:
@@ -73,12 +214,6 @@ def _owed(context: CheckContext) -> str:
     return (
         PARTS if context.dtype_name in _HALF and context.backend.rounds_parts and not context.bypass else SUMS
     )
-
-
-def _parts(context: CheckContext, direction: str) -> int:
-    """Into how many parts a sum may be rounded."""
-    half = context.dtype_name in _HALF
-    return context.the_problem.parts(direction) if half and _owed(context) != SUMS else 1
 
 
 def _leave_poison(context: CheckContext, results: Results) -> None:
@@ -91,45 +226,36 @@ def _same(one: Any, other: Any) -> bool:
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def _placed(context: CheckContext, operands: Tensors) -> Tensors:
-    placed: Tensors = context.placed(lambda: operands.to(context.device, context.dtype, context.the_problem))
+def _placed(context: CheckContext, tier: Computation, operands: Named) -> Named:
+    placed: Named = context.placed(lambda: tier.placed(operands, context.device, context.dtype))
     return placed
-
-
-def _terms(context: CheckContext, direction: str, name: str) -> int:
-    """How many products are summed into one element of a result; the gradient of the bias is a sum of the
-    output's."""
-    problem = context.the_problem
-    return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
 @one_thread()
 def _float_tier(
     context: CheckContext,
-    direction: str,
+    tier: Computation,
     result: Results,
     expected: Results,
-    sums: Optional[Results],
+    sums: Results,
     answer: CheckResult,
     words: str = "",
 ) -> None:
     """Hold each result against the limits and, where ``sums`` of magnitudes are given, its bound. The numbers
     are those of the first result, or of the first that is wrong, which ``words`` introduce."""
+    problem, direction, owed = _problem(context), _direction(context), _owed(context)
     for name, right in expected.items():
-        terms = _terms(context, direction, name)
-        parts, bound = _parts(context, direction), None
-        of_sums, of_reference, least = error_bound(context.dtype_name, terms, parts)
-        if sums is not None and math.isfinite(of_sums):
-            bound = of_sums * sums[name] + of_reference * right.abs() + least
+        terms, parts = _terms(problem, direction, name), _parts(problem, direction, owed)
+        bound = None
+        if name in sums and name in tier.bounds:
+            bound = rounding(sums[name], right, *tier.bounds[name])
         measured = errors(result[name], right, bound)
-        holds, numbers, why = judge_float(measured, context.dtype_name, terms, _owed(context), parts)
-        rule = miopen_rule(measured, context.dtype_name, direction, context.the_problem.transposed)
+        holds, numbers, why = judge_float(measured, context.dtype_name, terms, owed, parts)
+        rule = miopen_rule(measured, context.dtype_name, direction, problem.transposed)
         if answer.state == "pass" and (not holds or not answer.numerics):
             answer.numerics.update({"of": name, **numbers, "miopen_rule": rule})
         if not holds and answer.state == "pass":
-            allowed = (
-                limit("max_ratio", context.dtype_name, terms, _owed(context), parts) * measured.max_reference
-            )
+            allowed = tier.limit("max_ratio", name) * measured.max_reference
             error = (result[name].detach().to("cpu", right.dtype) - right).abs()
             # Written so that what is not a number is bad.
             bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
@@ -137,39 +263,38 @@ def _float_tier(
             _wrong(answer, f"{words}{name}: {why}{also}", name, result[name], right, bad)
 
 
-def _exact_tier(context: CheckContext, direction: str, answer: CheckResult) -> None:
+def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -> None:
     """Integer operands, a plain fill, and a cancelling one for who owes plain sums."""
-    problem, dtype = context.the_problem, context.dtype_name
-    terms = problem.terms(direction)
+    problem, direction, owed = _problem(context), _direction(context), _owed(context)
     answer.numerics["exact_demanded"] = context.exact
-    plain = integers(problem, direction, exact_fill(dtype, terms, _owed(context)), context.seed())
-    _equal_integers(context, direction, "exact", plain, answer)
-    if _owed(context) == SUMS:
-        small = cancelling(problem, direction, cancelling_fill(dtype, terms), context.seed())
-        _equal_integers(context, direction, "cancelling", small, answer)
+    _equal_integers(context, tier, "exact", exact_tier(problem, direction, owed), answer)
+    if owed == SUMS:
+        _equal_integers(context, tier, "cancelling", cancelling_tier(problem, direction, owed), answer)
 
 
 def _equal_integers(
-    context: CheckContext, direction: str, fill: str, operands: Tensors, answer: CheckResult
+    context: CheckContext, floats: Computation, fill: str, tier: Computation, answer: CheckResult
 ) -> None:
     """Note whether every element is equal under ``fill`` ("exact", "cancelling"), and judge what is owed:
     equality; of transforms the nearest integer."""
-    problem = context.the_problem
-    expected = reference(problem, direction, operands)
-    placed = _placed(context, operands)
+    operands = tier.operands(context.dtype, context.seed())
+    expected = reference(context.the_problem, tier, operands)
+    placed = _placed(context, tier, operands)
     _leave_poison(context, expected)
-    result, _ = context.steady_call(lambda: run(problem, direction, placed))
-    answer.numerics[fill] = not any(bool(differing(result[name], expected[name]).any()) for name in expected)
-    owed = _owed(context)
-    if owed == TRANSFORMS:
+    result, _ = context.steady_call(lambda: tier.call(**placed))
+    with one_thread():
+        answer.numerics[fill] = not any(unequal(result[name], expected[name]) for name in expected)
+    nearest = _owed(context) == TRANSFORMS
+    if nearest:
         # Other operands than before: what a kernel left from its last call is no answer to them.
-        _float_tier(context, direction, result, expected, None, answer, f"{ON_INTEGERS}, ")
+        _float_tier(context, floats, result, expected, {}, answer, "on integers, ")
     for name, right in expected.items():
-        bad = differing(result[name], right, nearest=owed == TRANSFORMS)
+        with one_thread():
+            bad = differing(result[name], right, nearest)
         if answer.state == "pass" and bool(bad.any()):
-            tier = "exact tier" if fill == "exact" else f"exact tier, {CANCELLING}"
+            words = "exact tier" if fill == "exact" else "exact tier, cancelling fill"
             why = f"{int(bad.sum())} elements of {name} differ where sums of integers are exact"
-            _wrong(answer, f"{tier}: {why}", name, result[name], right, bad)
+            _wrong(answer, f"{words}: {why}", name, result[name], right, bad)
 
 
 def _wrong(answer: CheckResult, message: str, name: str, result: Any, reference: Any, bad: Any) -> None:
@@ -183,19 +308,19 @@ _ANOTHER_CONVOLUTION = Requires(("elementwise",), outside=("gemm",), convolution
 CHECKS = (
     Check(
         "convolution", "conv", "Does convolution give right numbers, each direction apart?",
-        convolution, _CONVOLUTION, capi_dtypes=(),
+        convolution, _CONVOLUTION, capi_dtypes=(), script=script,
     ),
     Check(
         "problem-matrix", "conv", "Is convolution right over networks, variants and geometry?",
-        convolution, _ANOTHER_CONVOLUTION,
+        convolution, _ANOTHER_CONVOLUTION, script=script,
     ),
     Check(
         "solver", "conv", "Does this solver alone give right numbers?", convolution,
-        _CONVOLUTION, capi_dtypes=(), verified=False,
+        _CONVOLUTION, capi_dtypes=(), verified=False, script=script,
     ),
     Check(
         "convolution-kinds", rung="primitives", verified=False,
         question="Are 1-d, 3-d, transposed and depthwise convolution right?",
-        function=convolution, requires=_ANOTHER_CONVOLUTION,
+        function=convolution, requires=_ANOTHER_CONVOLUTION, script=script,
     ),
 )  # fmt: skip

@@ -10,9 +10,10 @@ from typing import Any, Callable, Optional
 
 from rocmprobe.checks.check import EVERY_DIRECTION, Check
 from rocmprobe.checks.networks.precision import autocast, plain
+from rocmprobe.checks.tools.compare import held
+from rocmprobe.checks.tools.computation import max_ratio
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.checks.tools.layer import TINY, held
-from rocmprobe.checks.tools.tensors import Tensors, run, uniform
+from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run
 
 #: Largest deviation of a gradient from fp64, as a share of the reference's largest value, by the dtype in
 #: which convolution computes. Basis: benchmarks/results/layer_limits.json; each is over five times what is
@@ -136,7 +137,7 @@ def gradient_flow(context: CheckContext) -> CheckResult:
     half = context.dtype in (torch.float16, torch.bfloat16)
     precision = autocast(context.backend.device_type, context.dtype) if half else plain(context.dtype)
     problem = context.the_problem
-    drawn = uniform(problem, context.dtype, context.seed())
+    drawn = problem_operands(problem, context.dtype, context.seed())
 
     def reference(input: Any, weight: Any, bias: Any) -> Any:
         return run(problem, "fwd", Tensors(input, weight, bias, None))["output"]
@@ -158,7 +159,7 @@ def gradient_flow(context: CheckContext) -> CheckResult:
             for operand, gradient in expected.items():
                 yield f"{name}: gradient of {operand}", found[operand], gradient
 
-    return held(compared(), answer, GRADIENT_LIMITS[context.dtype_name], TINY)
+    return held(compared(), answer, GRADIENT_LIMITS[context.dtype_name], max_ratio)
 
 
 def _leaves(tensors: Tensors, convolve: Convolve) -> Leaves:
@@ -191,7 +192,7 @@ def gradients(context: CheckContext) -> CheckResult:
     import torch
 
     problem = context.the_problem
-    drawn = uniform(problem, context.dtype, context.seed())
+    drawn = problem_operands(problem, context.dtype, context.seed())
     operands = context.placed(lambda: drawn.to(context.device, context.dtype))
     leaves = [
         tensor.requires_grad_()

@@ -3,13 +3,13 @@ precision, and of integers."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from rocmprobe.checks.check import KERNELS, Check, Explanation
-from rocmprobe.checks.tools.compare import unequal
+from rocmprobe.checks.check import KERNELS, Check, Explanation, layer_check
+from rocmprobe.checks.tools.computation import Named, leaf, unequal, uniform, with_gradients
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
-from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
 
 #: Rows, inputs and outputs of the layer.
 _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
@@ -17,20 +17,16 @@ _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
 _LARGEST_BYTE = 8
 
 
-def matmul(context: CheckContext) -> CheckResult:
+def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
     """A product as it is, and a linear layer with a bias, which hipBLASLt adds in its own kernel; backward
     brings products of transposed operands. By ``1 / sqrt(inputs)`` smaller, as layers draw their weights."""
     import torch
     import torch.nn.functional as F
 
-    def call(rows: Any, weight: Any, bias: Any, grad: Any) -> dict[str, Any]:
-        weight = weight / _INPUTS**0.5
-        leaves = {"input": leaf(rows), "weight": leaf(weight), "bias": leaf(bias)}
-        layer = with_gradients(F.linear(*leaves.values()), leaves, grad)
-        return {"product": torch.mm(rows, weight.t()), **layer}
-
-    shapes = ((_ROWS, _INPUTS), (_OUTPUTS, _INPUTS), (_OUTPUTS,), (_ROWS, _OUTPUTS))
-    return compare(context, uniform(context, shapes), call, UNIT)
+    weight = weight / rows.shape[1] ** 0.5
+    leaves = {"input": leaf(rows), "weight": leaf(weight), "bias": leaf(bias)}
+    layer = with_gradients(F.linear(*leaves.values()), leaves, grad)
+    return {"product": torch.mm(rows, weight.t()), **layer}
 
 
 def int_matmul(context: CheckContext) -> CheckResult:
@@ -56,9 +52,16 @@ def int_matmul(context: CheckContext) -> CheckResult:
 
 
 CHECKS = (
-    Check(
-        "matmul", "gemm", "Is a linear layer right by the library that PyTorch prefers for it?",
-        matmul, KERNELS, verified=False,
+    layer_check(
+        "matmul", rung="gemm", question="Is a linear layer right by the library that PyTorch prefers for it?",
+        draw=partial(
+            uniform,
+            {
+                "rows": (_ROWS, _INPUTS), "weight": (_OUTPUTS, _INPUTS), "bias": (_OUTPUTS,),
+                "grad": (_ROWS, _OUTPUTS),
+            },
+        ),
+        call=linear, requires=KERNELS, verified=False,
         explanation=Explanation(
             "A linear layer", "gemm",
             "Stay with the dtypes in which it is right, or with another build of torch.",

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any, Callable, Optional, TypeVar
 
 from rocmprobe.checks.check import EVERY_DIRECTION, Check
+from rocmprobe.checks.tools.compare import held
+from rocmprobe.checks.tools.computation import max_ratio
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
-from rocmprobe.checks.tools.layer import TINY, held
-from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, run, uniform
+from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, problem_operands, run
 from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
@@ -74,7 +75,7 @@ def memory_sweep(context: CheckContext) -> CheckResult:
         fits = Fits(context, context.backend.memory_limit(context.device, bound))
         found = search(context.the_problem.batch, fits, fits.may_go_on)
     answer = _in_a_new_thread(
-        lambda: held(_afterwards(context), CheckResult(), LAYER_LIMITS[context.dtype_name], TINY)
+        lambda: held(_afterwards(context), CheckResult(), LAYER_LIMITS[context.dtype_name], max_ratio)
     )
     if answer.state == "wrong":
         answer.message = f"after the search for the largest batch: {answer.message}"
@@ -155,7 +156,7 @@ def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
 def _afterwards(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
     """The problem's output and gradients beside those in fp64 on the CPU."""
     problem = context.the_problem
-    drawn, placed = uniform(problem, context.dtype, context.seed()), operands_on_device(context)
+    drawn, placed = problem_operands(problem, context.dtype, context.seed()), operands_on_device(context)
     for direction in DIRECTIONS:
         expected = run(problem, direction, drawn)
         found, _ = context.first_call(partial(run, problem, direction, placed))

@@ -4,31 +4,21 @@ convolution fused with ReLU."""
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
-from rocmprobe.checks.check import KERNELS, Check, LibraryLayer, Requires
+from rocmprobe.checks.check import KERNELS, Check, LibraryLayer, Requires, layer_check
+from rocmprobe.checks.tools.compare import compare
+from rocmprobe.checks.tools.computation import (
+    TINY,
+    Computation,
+    Named,
+    layer,
+    leaf,
+    uniform,
+    with_gradients,
+)
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
-from rocmprobe.checks.tools.layer import UNIT, compare, leaf, uniform, with_gradients
-from rocmprobe.checks.tools.repro_script import ABOVE_HALF, UNIFORM, ReproScript, recurrent
-
-#: Of batch norm.
-_NORMALIZED, _CHANNELS = (4, 16, 14, 14), 16
-#: Of recurrent layers, and of the CTC loss.
-_STEPS, _BATCH, _INPUT, _HIDDEN, _LAYERS = 6, 3, 8, 10, (1, 2)
-_FRAMES, _CLASSES = 12, 5
-#: Of fused convolution.
-_IMAGE, _FILTERS, _OUTPUT = (2, 4, 8, 8), (6, 4, 3, 3), (2, 6, 8, 8)
-_ONE = [1, 1]
-
-
-def _drawn(context: CheckContext, *shapes: Any) -> list[Any]:
-    """Uniform in [0.5, 1.5): weights and variances far from zero."""
-    import torch
-
-    generator = torch.Generator().manual_seed(context.seed())
-    drawn = [torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5 for shape in shapes]
-    return [tensor.to(context.dtype).to(torch.float64) for tensor in drawn]
 
 
 def wide(tensor: Any) -> Any:
@@ -36,66 +26,60 @@ def wide(tensor: Any) -> Any:
     return tensor.float() if tensor.element_size() == 2 else tensor
 
 
-def batch_norm(context: CheckContext) -> CheckResult:
+def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
     """Training mode, forward and gradients of input, weight and bias."""
     import torch.nn.functional as F
 
-    def call(image: Any, weight: Any, bias: Any, grad: Any) -> dict[str, Any]:
-        leaves = {"input": leaf(image), "weight": leaf(wide(weight)), "bias": leaf(wide(bias))}
-        x, w, b = leaves.values()
-        return with_gradients(F.batch_norm(x, None, None, w, b, training=True), leaves, grad)
-
-    return compare(context, _drawn(context, _NORMALIZED, _CHANNELS, _CHANNELS, _NORMALIZED), call, UNIT)
+    leaves = {"input": leaf(image), "weight": leaf(wide(weight)), "bias": leaf(wide(bias))}
+    x, w, b = leaves.values()
+    return with_gradients(F.batch_norm(x, None, None, w, b, training=True), leaves, grad)
 
 
-def batch_norm_eval(context: CheckContext) -> CheckResult:
+def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Named:
     """With running mean and variance, forward alone: backward enters the library in training only."""
     import torch
     import torch.nn.functional as F
 
-    def call(image: Any, *of_channels: Any) -> dict[str, Any]:
-        mean, variance, weight, bias = map(wide, of_channels)
-        with torch.no_grad():
-            return {"output": F.batch_norm(image, mean, variance, weight, bias, training=False)}
-
-    return compare(context, _drawn(context, _NORMALIZED, *[_CHANNELS] * 4), call, UNIT)
+    with torch.no_grad():
+        return {"output": F.batch_norm(image, wide(mean), wide(variance), wide(weight), wide(bias))}
 
 
-def rnn(context: CheckContext) -> CheckResult:
+def rnn(**operands: Any) -> Named:
     """Elman's, with tanh."""
-    return _recurrent(context, "RNN")
+    return recurrent("RNN", **operands)
 
 
-def lstm(context: CheckContext) -> CheckResult:
-    return _recurrent(context, "LSTM")
+def lstm(**operands: Any) -> Named:
+    return recurrent("LSTM", **operands)
 
 
-def gru(context: CheckContext) -> CheckResult:
-    return _recurrent(context, "GRU")
+def gru(**operands: Any) -> Named:
+    return recurrent("GRU", **operands)
 
 
-def _recurrent(context: CheckContext, kind: str) -> CheckResult:
+def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
     """Output over a short sequence and the gradients of the input and of all weights."""
     import torch
 
-    def call(sequence: Any, weights: Any, grad: Any) -> dict[str, Any]:
-        found = {}
-        for layers in _LAYERS:
-            net = getattr(torch.nn, kind)(_INPUT, _HIDDEN, layers).to(sequence.device, sequence.dtype)
-            # About as large as torch draws them; larger ones amplify errors from step to step.
-            torch.nn.utils.vector_to_parameters(weights / 4, net.parameters())
-            leaves = {"input": leaf(sequence), **dict(net.named_parameters())}
-            output, _ = net(leaves["input"])
-            for what, tensor in with_gradients(output, leaves, grad).items():
-                found[f"{layers} layer(s): {what}"] = tensor
-        return found
-
-    weights = sum(each.numel() for each in getattr(torch.nn, kind)(_INPUT, _HIDDEN, _LAYERS[-1]).parameters())
-    shapes = ((_STEPS, _BATCH, _INPUT), (weights,), (_STEPS, _BATCH, _HIDDEN))
-    return compare(context, uniform(context, shapes), call, UNIT)
+    found = {}
+    for layers in (1, 2):
+        net = getattr(torch.nn, kind)(8, 10, layers).to(sequence.device, sequence.dtype)
+        # About as large as torch draws them; larger ones amplify errors from step to step.
+        torch.nn.utils.vector_to_parameters(weights / 4, net.parameters())
+        leaves = {"input": leaf(sequence), **dict(net.named_parameters())}
+        results = with_gradients(net(leaves["input"])[0], leaves, grad)
+        found.update({f"{layers} layer(s): {what}": tensor for what, tensor in results.items()})
+    return found
 
 
-def ctc_loss(context: CheckContext) -> CheckResult:
+def _sequence(gates: int) -> partial[Named]:
+    """Draw a sequence of 6 steps, 3 samples and 8 inputs, and the weights of two layers. Each gate has 10
+    units, with weights for 8 inputs, for the 10 outputs below, for its own 10, and two biases."""
+    weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
+    return partial(uniform, {"sequence": (6, 3, 8), "weights": (weights,), "grad": (6, 3, 10)})
+
+
+def ctc_loss(frames: Any, grad: Any) -> Named:
     """Of two sequences, with the gradient. Targets, lengths and blank are such as the libraries take: one
     row of int32 on the CPU, all frames used, blank 0."""
     import torch
@@ -103,36 +87,13 @@ def ctc_loss(context: CheckContext) -> CheckResult:
 
     targets = torch.tensor([1, 2, 3, 1], dtype=torch.int32)
     # Any: torch's own annotations know no tuples here.
-    lengths: Any = (3, 1)
-    frames_used: Any = (_FRAMES,) * len(lengths)
-
-    def call(frames: Any, grad: Any) -> dict[str, Any]:
-        leaves = {"input": leaf(frames)}
-        scores = F.log_softmax(leaves["input"], 2)
-        loss = F.ctc_loss(scores, targets, frames_used, lengths, reduction="none")
-        return with_gradients(loss, leaves, grad)
-
-    return compare(
-        context, uniform(context, ((_FRAMES, len(lengths), _CLASSES), (len(lengths),))), call, UNIT
-    )
+    lengths: Any = {"input_lengths": (12, 12), "target_lengths": (3, 1)}
+    leaves = {"input": leaf(frames)}
+    scores = F.log_softmax(leaves["input"], 2)
+    return with_gradients(F.ctc_loss(scores, targets, **lengths, reduction="none"), leaves, grad)
 
 
-def convolution_relu(context: CheckContext) -> CheckResult:
-    return _fused(context, [_IMAGE, _FILTERS, _FILTERS[:1]])
-
-
-def convolution_add_relu(context: CheckContext) -> CheckResult:
-    """The same with a second image added before ReLU, as at the end of a residual block."""
-    return _fused(context, [_IMAGE, _FILTERS, _FILTERS[:1], _OUTPUT])
-
-
-def _fused(context: CheckContext, shapes: list[Any]) -> CheckResult:
-    """With the vendor library off there is nothing to fuse: then the same work by separate operators."""
-    call = _operator(context, len(shapes) > 3) if _library_on(context) else _separate
-    return compare(context, uniform(context, shapes), call, reference=_separate)
-
-
-def _separate(image: Any, filters: Any, bias: Any, summand: Any = None) -> dict[str, Any]:
+def separate(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
     import torch
     import torch.nn.functional as F
 
@@ -141,98 +102,135 @@ def _separate(image: Any, filters: Any, bias: Any, summand: Any = None) -> dict[
         return {"output": torch.relu(output if summand is None else output + summand)}
 
 
-def _library_on(context: CheckContext) -> bool:
+def by_onednn(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
     import torch
 
-    with context.tested():
-        module: Any = torch.backends.mkldnn if context.backend.name == "onednn" else torch.backends.cudnn
-        return bool(module.enabled)
+    fused: Any = torch.ops.mkldnn._convolution_pointwise
+    one = [1, 1]
+    if summand is None:
+        return {"output": fused(image, filters, bias, one, one, one, 1, "relu", [], "")}
+    added: Any = ("add", 1.0, "relu", [], None)
+    return {"output": fused.binary(image, summand, filters, bias, one, one, one, 1, *added)}
 
 
-def _operator(context: CheckContext, add: bool) -> Any:
-    """The library's own operator, as a function of the operands. Raises NotApplicable where there is none."""
+def by_cudnn(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
+    import torch
+
+    one = [1, 1]
+    if summand is None:
+        return {"output": torch.cudnn_convolution_relu(image, filters, bias, one, one, one, 1)}
+    return {"output": torch.cudnn_convolution_add_relu(image, filters, summand, 1.0, bias, one, one, one, 1)}
+
+
+def by_miopen(image: Any, filters: Any, bias: Any, summand: Any = None) -> Named:
+    import torch
+
+    one = [1, 1]
+    if summand is None:
+        return {"output": torch.miopen_convolution_relu(image, filters, bias, one, one, one, 1)}
+    return {"output": torch.miopen_convolution_add_relu(image, filters, summand, 1.0, bias, one, one, one, 1)}
+
+
+_FUSED: dict[str, Callable[..., Named]] = {
+    "": separate, "onednn": by_onednn, "cudnn": by_cudnn, "miopen": by_miopen,
+}  # fmt: skip
+
+
+def _fused(dtype: str, add: bool, library: str) -> Computation:
+    """By the operator of ``library``. With the vendor library off there is nothing to fuse: then by separate
+    operators, which also give the reference."""
+    shapes: dict[str, tuple[int, ...]] = {"image": (2, 4, 8, 8), "filters": (6, 4, 3, 3), "bias": (6,)}
+    if add:
+        shapes["summand"] = (2, 6, 8, 8)
+    return layer(dtype, partial(uniform, shapes), _FUSED[library], TINY, separate)
+
+
+def convolution_relu(context: CheckContext) -> CheckResult:
+    return compare(context, _fused(context.dtype_name, False, _library(context)))
+
+
+def convolution_add_relu(context: CheckContext) -> CheckResult:
+    """The same with a second image added before ReLU, as at the end of a residual block."""
+    return compare(context, _fused(context.dtype_name, True, _library(context)))
+
+
+def _library(context: CheckContext) -> str:
+    """Return the name of the library whose operator is called, or "" if it is off. Raises NotApplicable where
+    there is no such operator."""
     import torch
 
     library = context.backend.name
+    with context.tested():
+        module: Any = torch.backends.mkldnn if library == "onednn" else torch.backends.cudnn
+        if not module.enabled:
+            return ""
     if library != "onednn":
         if context.backend.device_type == "cpu":
             raise NotApplicable("on a simulated machine nothing stands in for this operator of MIOpen's own")
-        function = getattr(torch, f"{library}_convolution_{'add_' if add else ''}relu")
-        if add:
-            return lambda x, w, b, z: {"output": function(x, w, z, 1.0, b, _ONE, _ONE, _ONE, 1)}
-        return lambda x, w, b: {"output": function(x, w, b, _ONE, _ONE, _ONE, 1)}
-    packet = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
-    if packet is None:
+        return library
+    if getattr(torch.ops.mkldnn, "_convolution_pointwise", None) is None:
         raise NotApplicable(f"torch {torch.__version__} has no such operator of oneDNN")
     if context.dtype != torch.float32:
         raise NotApplicable(f"whether oneDNN's operator takes {context.dtype_name} depends on the CPU")
-    if add:
-        return lambda x, w, b, z: {
-            "output": packet.binary(x, z, w, b, _ONE, _ONE, _ONE, 1, "add", 1.0, "relu", [], None)
-        }
-    return lambda x, w, b: {"output": packet(x, w, b, _ONE, _ONE, _ONE, 1, "relu", [], "")}
+    return library
 
 
-_primitive_check = partial(Check, rung="primitives", verified=False)
+_CHANNELS = (16,)
+_NORMALIZED = (4, 16, 14, 14)
+#: Weights and variances far from zero.
+_positive = partial(uniform, least=0.5, width=1)
+_primitive_check = partial(layer_check, rung="primitives", verified=False)
 _recurrent_check = partial(_primitive_check, requires=Requires(("elementwise", "gemm")))
 _fused_check = partial(
-    _primitive_check, requires=Requires(("elementwise",), outside=("gemm",), convolution="fwd"),
+    Check, rung="primitives", verified=False,
+    requires=Requires(("elementwise",), outside=("gemm",), convolution="fwd"),
     layer=LibraryLayer("convolution with ReLU in one operator", "fused_convolution"),
 )  # fmt: skip
 CHECKS = (
-    Check(
-        "batch-norm", "batch-norm", "Does batch norm train and give right numbers?",
-        batch_norm, KERNELS, capi_dtypes=("float32",),
+    layer_check(
+        "batch-norm", rung="batch-norm", question="Does batch norm train and give right numbers?",
+        draw=partial(
+            _positive,
+            {"image": _NORMALIZED, "weight": _CHANNELS, "bias": _CHANNELS, "grad": _NORMALIZED},
+        ),
+        call=batch_norm, requires=KERNELS, capi_dtypes=("float32",),
         layer=LibraryLayer("batch norm", "batch_norm"),
-        script=ReproScript(
-            ("x", "w", "b", "dy"), ("draw(4, 16, 14, 14)", "draw(16)", "draw(16)", "draw(4, 16, 14, 14)"),
-            ABOVE_HALF, ("[", "y.detach(), *torch.autograd.grad(y, leaves, dy)", "]"), least=1.0,
-            before=(
-                "leaves = [t.detach().requires_grad_() for t in (x, wide(w), wide(b))]",
-                "y = torch.nn.functional.batch_norm(leaves[0], None, None, *leaves[1:], training=True)",
-            ),
-        ),
     ),
-    Check(
-        "batch-norm-eval", "batch-norm", "Is batch norm right with the statistics that training left?",
-        batch_norm_eval, KERNELS, verified=False,
-        layer=LibraryLayer("batch norm in evaluation", "batch_norm"),
-        script=ReproScript(
-            ("x", *"mvwb"), ("draw(4, 16, 14, 14)", *["draw(16)"] * 4), ABOVE_HALF,
-            ("[", "torch.nn.functional.batch_norm(x, *map(wide, (m, v, w, b)))", "]"), least=1.0,
+    layer_check(
+        "batch-norm-eval", rung="batch-norm",
+        question="Is batch norm right with the statistics that training left?",
+        draw=partial(
+            _positive,
+            {"image": _NORMALIZED, **dict.fromkeys(("mean", "variance", "weight", "bias"), _CHANNELS)},
         ),
+        call=batch_norm_eval, requires=KERNELS, verified=False,
+        layer=LibraryLayer("batch norm in evaluation", "batch_norm"),
     ),
     _recurrent_check(
         "rnn", question="Is an Elman RNN of one and of two layers right, with its gradients?",
-        function=rnn, layer=LibraryLayer("RNN", "rnn"), script=recurrent("RNN", 1),
+        draw=_sequence(1), call=rnn, layer=LibraryLayer("RNN", "rnn"),
     ),
     _recurrent_check(
         "lstm", question="Is an LSTM of one and of two layers right, with its gradients?",
-        function=lstm, layer=LibraryLayer("LSTM", "rnn"), script=recurrent("LSTM", 4),
+        draw=_sequence(4), call=lstm, layer=LibraryLayer("LSTM", "rnn"),
     ),
     _recurrent_check(
         "gru", question="Is a GRU of one and of two layers right, with its gradients?",
-        function=gru, layer=LibraryLayer("GRU", "rnn"), script=recurrent("GRU", 3),
+        draw=_sequence(3), call=gru, layer=LibraryLayer("GRU", "rnn"),
     ),
     _primitive_check(
-        "ctc-loss", question="Is the CTC loss right, with its gradient?", function=ctc_loss,
+        "ctc-loss", question="Is the CTC loss right, with its gradient?",
+        draw=partial(uniform, {"frames": (12, 2, 5), "grad": (2,)}), call=ctc_loss,
         requires=KERNELS, layer=LibraryLayer("CTC loss", "ctc_loss"),
-        script=ReproScript(
-            ("x", "dy"), ("draw(12, 2, 5)", "draw(2)"), (UNIFORM,),
-            ("[", "y.detach(), *torch.autograd.grad(y, x, dy)", "]"), least=1.0,
-            before=(
-                "x, targets = x.detach().requires_grad_(), torch.tensor([1, 2, 3, 1], dtype=torch.int32)",
-                "scores = torch.nn.functional.log_softmax(x, 2)",
-                'y = torch.nn.functional.ctc_loss(scores, targets, (12, 12), (3, 1), reduction="none")',
-            ),
-        ),
     ),
     _fused_check(
         "convolution-relu", question="Is convolution, bias and ReLU in one operator right?",
         function=convolution_relu,
+        script=lambda outcome, library: _fused(outcome.dtype, False, library),
     ),
     _fused_check(
         "convolution-add-relu", question="Is convolution, bias, sum and ReLU in one operator right?",
         function=convolution_add_relu,
+        script=lambda outcome, library: _fused(outcome.dtype, True, library),
     ),
 )  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rocmprobe.checks.check import KERNELS, Check, Requires
+from rocmprobe.checks.tools.compare import held
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
-from rocmprobe.checks.tools.layer import held
 from rocmprobe.model.numerics import LAYER_LIMITS
 
 

@@ -6,8 +6,9 @@ import statistics
 from typing import Any
 
 from rocmprobe.checks.check import Check, Requires
+from rocmprobe.checks.tools.compare import held
+from rocmprobe.checks.tools.computation import uniform
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.checks.tools.layer import UNIT, held, uniform
 from rocmprobe.model.numerics import LAYER_LIMITS
 
 #: Sizes that no other check has, each once: a library that searches for each finds nothing to reuse.
@@ -25,10 +26,12 @@ def changing_sizes(context: CheckContext) -> CheckResult:
     the calls that follow; each output against fp64 on the CPU."""
     import torch
 
-    shapes = [(out, into, 3, 3) for into, out in zip(_CHANNELS, _CHANNELS[1:])]
-    *weights, last = uniform(
-        context, [*shapes, (1, _CHANNELS[0], max(h for h, _ in SIZES), max(w for _, w in SIZES))]
-    )
+    shapes: dict[str, tuple[int, ...]] = {
+        f"filters {number}": (out, into, 3, 3)
+        for number, (into, out) in enumerate(zip(_CHANNELS, _CHANNELS[1:]))
+    }
+    shapes["images"] = (1, _CHANNELS[0], max(h for h, _ in SIZES), max(w for _, w in SIZES))
+    *weights, last = uniform(shapes, context.dtype, context.seed()).values()
     placed = context.placed(lambda: [each.to(context.device, context.dtype) for each in weights])
 
     def inputs(size: tuple[int, int]) -> Any:
@@ -68,7 +71,7 @@ def changing_sizes(context: CheckContext) -> CheckResult:
         (f"{size[0]}x{size[1]}", output, network(inputs(size), weights))
         for size, output in zip(SIZES, outputs)
     ]
-    return held(compared, answer, LAYER_LIMITS[context.dtype_name], UNIT)
+    return held(compared, answer, LAYER_LIMITS[context.dtype_name])
 
 
 def _deciles(first: list[float]) -> dict[str, float]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.networks.precision import Precision, autocast, plain
+from rocmprobe.checks.tools.compare import held
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
-from rocmprobe.checks.tools.layer import held
 from rocmprobe.model.numerics import LAYER_LIMITS
 
 #: Largest deviation of losses and weights from fp64 after two steps under autocast, by its dtype, on a scale

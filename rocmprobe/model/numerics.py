@@ -16,8 +16,6 @@ from typing import Any, Optional
 
 from rocmprobe.text.tables import table
 
-#: Words of an error that exceeds its bound, of one in the float tier of a plain fill, of one under the other.
-BEYOND, ON_INTEGERS, CANCELLING = "times what rounding", "on integers", "cancelling fill"
 #: What a kernel owes, by how it sums. ``SUMS``: plain products in one accumulator. ``PARTS``: the same, but
 #: parts of a sum are rounded to the result's dtype before they are added up, as PyTorch's own kernels do in
 #: half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd or FFT may be chosen,
@@ -151,31 +149,30 @@ def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
 class Errors:
     """What a driver measured of a result against its reference; ``count`` elements.
 
-    ``squared_error`` is a sum; the other magnitudes are maxima. ``non_finite`` counts elements that
-    are not finite where the reference is; ``constant`` says that all elements are equal and those of the
-    reference are not; ``bound_ratio`` is the largest error as a share of ``error_bound``, where that was
-    measured.
+    ``rms_range`` is the root mean square of the error as a share of the largest value of both, ``max_ratio``
+    the largest error as a share of the reference's largest value. ``non_finite`` counts elements that are not
+    finite where the reference is; ``constant`` says that all elements are equal and those of the reference
+    are not; ``bound_ratio`` is the largest error as a share of ``error_bound``, where that was measured.
     """
 
     count: int
-    squared_error: float
-    max_error: float
+    rms_range: float
+    max_ratio: float
     max_result: float
     max_reference: float
     non_finite: int
     constant: bool = False
     bound_ratio: Optional[float] = None
 
-    @property
-    def rms_range(self) -> float:
-        scale = max(self.max_result, self.max_reference)
-        if not self.count or not scale:
-            return 0.0
-        return math.sqrt(self.squared_error) / (math.sqrt(self.count) * scale)
 
-    @property
-    def max_ratio(self) -> float:
-        return self.max_error / self.max_reference if self.max_reference else float(self.max_error > 0)
+def share(error: float, scale: float) -> float:
+    """Return ``error`` as a share of ``scale``. Where the scale is zero, any error is a whole one."""
+    return error / scale if scale else float(error > 0)
+
+
+def float_limits(dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> dict[str, float]:
+    """Return the limits of the float tier, keyed by measure."""
+    return {name: limit(name, dtype, terms, owed, parts) for name in ("rms_range", "max_ratio")}
 
 
 def judge_float(
@@ -186,11 +183,12 @@ def judge_float(
 
     An empty result is right; one that is all zero, constant or not finite where the reference is not, never.
     """
+    limits = float_limits(dtype, terms, owed, parts)
     numbers: dict[str, Any] = {
         "rms_range": errors.rms_range,
-        "rms_range_limit": limit("rms_range", dtype, terms, owed, parts),
+        "rms_range_limit": limits["rms_range"],
         "max_ratio": errors.max_ratio,
-        "max_ratio_limit": limit("max_ratio", dtype, terms, owed, parts),
+        "max_ratio_limit": limits["max_ratio"],
         "non_finite": errors.non_finite,
     }
     if errors.bound_ratio is not None:
@@ -201,12 +199,12 @@ def judge_float(
         return False, numbers, "the result is all zero, the reference is not"
     if errors.constant:
         return False, numbers, "all elements of the result are equal, those of the reference are not"
-    for name in ("rms_range", "max_ratio"):
-        if not numbers[name] <= numbers[f"{name}_limit"]:
-            over = f"the limit for sums of {terms} in {dtype} is {numbers[f'{name}_limit']:.2g}"
+    for name, largest in limits.items():
+        if not numbers[name] <= largest:
+            over = f"the limit for sums of {terms} in {dtype} is {largest:.2g}"
             return False, numbers, f"{name} is {numbers[name]:.2g}, {over}"
     if errors.bound_ratio is not None and not errors.bound_ratio <= 1:
-        over = f"an error is {errors.bound_ratio:.2g} {BEYOND} in {accumulator(dtype)} can cause"
+        over = f"an error is {errors.bound_ratio:.2g} times what rounding in {accumulator(dtype)} can cause"
         return False, numbers, over
     return True, numbers, ""
 

@@ -14,7 +14,7 @@ from rocmprobe.checks import timing  # noqa: E402
 from rocmprobe.checks.timing import throughput  # noqa: E402
 from rocmprobe.checks.tools import yardsticks  # noqa: E402
 from rocmprobe.checks.tools.context import CheckContext  # noqa: E402
-from rocmprobe.checks.tools.tensors import run, uniform  # noqa: E402
+from rocmprobe.checks.tools.tensors import problem_operands, run  # noqa: E402
 from rocmprobe.checks.tools.yardsticks import run_naive  # noqa: E402
 from rocmprobe.model.problems import parse_problem  # noqa: E402
 from rocmprobe.model.results import DIRECTIONS  # noqa: E402
@@ -135,7 +135,7 @@ def test_a_yardstick_that_fails_costs_its_figure_alone(monkeypatch, make):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_naive_im2col_computes_the_convolution(text, direction):
     problem = parse_problem(text)
-    operands = uniform(problem, torch.float64, seed=1)
+    operands = problem_operands(problem, torch.float64, seed=1)
     naive = run_naive(problem, direction, operands)
     expected = run(problem, direction, operands)
     for name, value in naive.items():

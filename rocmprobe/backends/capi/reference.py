@@ -16,7 +16,7 @@ from math import prod
 
 from rocmprobe.geometry import geometry
 from rocmprobe.kernels.exact import convolved
-from rocmprobe.model.numerics import Errors, ExactFill
+from rocmprobe.model.numerics import Errors, ExactFill, share
 from rocmprobe.model.problems import Problem
 
 _ARRAY_CODES = {"float32": "f", "float64": "d"}
@@ -145,12 +145,15 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
     """Return the errors of ``result`` against a finite ``reference`` of the same length."""
     pairs = [(value, right) for value, right in zip(result, reference) if math.isfinite(value)]
     differences = [abs(value - right) for value, right in pairs]
+    largest = max((abs(value) for value, _ in pairs), default=0.0)
+    top = max(map(abs, reference), default=0.0)
+    squares = math.fsum(difference * difference for difference in differences)
     return Errors(
         count=len(reference),
-        squared_error=math.fsum(difference * difference for difference in differences),
-        max_error=max(differences, default=0.0),
-        max_result=max((abs(value) for value, _ in pairs), default=0.0),
-        max_reference=max(map(abs, reference), default=0.0),
+        rms_range=share(math.sqrt(squares / max(1, len(reference))), max(largest, top)),
+        max_ratio=share(max(differences, default=0.0), top),
+        max_result=largest,
+        max_reference=top,
         non_finite=len(reference) - len(pairs),
         constant=len({value for value, _ in pairs}) == 1 and len(set(reference)) > 1,
     )

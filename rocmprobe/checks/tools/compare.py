@@ -1,13 +1,25 @@
-"""Measuring a result against its reference, with torch, on the CPU, in fp64."""
+"""Comparison of a result with its reference, with torch, on the CPU, in fp64."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Optional
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Callable, Optional
 
-from rocmprobe.checks.tools.tensors import one_thread
+from rocmprobe.checks.tools.computation import (
+    UNIT,
+    Computation,
+    bound_ratio,
+    max_error,
+    max_ratio,
+    one_thread,
+    rms_range,
+)
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import Errors, ulp
 
+_UNIT_ERROR = partial(max_error, least=UNIT)
 #: Rows and columns of an error map at most.
 _MAP_ROWS, _MAP_COLUMNS = 16, 64
 
@@ -21,47 +33,83 @@ def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
     """
     import torch
 
-    if tuple(result.shape) != tuple(reference.shape):
-        raise ValueError(f"shape {tuple(result.shape)} instead of {tuple(reference.shape)}")
+    _require_same_shape(result, reference)
     actual = result.detach().to("cpu", torch.float64)
     if not actual.numel():
         return Errors(0, 0.0, 0.0, 0.0, 0.0, 0)
     broken = ~torch.isfinite(actual) & torch.isfinite(reference)
     usable = torch.where(broken, torch.zeros_like(actual), actual)
-    difference = (usable - reference).abs()
     return Errors(
         count=actual.numel(),
-        squared_error=float((difference * difference).sum()),
-        max_error=float(difference.max()),
+        rms_range=rms_range(usable, reference),
+        max_ratio=max_ratio(usable, reference),
         max_result=float(usable.abs().max()),
         max_reference=float(reference.abs().max()),
         non_finite=int(broken.sum()),
         constant=_constant(usable) and not _constant(reference.to(result.dtype)),
-        bound_ratio=None if bound is None else float((difference / bound).max()),
+        bound_ratio=None if bound is None else bound_ratio(usable, reference, bound),
     )
+
+
+def _require_same_shape(result: Any, reference: Any) -> None:
+    if tuple(result.shape) != tuple(reference.shape):
+        raise ValueError(f"shape {tuple(result.shape)} instead of {tuple(reference.shape)}")
 
 
 def _constant(tensor: Any) -> bool:
     return bool(tensor.min() == tensor.max())
 
 
-@one_thread()
-def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
-    """Which elements of ``result`` differ from an exact ``reference`` (CPU, fp64), as a mask; with
-    ``nearest``, which of them lie nearer to another integer.
-
-    Elements whose reference the result's dtype cannot hold are left out.
-    """
-    import torch
-
-    holds = reference.to(result.dtype).to(torch.float64) == reference
-    actual = result.detach().to("cpu", torch.float64)
-    return ((actual.round() if nearest else actual) != reference) & holds
+#: (name, result, reference) of what is compared.
+Compared = Iterable[tuple[str, Any, Any]]
 
 
-def unequal(result: Any, reference: Any) -> int:
-    """How many elements differ from an exact reference; see ``differing``."""
-    return int(differing(result, reference).sum())
+def compare(context: CheckContext, computation: Computation) -> CheckResult:
+    """Compare the computation on the device under the setting with its reference in fp64 on the CPU."""
+    compared, seconds = _computed(context, computation)
+    (measure,) = computation.measures
+    answer = CheckResult(timings={"first_call": seconds})
+    return held(compared, answer, computation.limit("max_error"), measure)
+
+
+def compare_exactly(
+    context: CheckContext, computation: Computation, what: str = "elements differ"
+) -> CheckResult:
+    """Count what differs between the computation on the device and on the CPU; ``what`` completes the
+    message."""
+    compared, seconds = _computed(context, computation)
+    (count,) = computation.measures
+    with one_thread():
+        wrong = sum(int(count(result, reference)) for _, result, reference in compared)
+    state, message = ("wrong", f"{wrong} {what}") if wrong else ("pass", "")
+    return CheckResult(state, message, timings={"first_call": seconds})
+
+
+def _computed(context: CheckContext, computation: Computation) -> tuple[Compared, float]:
+    """Return each result on the device with its reference, and the seconds of the call."""
+    operands = computation.operands(context.dtype, context.seed())
+    expected = computation.expected(operands)
+    placed = context.placed(lambda: computation.placed(operands, context.device, context.dtype))
+    results, seconds = context.first_call(lambda: computation.call(**placed))
+    return [(name, results[name], reference.detach()) for name, reference in expected.items()], seconds
+
+
+def held(
+    compared: Compared, answer: CheckResult, limit: float, measure: Callable[..., float] = _UNIT_ERROR
+) -> CheckResult:
+    """Hold every result against ``limit`` by ``measure``; ``answer`` gets the worst."""
+    worst, where = 0.0, ""
+    for name, result, reference in compared:
+        _require_same_shape(result, reference)
+        with one_thread():
+            error = measure(result, reference)
+        error = math.inf if math.isnan(error) else error
+        if error >= worst:
+            worst, where = error, name
+    answer.numerics.update(max_error=worst, max_error_limit=limit, of=where)
+    if not worst <= limit:
+        answer.state, answer.message = "wrong", f"{where}: error {worst:.2g}, the limit is {limit:.2g}"
+    return answer
 
 
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Optional, Protocol
 
 from rocmprobe.checks.tools.compiler import Compiler
+from rocmprobe.checks.tools.computation import seed_of
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 from rocmprobe.model.problems import Problem
 
@@ -111,8 +111,7 @@ class CheckContext:
 
     def seed(self) -> int:
         """The same inputs in every process and every run."""
-        text = self.problem.text if self.problem else self.dtype_name
-        return zlib.crc32(text.encode())
+        return seed_of(self.problem.text if self.problem else self.dtype_name)
 
     @contextmanager
     def tested(self) -> Iterator[None]:

@@ -10,24 +10,25 @@ import difflib
 import json
 import re
 import shlex
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from keyword import iskeyword
 from typing import Any
 
-from rocmprobe.checks.tools.repro_script import MAX_WIDTH, ReproScript, packed
+from rocmprobe.checks import CHECKS
+from rocmprobe.checks.tools.computation import Computation, seed_of
 from rocmprobe.knowledge.layers import leaves
 from rocmprobe.knowledge.settings import FLAGS
 from rocmprobe.knowledge.variables import find
-from rocmprobe.model.results import BadInput, Outcome, Results, Setting
+from rocmprobe.model.problems import DTYPES, Problem, parse_problem
+from rocmprobe.model.results import DIRECTIONS, BadInput, Outcome, Results, Setting
+from rocmprobe.report.repro.code import MAX_WIDTH, lines, packed
 from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
-from rocmprobe.report.repro.operands import CHANNELS_LAST, dtype_of, problem_of, question
 from rocmprobe.report.text import one_line
 from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.redact import census
 
-MAX_LINES = 20
+MAX_LINES = 44
 #: Where MIOpen keeps what it has learned; a run gives every setting empty ones.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
 _LISTED = 20
@@ -70,7 +71,7 @@ def reproduction(results: Results, case: str) -> str:
 
 
 def script(results: Results, outcome: Outcome) -> str:
-    """A torch script of at most 20 lines of at most 110 characters that repeats the case of ``outcome``.
+    """A torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``.
 
     It takes another device as its argument, prints state and errors, and exits with 0 if all is right;
     what the device raises, it lets through. Raises BadInput for an outcome that cannot be had that way.
@@ -84,33 +85,50 @@ def script(results: Results, outcome: Outcome) -> str:
     if leaves(setting, outcome):
         # PyTorch's own kernels compute this layer, as they do with the library switched off.
         setting = replace(setting, vendor_library=False)
-    asked = question(outcome, setting, backend(results, outcome, setting))
-    dtype = "uint8" if outcome.check == "copy" else dtype_of(outcome)
-    seed = zlib.crc32((outcome.problem or outcome.dtype).encode())
-    code = _settled(results, outcome, setting, seed)
-    code += [
-        f'device, dtype = sys.argv[1] if sys.argv[1:] else "{_device(outcome, setting)}", torch.{dtype}',
-        *asked.draw,
-        *packed("operands = [", asked.drawn, "]"),
-        *([CHANNELS_LAST] if asked.channels_last else []),
-        *_function(asked),
-        *_compared(asked),
+    computation = _computation(results, outcome, setting)
+    device = _device(outcome, setting)
+    seed = seed_of(problem_of(outcome).text if outcome.problem else outcome.dtype)
+    code = [
+        *_settled(results, outcome, setting),
+        f'device, dtype = sys.argv[1] if sys.argv[1:] else "{device}", torch.{outcome.dtype}',
+        *lines(computation, seed),
     ]
     if len(code) > MAX_LINES or max(map(len, code)) > MAX_WIDTH:
         raise BadInput(f"{one_line(outcome.id)}: this does not fit into a script of {MAX_LINES} lines")
     return "\n".join(code)
 
 
-def _function(asked: ReproScript) -> list[str]:
-    head = f"def run({', '.join(asked.names)}):"
-    call, *arguments, tail = asked.result
-    if asked.before:
-        lines = [*asked.before, *packed(f"return {call}", arguments, tail, indent=4)]
-        return [head, *(f"    {line}" for line in lines)]
-    return packed(f"{head} return {call}", arguments, tail)
+def _computation(results: Results, outcome: Outcome, setting: Setting) -> Computation:
+    """Return what ``outcome`` computed. Raises BadInput where a script cannot repeat that."""
+    name = one_line(outcome.id)
+    if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
+        raise BadInput(
+            f"{name}: this setting needs rocmprobe (`rocmprobe run --settings {one_line(setting.name)}`); "
+            "a script without it reproduces the native settings"
+        )
+    check = CHECKS.get(outcome.check)
+    if check is None or check.script is None:
+        also = ", ".join(sorted(name for name, each in CHECKS.items() if each.script))
+        raise BadInput(
+            f"{name}: the check {one_line(outcome.check)} has no stand-alone script ({also} have one)"
+        )
+    if outcome.dtype not in DTYPES.values():
+        raise BadInput(f"{name}: {one_line(outcome.dtype)!r} is not a dtype")
+    if outcome.direction:
+        problem_of(outcome)
+        if outcome.direction not in DIRECTIONS:
+            raise BadInput(f"{name}: {one_line(outcome.direction)!r} is not a direction")
+    library = backend(results, outcome, setting) if setting.vendor_library else ""
+    return check.script(outcome, library)
 
 
-def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) -> list[str]:
+def problem_of(outcome: Outcome) -> Problem:
+    if outcome.problem is None:
+        raise BadInput(f"{one_line(outcome.id)}: the results name no problem for it; run again")
+    return parse_problem(outcome.problem)
+
+
+def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
     """The lines that make the setting hold, with the import of torch in its place."""
     values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
     own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
@@ -120,7 +138,7 @@ def _settled(results: Results, outcome: Outcome, setting: Setting, seed: int) ->
     if values:
         assigned = [f"{name}={value}" for name, value in values.items()]
         code = packed(f"{code[0]}; os.environ.update(", assigned, ")")
-    begun = ["import torch", f"torch.manual_seed({seed})"]
+    begun = ["import torch"]
     if backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
         begun.append("torch.backends.cudnn.allow_tf32 = False")
     old, new = _flags(setting)
@@ -151,39 +169,6 @@ def _flags(setting: Setting) -> tuple[list[str], list[str]]:
         if module != "cudnn"
     ]
     return old, new
-
-
-def _compared(asked: ReproScript) -> list[str]:
-    if asked.bound is not None:
-        of_sums, of_result, least = (f"{factor:.4g}" for factor in asked.bound)
-        return [
-            "given, sizes = [t.to(device, dtype) for t in operands], [t.abs() for t in operands]",
-            "for got, want, sums in zip(run(*given), run(*operands), run(*sizes)):",
-            f"    bound = {of_sums} * sums + {of_result} * want.abs() + {least}",
-            "    error = float(((got.cpu().double() - want).abs() / bound).max())",
-            '    print(state := "pass" if error <= 1 else "wrong", f"{error=:.2g} times the bound")',
-            '    if state == "wrong": sys.exit(1)',
-        ]
-    right, shown = f"error <= {asked.max_limit}", "{error=:.2g}"
-    if asked.max_limit == 0:
-        measured = ["error = float((got.cpu().double() - want).abs().max())"]
-    elif asked.rms_limit is None:
-        top = f"want.abs().max().clamp(min={asked.least})"
-        measured = [f"error = float((got.cpu().double() - want).abs().max() / {top})"]
-    else:
-        measured = [
-            f"off, top = got.cpu().double() - want, want.abs().max().clamp(min={asked.least})",
-            "error, rms = float(off.abs().max() / top), float(off.norm() / off.numel() ** 0.5 / top)",
-        ]
-    if asked.rms_limit is not None:
-        right += f" and rms <= {asked.rms_limit}"
-        shown += ", {rms=:.2g}"
-    return [
-        "for got, want in zip(run(*(t.to(device, dtype) for t in operands)), run(*operands)):",
-        *(f"    {line}" for line in measured),
-        f'    print(state := "pass" if {right} else "wrong", f"{shown}")',
-        '    if state == "wrong": sys.exit(1)',
-    ]
 
 
 def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:

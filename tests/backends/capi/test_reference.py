@@ -130,9 +130,9 @@ def test_small_integers_survive_every_dtype(values, dtype):
 def test_errors_of_a_result():
     measured = errors([1, float("nan"), 5, float("inf")], [1, 2, 3, 0])
     assert (measured.count, measured.non_finite) == (4, 2)
-    assert (measured.squared_error, measured.max_error) == (4, 2)
+    assert (measured.rms_range, measured.max_ratio) == (1 / 5, 2 / 3)
     assert (measured.max_result, measured.max_reference) == (5, 3)
-    assert errors([], []).max_error == 0
+    assert errors([], []).max_ratio == 0
 
 
 def test_channels_last_and_back():

@@ -1,0 +1,232 @@
+"""A computation: operands, a function of them, and the limits of its error.
+
+A worker calls the functions of a computation, and ``rocmprobe repro`` prints their source. So they import
+torch themselves, use no constants of their module, and call only each other.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Callable, Optional
+
+from rocmprobe.model.numerics import LAYER_LIMITS, share
+
+#: Layers whose gradients nearly cancel (batch norm, training) are measured on a scale of at least 1.
+UNIT = 1.0
+TINY = 1e-30
+
+Shapes = Mapping[str, tuple[int, ...]]
+#: Tensors by name: operands, or results.
+Named = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Functions that draw operands, compute with them, and measure the error.
+
+    ``draw`` gives operands for a ``dtype`` and a ``seed``. ``call`` takes operands by name.
+    ``reference`` computes the expected results (``call`` if None), in fp64 on the CPU. Each measure takes a
+    result and its reference. ``limits`` are keyed by the name of the result ("" for every result), and then
+    by the measure's. If ``bounds`` are given, by the name of the result, each element is held to the bound
+    that ``rounding`` makes of them. ``layout`` changes the memory format of operands on the device.
+    """
+
+    draw: partial[Named]
+    call: Callable[..., Named]
+    measures: tuple[Callable[..., float], ...]
+    limits: Mapping[str, Mapping[str, float]]
+    reference: Optional[Callable[..., Named]] = None
+    layout: Optional[Callable[[Any], Any]] = None
+    bounds: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+
+    def operands(self, dtype: Any, seed: int) -> Named:
+        with one_thread():
+            return self.draw(dtype=dtype, seed=seed)
+
+    def placed(self, operands: Named, device: str, dtype: Any) -> Named:
+        """Return the operands on the device, in their memory format."""
+        moved = {name: each.to(device, dtype) for name, each in operands.items()}
+        return {name: self.layout(each) for name, each in moved.items()} if self.layout else moved
+
+    def expected(self, operands: Named) -> Named:
+        return (self.reference or self.call)(**operands)
+
+    def limit(self, measure: str, result: str = "") -> float:
+        return self.limits.get(result, self.limits.get("", {}))[measure]
+
+
+def layer(
+    dtype: str,
+    draw: partial[Named],
+    call: Callable[..., Named],
+    least: float = UNIT,
+    reference: Optional[Callable[..., Named]] = None,
+) -> Computation:
+    """Return the computation of a layer or operator besides convolution, with the limit of its dtype."""
+    limits = {"": {"max_error": LAYER_LIMITS[dtype]}}
+    return Computation(draw, call, (partial(max_error, least=least),), limits, reference)
+
+
+def exact(draw: partial[Named], call: Callable[..., Named]) -> Computation:
+    """Return a computation on integers of which every element must be equal."""
+    return Computation(draw, call, (unequal,), {"": {"unequal": 0}})
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread in the block, or in the function that this decorates.
+
+    PyTorch's threads wait for each other after every small step: on a busy machine, most of the time.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def seed_of(text: str) -> int:
+    """Return the seed for a problem or a dtype: the same in every process and every run."""
+    return zlib.crc32(text.encode())
+
+
+def uniform(shapes: Shapes, dtype: Any, seed: int, least: float = -1, width: float = 2) -> Named:
+    """Draw numbers between ``least`` and ``least + width``, rounded to ``dtype``, as fp64 on the CPU."""
+    import torch
+
+    rng, drawn = torch.Generator().manual_seed(seed), {}
+    for name, shape in shapes.items():
+        drawn[name] = torch.rand(shape, generator=rng, dtype=torch.float64) * width + least
+    return {name: each.to(dtype).double() for name, each in drawn.items()}
+
+
+def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
+    """Draw integers from -8 to 8, the same for every ``dtype``, as fp64 on the CPU."""
+    import torch
+
+    rng = torch.Generator().manual_seed(seed)
+    return {name: torch.randint(-8, 9, shape, generator=rng).double() for name, shape in shapes.items()}
+
+
+def integers(shapes: Shapes, dtype: Any, seed: int, largest: int, density: Mapping[str, float]) -> Named:
+    """Draw integers of magnitude 1 to ``largest``, the same for every ``dtype``, as fp64 on the CPU.
+    ``density`` is the share of an operand that is not zero, if that is not 1."""
+    import torch
+
+    rng, drawn = torch.Generator().manual_seed(seed), {}
+    for name, shape in shapes.items():
+        drawn[name] = whole_numbers(shape, largest, density.get(name, 1.0), rng)
+    return drawn
+
+
+def cancelling(
+    shapes: Shapes, dtype: Any, seed: int, base: int, largest: int, density: float,
+    zero_sum: str, along: list[int], groups: int = 1,
+) -> Named:  # fmt: skip
+    """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
+
+    The operand ``zero_sum``, in ``groups``, sums to zero over the dimensions ``along``. The operands that are
+    multiplied with it are ``base`` and -1, 0 or 1. At the edges, where padding takes terms away, the base
+    need not cancel, so sums are large there.
+    """
+    import torch
+
+    rng, drawn = torch.Generator().manual_seed(seed), {}
+    for name, shape in shapes.items():
+        if name in ("weight", "bias", zero_sum):
+            drawn[name] = whole_numbers(shape, largest, 1.0, rng)
+        else:
+            drawn[name] = base + whole_numbers(shape, 1, density, rng)
+    grouped = drawn[zero_sum].unflatten(0, (groups, -1))
+    drawn[zero_sum] = (grouped - grouped.flip(along)).flatten(0, 1)
+    return drawn
+
+
+def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
+    """Return fp64 integers of magnitude 1 to ``largest``. A share of ``1 - density`` is zero."""
+    import torch
+
+    values = torch.empty(shape, dtype=torch.float64).random_(-largest, largest, generator=generator)
+    # Zero and above move up by one, so that no zero is left.
+    values += values >= 0
+    if density < 1:
+        values *= torch.rand(shape, generator=generator) < density
+    return values
+
+
+def channels_last(tensor: Any) -> Any:
+    """Return images and filters in NHWC."""
+    import torch
+
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+
+def with_gaps(tensor: Any) -> Any:
+    """Return images and filters with gaps between the elements. The gaps hold NaN, so a kernel that reads
+    them is seen."""
+    import torch
+
+    return tensor if tensor.dim() == 1 else torch.stack((tensor, tensor * float("nan")), -1)[..., 0]
+
+
+def leaf(tensor: Any) -> Any:
+    return tensor.detach().requires_grad_()
+
+
+def with_gradients(output: Any, leaves: Mapping[str, Any], grad: Any) -> Named:
+    """Return ``output`` and the gradients of ``leaves`` for the gradient ``grad`` of the output, by name."""
+    import torch
+
+    gradients = torch.autograd.grad(output, list(leaves.values()), grad)
+    named = {f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients)}
+    return {"output": output.detach(), **named}
+
+
+def max_error(result: Any, reference: Any, least: float) -> float:
+    """Return the largest error as a share of the reference's largest value, or of ``least`` if larger."""
+    error = (result.cpu().double() - reference).abs().max()
+    return float(error / max(float(reference.abs().max()), least))
+
+
+def max_ratio(result: Any, reference: Any) -> float:
+    """Return the largest error as a share of the reference's largest value."""
+    error = (result.cpu().double() - reference).abs().max()
+    return share(float(error), float(reference.abs().max()))
+
+
+def rms_range(result: Any, reference: Any) -> float:
+    """Return the root mean square of the error as a share of the largest value of both."""
+    actual = result.cpu().double()
+    error = (actual - reference).square().mean().sqrt()
+    return share(float(error), float(max(actual.abs().max(), reference.abs().max())))
+
+
+def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, least: float) -> Any:
+    """Return the error of each element that rounding can cause. ``sums`` are the results for the operands'
+    magnitudes, and the factors those of ``numerics.error_bound``."""
+    return of_sums * sums + of_reference * reference.abs() + least
+
+
+def bound_ratio(result: Any, reference: Any, bound: Any) -> float:
+    """Return the largest error as a share of what rounding can cause."""
+    return float(((result.cpu().double() - reference).abs() / bound).max())
+
+
+def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
+    """Mark the elements of ``result`` that differ from an exact ``reference`` (CPU, fp64). With ``nearest``,
+    mark those that are nearer to another integer. Elements that the result's dtype cannot hold are left out.
+    """
+    actual = result.cpu().double()
+    return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)
+
+
+def unequal(result: Any, reference: Any, nearest: bool = False) -> int:
+    """Count the elements that differ from an exact reference; see ``differing``."""
+    return int(differing(result, reference, nearest).sum())
