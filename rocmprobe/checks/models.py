@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.networks.precision import autocast, plain
-from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.text.tables import table
 
@@ -121,11 +121,7 @@ def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
             seconds.append(context.steady_call(trainer.step)[1])
     # Quantiles are of two at least.
     seconds = seconds if len(seconds) > 1 else [*seconds, warm[-1]]
-    deciles = statistics.quantiles(seconds, n=10, method="inclusive")
-    return {
-        "step": statistics.median(seconds), "step_p10": deciles[0], "step_p90": deciles[-1],
-        "step_repeats": len(seconds),
-    }  # fmt: skip
+    return {"step": statistics.median(seconds), **deciles("step", seconds), "step_repeats": len(seconds)}
 
 
 def train_resnet(context: CheckContext) -> CheckResult:

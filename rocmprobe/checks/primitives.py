@@ -86,7 +86,6 @@ def ctc_loss(frames: Any, grad: Any) -> Named:
     import torch.nn.functional as F
 
     targets = torch.tensor([1, 2, 3, 1], dtype=torch.int32)
-    # Any: torch's own annotations know no tuples here.
     lengths: Any = {"input_lengths": (12, 12), "target_lengths": (3, 1)}
     leaves = {"input": leaf(frames)}
     scores = F.log_softmax(leaves["input"], 2)
@@ -142,7 +141,7 @@ def _fused(dtype: str, add: bool, library: str) -> Computation:
     shapes: dict[str, tuple[int, ...]] = {"image": (2, 4, 8, 8), "filters": (6, 4, 3, 3), "bias": (6,)}
     if add:
         shapes["summand"] = (2, 6, 8, 8)
-    return layer(dtype, partial(uniform, shapes), _FUSED[library], TINY, separate)
+    return layer(dtype, partial(uniform, shapes), _FUSED.get(library, by_miopen), TINY, separate)
 
 
 def convolution_relu(context: CheckContext) -> CheckResult:

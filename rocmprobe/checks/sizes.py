@@ -8,7 +8,7 @@ from typing import Any
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.tools.compare import held
 from rocmprobe.checks.tools.computation import uniform
-from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.model.numerics import LAYER_LIMITS
 
 #: Sizes that no other check has, each once: a library that searches for each finds nothing to reuse.
@@ -63,7 +63,7 @@ def changing_sizes(context: CheckContext) -> CheckResult:
     answer = CheckResult(
         timings={
             "new_size": statistics.fmean(first), "new_size_median": statistics.median(first),
-            **_deciles(first), "new_size_max": max(first), "known_size": statistics.fmean(steady),
+            **deciles("new_size", first), "new_size_max": max(first), "known_size": statistics.fmean(steady),
             "sizes": len(first),
         }
     )  # fmt: skip
@@ -72,12 +72,6 @@ def changing_sizes(context: CheckContext) -> CheckResult:
         for size, output in zip(SIZES, outputs)
     ]
     return held(compared, answer, LAYER_LIMITS[context.dtype_name])
-
-
-def _deciles(first: list[float]) -> dict[str, float]:
-    """The 10th and the 90th percentile of what the sizes cost."""
-    low, *_, high = statistics.quantiles(first, n=10, method="inclusive")
-    return {"new_size_p10": low, "new_size_p90": high}
 
 
 CHECKS = (

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from rocmprobe.checks.check import EVERY_DIRECTION, Check, Requires
-from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
 from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, run
 from rocmprobe.checks.tools.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick, has_naive, run_naive
@@ -162,9 +162,8 @@ def start_up(context: CheckContext) -> CheckResult:
 
 
 def _steady(name: str, seconds: list[float]) -> dict[str, float]:
-    deciles = statistics.quantiles(seconds, n=10, method="inclusive")
     return {
-        name: statistics.median(seconds), f"{name}_p10": deciles[0], f"{name}_p90": deciles[-1],
+        name: statistics.median(seconds), **deciles(name, seconds),
         f"{name}_repeats": len(seconds), f"{name}_mean": statistics.fmean(seconds),
     }  # fmt: skip
 

@@ -99,8 +99,8 @@ def test_of_a_layer(check: str, dtype: str, placed: list[dict[str, Any]]) -> Non
     for numerics in ({}, {"exact": False}) if check == "gemm" else ({},):
         code, names = of_script(check, dtype, numerics, None, None)
         assert same(names["operands"], placed)
-        for measure in re.findall(r"found\['(\w+)'\]", code):
-            assert f"found['{measure}'] <= {answer.numerics.get(f'{measure}_limit', 0)} " in code
+        for measure in re.findall(r'found\["(\w+)"\]', code):
+            assert f'found["{measure}"] <= {answer.numerics.get(f"{measure}_limit", 0)} ' in code
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -122,4 +122,4 @@ def test_of_every_tier_of_convolution(
             if "limits" in names:
                 assert names["limits"][answer.numerics["of"]][measure] == limit
             else:
-                assert f"found['{measure}'] <= {limit} " in code
+                assert f'found["{measure}"] <= {limit} ' in code

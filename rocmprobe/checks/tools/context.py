@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Optional, Protocol
@@ -66,6 +67,12 @@ class CheckResult:
     solver: Optional[str] = None
     algorithm: Optional[str] = None
     workspace_bytes: Optional[int] = None
+
+
+def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
+    """Return the 10th and the 90th percentile of at least two times, as timings."""
+    low, *_, high = statistics.quantiles(seconds, n=10, method="inclusive")
+    return {f"{name}_p10": low, f"{name}_p90": high}
 
 
 @dataclass

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import CodeType, FunctionType
-from typing import Any, Union
+from typing import Any
 
 from rocmprobe.checks.tools.computation import Computation, bound_ratio, rounding
 
@@ -46,7 +47,7 @@ def packed(head: str, parts: Sequence[str], tail: str) -> list[str]:
 
 def _drawn(draw: partial[Any], seed: int) -> list[str]:
     arguments = [part for value in draw.args for part in _literal(value)]
-    keywords = [f"{name}={value!r}" for name, value in draw.keywords.items()]
+    keywords = _keywords(draw)
     return packed(
         f"operands = {draw.func.__name__}(", [*arguments, *keywords, "dtype=dtype", f"seed={seed}"], ")"
     )
@@ -55,19 +56,22 @@ def _drawn(draw: partial[Any], seed: int) -> list[str]:
 def _literal(value: Any) -> list[str]:
     """Return a value as source, in parts between which a line may break."""
     if not isinstance(value, Mapping):
-        return [repr(value)]
-    items = [f"{key!r}: {each!r}" for key, each in value.items()]
+        return [json.dumps(value) if isinstance(value, str) else repr(value)]
+    items = [f"{json.dumps(key)}: {', '.join(_literal(each))}" for key, each in value.items()]
     items[0] = "{" + items[0]
     items[-1] += "}"
     return items
+
+
+def _keywords(call: partial[Any]) -> list[str]:
+    return [f"{name}={', '.join(_literal(value))}" for name, value in call.keywords.items()]
 
 
 def _constants(computation: Computation) -> list[str]:
     """Return the lines that name the geometry, and what differs between the results."""
     code = []
     if isinstance(computation.call, partial):
-        options = [f"{name}={value!r}" for name, value in computation.call.keywords.items()]
-        code += packed("options = dict(", options, ")")
+        code += packed("options = dict(", _keywords(computation.call), ")")
     if computation.bounds:
         code += packed("bounds =", _literal(computation.bounds), "")
     if len(computation.limits) > 1:
@@ -88,19 +92,19 @@ def _compared(computation: Computation) -> list[str]:
         sizes = "{name: t.abs() for name, t in operands.items()}"
         code.append(f"sums = {_called(call, sizes)}")
     measures = {_function(each).__name__: _measured(each) for each in computation.measures}
-    found = ", ".join(f"{name!r}: {measured}" for name, measured in measures.items())
+    found = ", ".join(f'"{name}": {measured}' for name, measured in measures.items())
     if len(computation.limits) > 1:
         holds = "all(found[key] <= limits[name][key] for key in found)"
     else:
         (limits,) = computation.limits.values()
-        holds = " and ".join(f"found[{name!r}] <= {limits[name]!r}" for name in measures)
+        holds = " and ".join(f'found["{name}"] <= {limits[name]!r}' for name in measures)
     return [
         *code,
         "for name, want in expected.items():",
         f"    found = {{{found}}}",
-        f"    state = 'pass' if {holds} else 'wrong'",
-        "    print(state, name, ', '.join(f'{key}={value:.2g}' for key, value in found.items()))",
-        "    if state == 'wrong': sys.exit(1)",
+        f'    state = "pass" if {holds} else "wrong"',
+        '    print(state, name, ", ".join(f"{key}={value:.2g}" for key, value in found.items()))',
+        '    if state == "wrong": sys.exit(1)',
     ]
 
 
@@ -114,7 +118,7 @@ def _measured(measure: Callable[..., float]) -> str:
     if measure is bound_ratio:
         arguments.append("rounding(sums[name], want, *bounds[name])")
     if isinstance(measure, partial):
-        arguments += [f"{name}={value!r}" for name, value in measure.keywords.items()]
+        arguments += _keywords(measure)
     return f"{_function(measure).__name__}({', '.join(arguments)})"
 
 
@@ -148,32 +152,36 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-class _Plain(ast.NodeTransformer):
-    """Removes what a script does not need: annotations, docstrings and imports of torch."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        if ast.get_docstring(node) is not None:
-            del node.body[0]
-        node.returns = None
-        self.generic_visit(node)
-        return node
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.annotation = None
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        assert node.value is not None
-        return ast.copy_location(ast.Assign([node.target], node.value), node)
-
-    def visit_Import(self, node: ast.Import) -> Union[ast.AST, None]:
-        return None if [(each.name, each.asname) for each in node.names] == [("torch", None)] else node
-
-
 @cache
 def _source(function: FunctionType) -> list[str]:
-    """Return the source of a function: on one line if there is one statement, and it fits."""
-    tree = _Plain().visit(ast.parse(inspect.getsource(function)))
-    found = ast.unparse(ast.fix_missing_locations(tree)).splitlines()
-    short = " ".join(line.strip() for line in found)
-    return [short] if len(found) == 2 and len(short) <= MAX_WIDTH else found
+    """Return the source of a function without annotations, docstring, blank lines and import of torch: on one
+    line if it is one statement and fits."""
+    source = inspect.getsource(function)
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.FunctionDef)
+    written = source.splitlines()
+    for node in ast.walk(definition):
+        if isinstance(node, ast.AnnAssign):
+            line = written[node.lineno - 1]
+            written[node.lineno - 1] = (
+                line[: node.target.end_col_offset] + line[node.annotation.end_col_offset :]
+            )
+    first = next(each for each in definition.body if not _left_out(each))
+    body = [line for line in written[first.lineno - 1 :] if line.strip()]
+    head = f"def {function.__name__}{_signature(function)}:"
+    short = f"{head} {body[0].strip()}"
+    return [short] if len(body) == 1 and len(short) <= MAX_WIDTH else [head, *body]
+
+
+def _signature(function: FunctionType) -> inspect.Signature:
+    """Return the signature without annotations."""
+    signature = inspect.signature(function)
+    plain = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    return signature.replace(parameters=plain, return_annotation=signature.empty)
+
+
+def _left_out(statement: ast.stmt) -> bool:
+    """Return True for a docstring, and for the import of torch, which the script has at its top."""
+    if isinstance(statement, ast.Import):
+        return ast.unparse(statement) == "import torch"
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
