@@ -150,15 +150,15 @@ def cancelling(
 
 
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
-    """Return fp64 integers of magnitude 1 to ``largest``. A share of ``1 - density`` is zero."""
+    """Return fp64 integers of magnitude 1 to ``largest``. A share of ``1 - density`` is zero.
+
+    Drawn values of zero and above move up by one, so that no zero is left.
+    """
     import torch
 
     values = torch.empty(shape, dtype=torch.float64).random_(-largest, largest, generator=generator)
-    # Zero and above move up by one, so that no zero is left.
     values += values >= 0
-    if density < 1:
-        values *= torch.rand(shape, generator=generator) < density
-    return values
+    return values if density >= 1 else values * (torch.rand(shape, generator=generator) < density)
 
 
 def channels_last(tensor: Any) -> Any:
