@@ -169,7 +169,8 @@ class Watchdog:
         if not self.progress.running or self.progress.answers:
             return
         read = sum(bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
-        if self._bytes_read not in (-1, read):
+        # The sum falls when a process ends, which reads nothing.
+        if 0 <= self._bytes_read < read:
             self.progress.last_read = time.monotonic()
         self._bytes_read = read
 

@@ -49,7 +49,7 @@ def test_the_children_end_and_a_partial_report_is_written(
         ignored=ignored,
     )
     assert stuck.reaches(
-        lambda: any(r["record"] == "intent" and "/default/conv" in r["case"] for r in journal(folder))
+        lambda: sum(r["record"] == "intent" and "/default/conv" in r["case"] for r in journal(folder)) == gpus
     )
     printed = way(stuck)
     assert stuck.process.returncode == 130
