@@ -33,19 +33,14 @@ settings.load_profile("tiers")
 # PyTorch's samples take seconds to import in each worker, and all their tests are thorough.
 collect_ignore = [] if THOROUGH else ["bypass/test_opinfo.py"]
 
-#: Rooms whose tests run whole programs, which take tens of seconds for a file.
-_LONG = {"engine", "cli", "worker", "report", "exec", "test_simulated_machines.py"}
-_HERE = os.path.dirname(__file__)
-
-
-def pytest_configure(config):
-    # xdist would begin with the files of the most tests, which are the quick ones.
-    config.option.loadscopereorder = False
+#: Seconds after which a test has failed: several times what the longest takes on a busy machine.
+_LONGEST = 300
 
 
 def pytest_collection_modifyitems(items):
-    """Long files first, so that no worker is left alone with one in the end."""
-    items.sort(key=lambda item: os.path.relpath(item.path, _HERE).split(os.sep)[0] not in _LONG)
+    """Give each test its limit here and not in pyproject.toml, which would limit the suites as well."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(_LONGEST, method="thread"))
 
 
 @pytest.fixture(scope="session", autouse=True)
