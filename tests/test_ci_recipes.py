@@ -51,6 +51,7 @@ def shell(tmp_path: Path) -> Path:
     return program.parent
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_works_from_an_empty_folder_and_every_night(
     tmp_path: Path, shell: Path, recipe: str

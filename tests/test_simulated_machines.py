@@ -159,10 +159,10 @@ def _run(expected: Expected, folder: Path) -> Run:
     )  # fmt: skip
 
 
-#: One for each kind of recommendation; the others repeat these by other faults.
+#: One of each kind: nothing fails, everything does, wrong numbers, a crash, one layer, too little memory.
 QUICK = {
-    "healthy-gfx1100", "rdna1-rocm52-conv-dead", "rdna1-fp16-broken", "winograd-wrong", "wheel-without-arch",
-    "miopen-3.4.0-gfx1010", "naive-fallback", "stale-cache", "oom-at-batch",
+    "healthy-gfx1100", "rdna1-rocm52-conv-dead", "winograd-wrong", "compile-abort", "miopen-3.4.0-gfx1010",
+    "oom-at-batch",
 }  # fmt: skip
 Made = Callable[[str], Run]
 
@@ -192,17 +192,17 @@ class TestVerdicts:
         assert made.ended.returncode in (0, 1), made.ended.stdout + made.ended.stderr
         return made.results
 
-    def test_the_layer_at_fault_and_the_cause(self, expected: Expected, runs: Made) -> None:
-        found = {each.id: (each.cause, each.layer) for each in self.results(expected, runs).findings}
+    def test_the_layer_at_fault_the_cause_and_the_setting(self, expected: Expected, runs: Made) -> None:
+        results = self.results(expected, runs)
+        found = {each.id: (each.cause, each.layer) for each in results.findings}
         if expected.finding:
             assert found[expected.finding] == expected.found
         else:
             assert found == {}
-
-    def test_the_recommended_setting(self, expected: Expected, runs: Made) -> None:
-        recommendation = self.results(expected, runs).recommendation
-        assert recommendation is not None
-        assert recommendation.configuration.setting == expected.recommended
+        assert results.recommendation is not None
+        assert results.recommendation.configuration.setting == expected.recommended
+        assert not results.partial
+        assert not [outcome.id for outcome in results.outcomes if outcome.state == "probe-error"]
 
     def test_the_recommendation_is_verified_on_the_same_machine(
         self, expected: Expected, runs: Made, tmp_path: Path
@@ -222,11 +222,6 @@ class TestVerdicts:
     def test_it_changes_when_and_only_when_it_should(self, expected: Expected, runs: Made) -> None:
         results = self.results(expected, runs)
         assert sum(check(results) for check in mutations.CHECKS) > len(results.outcomes)
-
-    def test_nothing_went_wrong_in_rocmprobe_itself(self, expected: Expected, runs: Made) -> None:
-        results = self.results(expected, runs)
-        assert not results.partial
-        assert not [outcome.id for outcome in results.outcomes if outcome.state == "probe-error"]
 
 
 def test_a_setting_that_the_version_does_not_know_is_not_applicable(runs: Made) -> None:
@@ -273,6 +268,7 @@ def test_each_kind_of_layer_gets_what_holds_for_it(
     assert "by PyTorch's own kernels: all float32 problems checked come out right." in recommendation.sentence
 
 
+@pytest.mark.thorough
 def test_fp16_alone_gets_an_answer_of_its_own(runs: Made) -> None:
     recommendation = runs("rdna1-fp16-broken").results.recommendation
     assert recommendation is not None
@@ -300,18 +296,23 @@ def test_a_larger_batch_runs_out_of_memory_and_a_smaller_one_does_not(runs: Made
     assert (made.of("default", LARGE).state, made.of("default", LARGE).cause) == ("error", "out-of-memory")
 
 
+@pytest.mark.thorough
 def test_a_naive_kernel_is_slow_and_not_pass(runs: Made) -> None:
     outcome = runs("naive-fallback").of("default", CONV3D)
     assert (outcome.state, outcome.solver) == ("slow", "ConvDirectNaiveConvFwd")
 
 
-@pytest.mark.parametrize("name", [name for name in machine_names() if name != ALL_FAULTS])
-def test_miopen_s_lines_have_the_grammar_of_the_real_library(name: str) -> None:
+def test_miopen_s_lines_have_the_grammar_of_the_real_library() -> None:
     lines = [
-        line
+        (name, line)
+        for name in machine_names()
+        if name != ALL_FAULTS
         for fault in load_machine(name).faults
         for text in fault.stderr.values()
         for line in text.splitlines()
         if "MIOpen" in line and "what():" not in line and "terminate" not in line
     ]
-    assert [line for line in lines if not any(form.fullmatch(line) for form in (LOG, ERROR, COMPILER))] == []
+    assert lines
+    assert [
+        each for each in lines if not any(form.fullmatch(each[1]) for form in (LOG, ERROR, COMPILER))
+    ] == []

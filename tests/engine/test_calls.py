@@ -55,6 +55,7 @@ def place(tmp_path_factory):
     return found
 
 
+@pytest.mark.thorough
 def test_a_call_that_hangs_is_named(place, tmp_path, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", place.folder)
     monkeypatch.setenv("LC_STAND_IN_FAULTS", "miopenCreate=hang")

@@ -119,6 +119,7 @@ def test_the_whole_ladder_without_torch(asked, libraries, settings):
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.thorough
 def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(asked, python):
     faults = {
         "LC_STAND_IN_WINOGRAD": "status:7",
@@ -154,6 +155,7 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
     assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not")
 
 
+@pytest.mark.thorough
 def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):
     faults = {f"LC_STAND_IN_{solver}": "status:7" for solver in ("WINOGRAD", "NAIVE", "GEMM")}
     done = asked("--purpose", "inference", "--skip", "batch-norm", **faults)
@@ -167,6 +169,7 @@ def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):
     assert "Install a ROCm build of torch" in finding.advice
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("faults", "check", "direction", "state", "cause", "after"),
     [
@@ -231,6 +234,7 @@ def test_no_library_at_all_is_one_line(tmp_path, python):
     assert "LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*" in refused.stderr
 
 
+@pytest.mark.thorough
 def test_a_folder_by_name_and_the_run_taken_up_again(tmp_path, libraries, python):
     folder = tmp_path / "rocm"
     folder.mkdir()
@@ -247,6 +251,7 @@ def test_a_folder_by_name_and_the_run_taken_up_again(tmp_path, libraries, python
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.thorough
 def test_auto_asks_both_drivers_where_both_are(tmp_path, libraries):
     """A torch built for ROCm that cannot be imported: the libraries are fine, and PyTorch is at fault."""
     package = tmp_path / "site" / "torch"

@@ -195,6 +195,7 @@ def test_a_child_that_reads_no_commands_holds_nobody_up(start: Start) -> None:
     assert child.kill() == "killed"
 
 
+@pytest.mark.thorough
 def test_an_unkillable_child_does_not_keep_the_controller_from_ending(tmp_path: Path) -> None:
     # Nothing here survives SIGKILL, so the signals are held back.
     program = tmp_path / "program.py"

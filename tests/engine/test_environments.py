@@ -51,6 +51,7 @@ def three(pythons: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_worker_needs_torch_and_nothing_of_rocmprobes_dependencies(pythons: Path) -> None:
     (alone,) = interpreters([str(pythons / "alone")])
     assert not alone.reads_toml
@@ -143,6 +144,7 @@ def _processes_of(environment: Path) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_killed_is_finished_in_all_its_environments(pythons: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     # By a path of its own: the process that makes other runs keeps its servers.
@@ -189,6 +191,7 @@ def test_the_terminal_and_the_page_show_environments_side_by_side(three: Run) ->
     assert f"<dt>broken</dt><dd>import torch: OSError: {MISSING}</dd>" in page
 
 
+@pytest.mark.thorough
 def test_exec_runs_a_program_in_the_recommended_environment(three: Run, pythons: Path) -> None:
     program = pythons / "program.py"
     program.write_text("import sys, torch; print(sys.prefix, torch.ones(2).sum().item())")
@@ -209,6 +212,7 @@ def test_env_names_the_interpreter_by_its_path_here(three: Run, pythons: Path, t
     assert f"for the Python environment right: {pythons / 'alone' / 'bin' / 'python'}" in printed
 
 
+@pytest.mark.thorough
 def test_verify_asks_the_recommended_environment_alone(three: Run, tmp_path: Path) -> None:
     again = run(tmp_path / "out", "--verify", three.folder / "results.json")
     assert again.ended.returncode == 0, again.ended.stdout
@@ -246,6 +250,7 @@ def test_a_table_has_a_row_for_each_environment(three: Run) -> None:
     assert (read["results"], read["refused"]) == (2, 0)
 
 
+@pytest.mark.thorough
 def test_a_single_environment_is_an_ordinary_run(pythons: Path, tmp_path: Path) -> None:
     one = run(tmp_path / "one", *RUNGS, "--python", f"only={pythons / 'alone'}")
     assert one.ended.returncode == 0, one.ended.stderr
@@ -280,6 +285,7 @@ def test_environments_do_not_go_with_a_simulated_machine(tmp_path: Path) -> None
     assert "--simulate" in ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_server_reports_how_its_child_ended_and_is_replaced_after_its_end(
     pythons: Path, tmp_path: Path
 ) -> None:

@@ -22,7 +22,9 @@ from rocmprobe.report.write import write_report
 from rocmprobe.simulate.machines import load_machine, machine_names
 
 VALUES = ("text", 7, ["text"], [7], True, None, {"text": "text"}, {"text": 7}, 0.5)
-ids = pytest.mark.parametrize("value", VALUES, ids=str)
+ids = pytest.mark.parametrize(
+    "value", [*VALUES[:2], *(pytest.param(each, marks=pytest.mark.thorough) for each in VALUES[2:])], ids=str
+)
 
 
 def test_every_fact_has_a_type() -> None:

@@ -62,6 +62,7 @@ def facts(outcome: Outcome) -> tuple[str, str | None, str | None, str | None, li
     return outcome.state, outcome.phase, outcome.activity, outcome.cause, attempts
 
 
+@pytest.mark.thorough
 def test_a_segmentation_fault_is_a_crash_with_its_signal_and_stack(broken: Run) -> None:
     outcome = broken.of("default", SEGV)
     assert facts(outcome) == ("crash", "first-call", None, "SIGSEGV", ["crash"] * 3)
@@ -142,6 +143,7 @@ def test_every_crash_and_hang_ends_a_trial_of_its_own(broken: Run) -> None:
     assert {attempt.trial for outcome in broken.outcomes.values() for attempt in outcome.attempts} <= named
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("effect", "how"),
     [("hang", "no answer in 2 s in phase yardstick"), ("signal", "ended with SIGSEGV in phase yardstick")],
@@ -163,6 +165,7 @@ def test_a_yardstick_that_ends_the_process_costs_its_figure_alone(
     assert done.ended.returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_folder_taken_away_in_mid_run_is_a_probe_error_of_each_question_that_needs_it(
     tmp_path: Path,
 ) -> None:

@@ -64,7 +64,8 @@ def short_folder() -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("moment", "gpus"),
     [
-        *((moment, 1) for moment in MOMENTS),
+        ("in a hang", 1),
+        *(pytest.param(moment, 1, marks=pytest.mark.thorough) for moment in MOMENTS if moment != "in a hang"),
         pytest.param("between answers", 2, marks=pytest.mark.thorough),
         pytest.param("in a hang", 2, marks=pytest.mark.thorough),
     ],
@@ -94,6 +95,7 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path, short_folder: Path, mome
     assert {final[case]["state"] for case in final if case not in lost} == {"pass"}
 
 
+@pytest.mark.thorough
 def test_the_page_of_a_dead_run_is_marked_partial_and_what_was_in_flight_can_be_asked_again(
     tmp_path: Path,
 ) -> None:
@@ -110,6 +112,7 @@ def test_the_page_of_a_dead_run_is_marked_partial_and_what_was_in_flight_can_be_
     assert len(again.states) == 9
 
 
+@pytest.mark.thorough
 def test_a_line_that_was_torn_by_the_kill_takes_no_other_along(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     victim = Background(folder, *ON_CPU)

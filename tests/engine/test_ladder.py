@@ -74,6 +74,7 @@ def test_what_was_blocked_is_asked_again_when_the_run_is_taken_up(wedged: Run, t
     assert set(done.states.values()) == {"pass"}
 
 
+@pytest.mark.thorough
 def test_after_some_hangs_or_crashes_of_a_setting_the_rest_of_it_is_not_asked(tmp_path: Path) -> None:
     texts = [f"conv2d-fp32-n1-c{channels}-i8x8-k4-f3x3" for channels in range(1, 6)]
     machine = machine_file(

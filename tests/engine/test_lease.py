@@ -188,6 +188,7 @@ def test_a_case_leases_what_it_computes_on(device: str, check: str, on_cpu: bool
     assert leased(Case(device, "torch", setting.name, check, "float32"), setting, targets) == names
 
 
+@pytest.mark.thorough
 def test_two_runs_on_one_device_both_finish(tmp_path: Path) -> None:
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
     pair = [Background(tmp_path / name, *MEASUREMENT, env=env) for name in ("one", "two")]
@@ -202,6 +203,7 @@ def test_two_runs_on_one_device_both_finish(tmp_path: Path) -> None:
             assert readable <= set(conditions.get("before", {})) & set(conditions.get("after", {}))
 
 
+@pytest.mark.thorough
 def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     lease = DeviceLease(["cpu"], Path("/runs/another"))

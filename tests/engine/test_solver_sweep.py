@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,27 +100,38 @@ def _run(folder: Path, name: str) -> Run:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """All of them, two at a time."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Run]:
+    """Each of them when it is first asked for."""
     folder = tmp_path_factory.mktemp("sweeps")
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(MACHINES, pool.map(lambda name: _run(folder, name), MACHINES)))
+
+    class Runs(dict[str, Run]):
+        def __missing__(self, name: str) -> Run:
+            self[name] = _run(folder, name)
+            return self[name]
+
+    return Runs()
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two families",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in MACHINES if name != "two families"),
+    ],
+)
 class TestSweep:
-    def test_every_solver_has_its_class(self, runs: dict[str, Run], name: str) -> None:
+    def test_every_solver_has_its_class(self, runs: Mapping[str, Run], name: str) -> None:
         made = runs[name]
         assert made.ended.returncode in (0, 1), made.ended.stdout + made.ended.stderr
         assert classes(made) == MACHINES[name][1].classes
 
-    def test_the_switches_that_were_found_hold(self, runs: dict[str, Run], name: str) -> None:
+    def test_the_switches_that_were_found_hold(self, runs: Mapping[str, Run], name: str) -> None:
         expected = MACHINES[name][1]
         derived = next(each for each in runs[name].results.settings if each.derived)
         assert derived.env == {OFF[solver]: "0" for solver in expected.off}
         assert runs[name].of("no-faulty-solvers").state == expected.cured
 
-    def test_they_are_recommended_where_they_hold(self, runs: dict[str, Run], name: str) -> None:
+    def test_they_are_recommended_where_they_hold(self, runs: Mapping[str, Run], name: str) -> None:
         found = runs[name].results.recommendation
         assert found is not None
         expected = MACHINES[name][1]
@@ -144,17 +154,20 @@ def finding(made: Run, name: str) -> Any:
     return next((found for found in made.results.findings if found.id == name), None)
 
 
-def test_each_solver_has_a_process_and_folders_of_its_own(runs: dict[str, Run]) -> None:
+@pytest.mark.thorough
+def test_each_solver_has_a_process_and_folders_of_its_own(runs: Mapping[str, Run]) -> None:
     trials = [trial for trial in runs["wrong"].results.trials if trial.setting.startswith("only-")]
     assert {trial.setting for trial in trials} == {f"only-{name}" for name in (GEMM, NAIVE, WINOGRAD)}
     assert len(trials) == 3
 
 
-def test_a_naive_kernel_that_was_forced_is_right_and_not_slow(runs: dict[str, Run]) -> None:
+@pytest.mark.thorough
+def test_a_naive_kernel_that_was_forced_is_right_and_not_slow(runs: Mapping[str, Run]) -> None:
     outcome = of_solver(runs["wrong"], NAIVE)
     assert (outcome.state, outcome.solver) == ("pass", NAIVE)
 
 
+@pytest.mark.thorough
 def test_the_first_hang_is_proven_by_a_second_and_the_sweep_ends_after_a_few(tmp_path: Path) -> None:
     solvers = (GEMM, OCL, "fft")
     hang = {"library": "miopen", "effect": "hang", "settings": [f"only-{name}" for name in solvers]}
@@ -168,7 +181,8 @@ def test_the_first_hang_is_proven_by_a_second_and_the_sweep_ends_after_a_few(tmp
     assert made.of("no-faulty-solvers").state == "n/a"
 
 
-def test_why_a_solver_tells_nothing(runs: dict[str, Run]) -> None:
+@pytest.mark.thorough
+def test_why_a_solver_tells_nothing(runs: Mapping[str, Run]) -> None:
     reasons = {str(solver_of(each)): each.evidence[0] for each in of_sweep(runs["in vain"].results)}
     assert reasons == {
         GEMM: "MIOpen ran fft in its place",
@@ -177,7 +191,8 @@ def test_why_a_solver_tells_nothing(runs: dict[str, Run]) -> None:
     }
 
 
-def test_one_finding_names_the_faulty_ones(runs: dict[str, Run]) -> None:
+@pytest.mark.thorough
+def test_one_finding_names_the_faulty_ones(runs: Mapping[str, Run]) -> None:
     found = finding(runs["two families"], "faulty-solvers")
     assert found.title == (
         f"2 of MIOpen's 3 solvers that apply fail: {WINOGRAD} computes wrong numbers, {OCL} crashes"
@@ -189,7 +204,7 @@ def test_one_finding_names_the_faulty_ones(runs: dict[str, Run]) -> None:
     assert finding(runs["in vain"], "faulty-solvers") is None
 
 
-def test_page_and_terminal_show_them(runs: dict[str, Run]) -> None:
+def test_page_and_terminal_show_them(runs: Mapping[str, Run]) -> None:
     made = runs["two families"]
     page = (made.folder / "report.html").read_text("utf-8")
     section = page.partition('id="h-solvers"')[2].partition("</section>")[0]
@@ -198,12 +213,14 @@ def test_page_and_terminal_show_them(runs: dict[str, Run]) -> None:
     assert "2 of MIOpen's 3 solvers that apply fail" in made.ended.stdout.replace("\n", " ")
 
 
-def test_the_variables_are_printed_for_a_shell(runs: dict[str, Run]) -> None:
+@pytest.mark.thorough
+def test_the_variables_are_printed_for_a_shell(runs: Mapping[str, Run]) -> None:
     told = cli("env", "--simulated", runs["crash"].folder / "results.json")
     assert told.stdout.strip() == f"export {OFF[OCL]}=0"
 
 
-def test_verify_asks_with_the_variables_of_the_results(runs: dict[str, Run], tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_verify_asks_with_the_variables_of_the_results(runs: Mapping[str, Run], tmp_path: Path) -> None:
     results = runs["crash"].folder / "results.json"
     narrow = ("--", "-k", "test_convolution")
     again = run(tmp_path / "same", "--verify", results, *narrow)
@@ -215,7 +232,8 @@ def test_verify_asks_with_the_variables_of_the_results(runs: dict[str, Run], tmp
     assert twice.returncode == 0, twice.stdout + twice.stderr
 
 
-def test_verify_takes_no_other_variables_from_results(runs: dict[str, Run], tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_verify_takes_no_other_variables_from_results(runs: Mapping[str, Run], tmp_path: Path) -> None:
     data = json.loads((runs["crash"].folder / "results.json").read_text("utf-8"))
     derived = next(setting for setting in data["settings"] if setting["derived"])
     derived["env"] = {"LD_PRELOAD": "/tmp/x.so"}
@@ -225,6 +243,7 @@ def test_verify_takes_no_other_variables_from_results(runs: dict[str, Run], tmp_
     assert "is not a set of solver switches" in refused.stderr
 
 
+@pytest.mark.thorough
 def test_a_kernel_that_does_not_compile(tmp_path: Path) -> None:
     made = run(tmp_path / "out", "--simulate", "igemm-compile-failure", *asking(CK, GEMM))
     assert classes(made) == {CK: "compile error", GEMM: "ok"}
@@ -266,6 +285,7 @@ class TestHealthy:
         assert "Solvers alone: MIOpen's 2 solvers that apply are right" in made.ended.stdout
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path) -> None:
     machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE, WINOGRAD), WRONG, first_call=120, steady=120)
     folder = tmp_path / "out"
@@ -289,6 +309,7 @@ def test_a_run_that_is_killed_in_the_sweep_is_taken_up_again(tmp_path: Path) -> 
     assert found.configuration.env == {OFF[WINOGRAD]: "0"}
 
 
+@pytest.mark.thorough
 def test_a_family_that_is_left_without_a_solver_is_an_error_that_is_explained(tmp_path: Path) -> None:
     machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE))
     done = run(
@@ -307,6 +328,7 @@ def test_a_family_that_is_left_without_a_solver_is_an_error_that_is_explained(tm
     assert done.ended.returncode == 0
 
 
+@pytest.mark.thorough
 def test_an_error_under_every_setting_is_not_blamed_on_a_choice_of_solvers(tmp_path: Path) -> None:
     words = "MIOpen Error: x.cpp:518: Forward Convolution cannot be executed due to incorrect params"
     machine = offering(tmp_path / "machine.toml", (GEMM, NAIVE), {**STATUS, "stderr": {"any": words}})

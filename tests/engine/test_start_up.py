@@ -55,6 +55,7 @@ def found(made: Run, setting: str) -> list[str]:
     return [line for trial in mine for line in trial.log.splitlines() if line.startswith("finds")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("setting", ["default", "vendor-off"])
 def test_every_second_child_finds_what_the_one_before_left(started: Run, setting: str) -> None:
     assert started.ended.returncode == 0, started.ended.stdout + started.ended.stderr

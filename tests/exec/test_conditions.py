@@ -70,6 +70,7 @@ print(torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled, torch.backend
         assert f"the setting {setting.name} of {results}" in done.stderr.splitlines()[0]
 
 
+@pytest.mark.thorough
 def test_convolution_stays_and_other_layers_leave_the_library(tmp_path: Path) -> None:
     text = f"""
 import os
@@ -213,6 +214,7 @@ def test_another_setting_of_the_results_can_be_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_program_gets_clean_databases_where_the_users_own_fail(tmp_path: Path) -> None:
     healthy = recommending(DEFAULT, "cuda:0", OVERRIDE)
     finding = Finding("as-found", "error", "miopen-db-unusable", "user-env", "2 question(s) fail")

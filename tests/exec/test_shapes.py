@@ -126,6 +126,7 @@ def test_what_was_recorded_is_kept_however_it_ends(tmp_path: Path, how: str) -> 
     ]
 
 
+@pytest.mark.thorough
 def test_a_program_that_dies_in_a_convolution_shows_in_which(tmp_path: Path) -> None:
     text = """
 import os, torch
@@ -144,6 +145,7 @@ torch.nn.functional.conv2d(torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3))
     assert (died_in["kind"], set(counts_of(died_in).values())) == ("conv2d", {0})
 
 
+@pytest.mark.thorough
 def test_counts_are_written_now_and_then(tmp_path: Path) -> None:
     text = """
 import os, signal, time, torch
@@ -156,6 +158,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert counts_of(read(tmp_path)["problems"][0])["fwd"] > 1
 
 
+@pytest.mark.thorough
 def test_a_program_does_not_fail_for_being_watched(tmp_path: Path) -> None:
     text = """
 import os, shutil, torch
@@ -246,6 +249,7 @@ def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path, output: st
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.thorough
 def test_shapes_under_a_configuration(tmp_path: Path) -> None:
     text = TRAINS.format(end="")
     done = rocmprobe(

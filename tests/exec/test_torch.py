@@ -35,6 +35,7 @@ assert "torch" not in sys.modules
 """
 
 
+@pytest.mark.thorough
 def test_every_way_to_import_torch(tmp_path: Path) -> None:
     below = tmp_path / "a_package_that_has_torch" / "below.py"
     below.parent.mkdir()
@@ -81,6 +82,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_every_process_tells_its_own_counts_at_its_end(tmp_path: Path) -> None:
     """Those of a fork do not hold what the parent had done; a process that ends by os._exit tells nothing."""
     done = executed(
@@ -154,6 +156,7 @@ print("done", torch.backends.mkldnn.enabled, os.environ["TORCHINDUCTOR_CPP_WEIGH
 """
 
 
+@pytest.mark.thorough
 def test_fused_operators_are_switched_off_and_a_reload_does_no_harm(tmp_path: Path) -> None:
     done = executed(tmp_path, *ALWAYS, sys.executable, program(tmp_path, FUSED))
     assert done.stdout == "done True 0\n", done.stderr
@@ -213,6 +216,7 @@ else:
     assert done.stderr.count("does not hold here") == 1
 
 
+@pytest.mark.thorough
 def test_a_python_without_rocmprobe_and_what_it_needs(tmp_path: Path) -> None:
     """It has torch and what torch needs, and finds of rocmprobe what is for it alone."""
     place = tmp_path / "packages"
