@@ -74,6 +74,7 @@ def convolution(dimensions, transposed, bias, settings):
     return functools.partial(function, **settings), (*operands, leaf(2)) if bias else tuple(operands)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("bias", [False, True])

@@ -67,6 +67,7 @@ def assert_close(mine, theirs):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thorough
 @torch_2
 @pytest.mark.parametrize(("backend", "dynamic"), COMPILED)
 def test_compiled_forward_and_backward_in_one_graph(backend, dynamic):
@@ -262,6 +263,7 @@ def _in_another_process(pipe, module, input):
     pipe.send((output.detach().tolist(), sum(bypass.status()["calls"].values())))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", sorted({"fork", "spawn"} & set(multiprocessing.get_all_start_methods())))
 def test_other_processes(method):
     module, input = nn.Conv2d(2, 3, 3), torch.randn(1, 2, 5, 5)

@@ -273,6 +273,7 @@ def test_no_warning_without_a_reason(plans):
         in_the_next_process(4)
 
 
+@pytest.mark.thorough
 def test_processes_and_threads_write_at_the_same_time(plans):
     program = """
         import sys, threading

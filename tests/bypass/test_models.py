@@ -262,6 +262,7 @@ def test_what_cannot_be_patched_is_refused():
         bypass.patch(nn.Conv2d(1, 1, 1), algorithm="magic")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(torch, "compiler"), reason="this torch has no torch.compiler")
 def test_a_compiled_model_keeps_to_the_bypass(model):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).double()

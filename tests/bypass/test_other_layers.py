@@ -126,6 +126,7 @@ def test_autocast_and_scripts(image, vendor):
     assert bypass.status()["pytorch"] == {"batch_norm": 4}
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not ON_TORCH_2, reason="torch.compile came with torch 2.0")
 def test_compiled_without_a_graph_break(image, vendor):
     model = network()

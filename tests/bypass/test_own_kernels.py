@@ -112,6 +112,7 @@ print(own_kernels.refusal(CPU, "float64"))
     assert not list((tmp_path / "kernels").glob("*"))
 
 
+@pytest.mark.thorough
 def test_every_direction_and_dtype_is_computed_exactly(library, passed):
     lines = python(
         library,
@@ -155,6 +156,7 @@ def test_every_direction_and_dtype_is_computed_exactly(library, passed):
     assert [line for line in lines if not line.endswith("True True")] == []
 
 
+@pytest.mark.thorough
 def test_what_was_measured_names_kernel_and_source_and_is_taken_again(library, passed):
     code = (
         _PROBLEM
@@ -180,6 +182,7 @@ print(explained.variant, "|", explained.own_kernels, "|", bypass.status()["own_k
     assert len(source) == 16
 
 
+@pytest.mark.thorough
 def test_a_problem_that_is_settled_is_computed_after_what_is_known_was_forgotten(library, passed):
     lines = python(
         library,
@@ -197,6 +200,7 @@ with bypass.enabled("cpu", algorithm="kernel-gemm"):
     assert lines == ["True", "True {'kernel-gemm': 2}"]
 
 
+@pytest.mark.thorough
 def test_the_variable_switches_them_off_and_takes_no_other_word(library, passed):
     lines = python(
         library,
@@ -212,12 +216,14 @@ def test_the_variable_switches_them_off_and_takes_no_other_word(library, passed)
     assert lines == ["ROCMPROBE_BYPASS_KERNELS=0", word, ""]
 
 
+@pytest.mark.thorough
 def test_a_verdict_holds_for_the_isa_that_the_card_is_shown_as(library, passed):
     code = 'print(own_kernels.refusal(CPU, "float32"))'
     (line,) = python(library, passed, code, isa="gfx1010:xnack-")
     assert line.startswith("not tried on this machine yet")
 
 
+@pytest.mark.thorough
 def test_while_a_graph_is_captured_nothing_is_compiled_or_loaded(library, passed):
     lines = python(
         library,
@@ -264,6 +270,7 @@ def test_a_wrong_kernel_is_refused_and_convolution_goes_on_without_it(library, t
     assert "values differ" in verdict["log"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -285,6 +292,7 @@ def test_a_trial_that_fails_is_an_outcome_and_not_repeated(library, passed, tmp_
 _HANG = {"ROCMPROBE_BYPASS_KERNELS": "1", "LC_STAND_IN_FAULTS": "hiprtcCompileProgram=hang"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_trial_that_hangs_ends_with_the_program_that_started_it(library, tmp_path, number):
     code = """
@@ -318,6 +326,7 @@ def test_a_trial_that_hangs_ends_with_the_program_that_started_it(library, tmp_p
         program.wait()
 
 
+@pytest.mark.thorough
 def test_a_trial_that_hangs_inside_a_library_ends_after_its_own_limit(library, tmp_path):
     command = ["-m", "rocmprobe.kernels", str(os.getpid()), "3", "hip", "0", "float32", ""]
     ended = subprocess.run(

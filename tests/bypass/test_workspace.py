@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -58,9 +60,15 @@ def operands(name, dtype, channels_last):
     return (*tensors, options)
 
 
-@pytest.mark.parametrize("workspace_mb", [256, 0.25])
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+DIAGONAL = ((torch.float32, False, 256), (torch.bfloat16, True, 0.25))
+#: dtype, whether the channels are last, MB: the diagonal, and thoroughly the whole of the grid.
+GRID = [
+    pytest.param(*each, marks=() if each in DIAGONAL else pytest.mark.thorough)
+    for each in itertools.product((torch.float32, torch.bfloat16), (False, True), (256, 0.25))
+]
+
+
+@pytest.mark.parametrize(("dtype", "channels_last", "workspace_mb"), GRID)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_measured_peak_is_within_the_formula_and_the_cap(name, dtype, channels_last, workspace_mb):
     input, weight, options = operands(name, dtype, channels_last)
@@ -96,6 +104,7 @@ def test_measured_peak_is_within_the_formula_and_the_cap(name, dtype, channels_l
             assert plan.workspace_bytes <= workspace_mb * MEGABYTE
 
 
+@pytest.mark.thorough
 def test_tiles_give_the_results_of_the_whole():
     for name in PROBLEMS:
         input, weight, options = operands(name, torch.float64, False)

@@ -22,6 +22,7 @@ def step(tmp_path: Path) -> Run:
     return Run(tmp_path / "run", ended)
 
 
+@pytest.mark.thorough
 def test_a_step_has_a_summary_and_annotations_and_nothing_else_commands(step: Run, tmp_path: Path) -> None:
     assert step.ended.returncode == 1, step.ended.stderr
     first, *shown = step.ended.stdout.splitlines()

@@ -111,6 +111,7 @@ def unread(*arguments: object, **also: Any) -> subprocess.CompletedProcess[str]:
         os.close(writing)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["compare", "compare --json", "report --format md", "list causes"])
 def test_output_that_nobody_reads_is_no_regression(made: Run, command: str) -> None:
     name, *options = command.split()
@@ -123,6 +124,7 @@ def test_nor_is_a_message_that_nobody_reads(tmp_path: Path) -> None:
     assert unread("compare", tmp_path, tmp_path, stderr=subprocess.STDOUT).returncode == 141
 
 
+@pytest.mark.thorough
 def test_a_run_that_nobody_watches_is_finished(tmp_path: Path) -> None:
     machine = machine_file(tmp_path / "machine.toml")
     ended = unread("run", "--simulate", machine, *SMALL, "--out", tmp_path / "out")

@@ -65,6 +65,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(folder / "out", *asked(folder))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("settled", [None, 6])
 def test_no_room_in_mid_run_ends_it_in_order(tmp_path: Path, whole: Run, settled: int | None) -> None:
     lines = (whole.folder / "journal.jsonl").read_bytes().splitlines(keepends=True)

@@ -317,6 +317,7 @@ def wheel(folder: Path, name: str, version: str, *needs: str) -> None:
             archive.writestr(path, content)
 
 
+@pytest.mark.thorough
 def test_the_constraints_keep_pip_from_replacing_the_rocm_torch(tmp_path: Path) -> None:
     """A stand-in for it, and beside it what a package index has: a newer torch, another torchvision."""
     pytest.importorskip("pip", "22.3", reason="--python came with pip 22.3")

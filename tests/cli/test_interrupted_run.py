@@ -82,6 +82,7 @@ while True:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", [Background.interrupt, Background.terminate], ids=["ctrl-c", "sigterm"])
 def test_a_child_that_ignores_sigterm_is_not_waited_for(
     tmp_path: Path, way: Callable[[Background], str]
@@ -132,6 +133,7 @@ def moments(tmp_path: Path, folder: Path) -> dict[str, Callable[[], object]]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", ["in detection", "begun", "waiting for a device", "in the report"])
 def test_sigterm_ends_a_run_that_ignores_ctrl_c_in_order(tmp_path: Path, moment: str) -> None:
     folder = tmp_path / "out"
@@ -172,6 +174,7 @@ def test_sigterm_ends_a_run_that_ignores_ctrl_c_in_order(tmp_path: Path, moment:
     assert {outcome.state for outcome in resumed.outcomes.values()} <= {"pass", "aborted"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,)], ids=["taken", "ignored"])
 def test_a_terminal_that_closes_ends_a_run_unless_it_is_to_outlive_it(
     tmp_path: Path, ignored: tuple[signal.Signals, ...]

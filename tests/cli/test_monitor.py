@@ -51,6 +51,7 @@ def rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_a_file_is_appended_to_until_a_signal_ends_it(
     root: Path, tmp_path: Path, end: signal.Signals

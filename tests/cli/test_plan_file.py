@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROBLEM = "conv2d-fp32-n2-c8-i12x12-k8-f3x3-p1"
 
 
@@ -25,6 +27,7 @@ def test_a_run_fills_the_plan_file_for_what_it_times(tmp_path):
     assert sorted(each.split()[0] for each in problems) == ["bwd-data", "bwd-weights", "fwd"]
 
 
+@pytest.mark.thorough
 def test_what_a_simulated_machine_does_is_not_kept(tmp_path):
     options = ("--settings", "default,bypass", "--problem", PROBLEM)
     run(tmp_path, "--simulate", "healthy-gfx1100", *options)

@@ -32,6 +32,7 @@ cli.main()
 GOOD = "conv2d-fp32-n1-c2-i8x8-k4-f3x3"
 
 
+@pytest.mark.thorough
 def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(tmp_path: Path) -> None:
     fault = {"library": "miopen", "effect": "hang", "problem": PROBLEM}
     machine = machine_file(tmp_path / "machine.toml", fault, first_call=6)

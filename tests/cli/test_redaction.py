@@ -91,6 +91,7 @@ def test_the_terminal_of_detect_shows_none(tmp_path: Path) -> None:
     assert raw["redacted"] == {}
 
 
+@pytest.mark.thorough
 def test_a_simulated_machine_under_home_is_found_again(tmp_path: Path) -> None:
     home = tmp_path / "plantedname"
     home.mkdir()
@@ -108,6 +109,7 @@ def test_a_simulated_machine_under_home_is_found_again(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.thorough
 def test_what_pytest_and_its_plugins_write_by_themselves(tmp_path: Path) -> None:
     """JUnit names the host, xdist the interpreter, pytest-metadata what the CI server says."""
     home = tmp_path / "plantedname"

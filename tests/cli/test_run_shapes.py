@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from runs import rocmprobe, run
 
 from rocmprobe.cli.verify import verifying
@@ -41,6 +42,7 @@ LARGE = ["conv2d-fp32-n2-c2-i5x5-k4-f3x3-bias", "conv2d-fp32-n2-c4-i3x3-k4-f3x3-
 ONCE = {"fwd": 1, "bwd-data": 1, "bwd-weights": 1}
 
 
+@pytest.mark.thorough
 def test_a_model_from_its_recording_to_the_time_of_its_step(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     recorded = rocmprobe("shapes", "-o", "s.json", "--", sys.executable, "model.py", cwd=tmp_path)

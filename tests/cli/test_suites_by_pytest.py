@@ -52,6 +52,7 @@ def test_one_item_is_one_outcome(tmp_path: Path, distribution: tuple[str, ...]) 
     assert sum(device.samples for device in done.results.telemetry) == sum('"at"' in line for line in samples)
 
 
+@pytest.mark.thorough
 def test_pytest_html_shows_the_columns_of_an_outcome(tmp_path: Path, chromium: Any) -> None:
     machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "raise"})
     done = suites(
@@ -80,6 +81,7 @@ def test_a_wrong_device_is_one_line_under_pytest_too(tmp_path: Path, device: str
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_sigterm_leaves_a_partial_run_under_pytest_too(tmp_path: Path) -> None:
     machine = machine_file(tmp_path / "machine.toml", {"library": "miopen", "effect": "hang"})
     folder = tmp_path / "out"

@@ -29,6 +29,7 @@ def strange(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpus", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_the_user_s_project_and_pytest_variables_do_not_reach_a_run(
     strange: Path, tmp_path: Path, gpus: int
@@ -45,6 +46,7 @@ def test_the_user_s_project_and_pytest_variables_do_not_reach_a_run(
     assert {trial.start_method for trial in done.results.trials} == {"fork"}
 
 
+@pytest.mark.thorough
 def test_a_working_directory_that_is_gone_is_no_hindrance(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

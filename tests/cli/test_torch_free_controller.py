@@ -40,6 +40,7 @@ def test_a_run_does_not_import_torch_in_the_controller(tmp_path: Path, env: dict
     assert imported_torch(tmp_path) == [False] * 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "command", [("detect",), *(("list", what) for what in ("settings", "problems", "gpus"))]
 )

@@ -95,6 +95,7 @@ def test_without_javascript_a_summary_is_there(chromium: Any, written: Path) -> 
     context.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 1200])
 def test_no_page_is_wider_than_the_screen(chromium: Any, site: Path, width: int, scheme: str) -> None:
@@ -108,6 +109,7 @@ def test_no_page_is_wider_than_the_screen(chromium: Any, site: Path, width: int,
     opened.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(chromium: Any, site: Path, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")

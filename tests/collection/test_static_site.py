@@ -33,6 +33,7 @@ def cell(site: Path, chip: str, stack: str, setting: str) -> Any:
     return found
 
 
+@pytest.mark.thorough
 def test_one_address_for_each_chip_and_stack(site: Path) -> None:
     pages = sorted(str(path.relative_to(site)) for path in site.rglob("index.html"))
     assert pages == [

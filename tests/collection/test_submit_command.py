@@ -151,6 +151,7 @@ def test_nobody_to_ask_writes_nothing(real: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of Unix")
 @pytest.mark.parametrize(("answer", "written"), [("y", 1), ("n", 0), ("", 0)])
 def test_on_a_terminal_it_asks(real: Path, tmp_path: Path, answer: str, written: int) -> None:

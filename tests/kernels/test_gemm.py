@@ -188,7 +188,7 @@ def test_sums_are_exact(dtype: str, direction: str, plain: Geometry, seed: int, 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("direction", "tile"), TILES)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
 def test_many_sums_of_a_tile_are_exact(
     direction: str, tile: str, plain: Geometry, seed: int, data: st.DataObject
@@ -196,6 +196,7 @@ def test_many_sums_of_a_tile_are_exact(
     check(data.draw(st.sampled_from(DTYPES)), direction, plain, seed, data, tile=tile)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @settings(max_examples=5, deadline=None)
 @given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
@@ -262,6 +263,7 @@ def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
     assert gemm.prepare(direction, plain, "float32", variant, **strides, has_bias=False, cap=_CAP) is None
 
 
+@pytest.mark.thorough
 def test_a_barrier_too_few_is_seen() -> None:
     # Those of the loops over the steps of a sum: a wave would overwrite what another still reads.
     parts = source_text("float32", (gemm,)).split("BARRIER();")

@@ -15,21 +15,14 @@ _REGISTERS = 200
 _LDS = 26 * 1024
 
 
-def _modules() -> list[object]:
-    """One compilation each. The chip of the kernels by both compilers, the rest thoroughly. bfloat16, which
-    has the registers and the loops of float16, is compiled for one chip."""
-    quick = {(HIPRTC, TARGETS[0], "float32"), (CLANG, TARGETS[0], "float16")}
-    return [
-        pytest.param(
-            (compiler, target, dtype),
-            id=f"{compiler}-{target}-{dtype}".replace(" ", "-"),
-            marks=() if (compiler, target, dtype) in quick else pytest.mark.thorough,
-        )
-        for compiler in (HIPRTC, CLANG)
-        for target in TARGETS
-        for dtype in DTYPES
-        if dtype != "bfloat16" or target == TARGETS[0]
-    ]
+#: A compilation takes seconds: the chip of the kernels by the older compiler, every chip by the newer one in
+#: float16, whose loops are the longest.
+pytestmark = pytest.mark.thorough
+_MODULES = [
+    *((HIPRTC, TARGETS[0], dtype) for dtype in DTYPES),
+    (CLANG, TARGETS[0], "float32"),
+    *((CLANG, target, "float16") for target in TARGETS),
+]
 
 
 #: Floats that an instruction reads from LDS for a thread.
@@ -43,7 +36,7 @@ _READ_FLOATS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=_modules())
+@pytest.fixture(scope="module", params=_MODULES, ids="-".join)
 def module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Code]:
     """The target and its code."""
     compiler, target, dtype = request.param

@@ -194,6 +194,7 @@ def test_two_copies_of_the_runtime_are_refused(python, library, tmp_path):
     assert "this process has 2 copies of libamdhip64" in python(code)[0]
 
 
+@pytest.mark.thorough
 def test_the_same_over_cuda(python, tmp_path):
     cuda, nvrtc = cuda_with_nvrtc(tmp_path)
     noted = tmp_path / "launches"

@@ -136,6 +136,7 @@ def spoiled(data: Any, added: str = HOSTILE, key: str = "") -> Any:
     return data + added if isinstance(data, str) and key not in _WORDS and data != NAME else data
 
 
+@pytest.mark.thorough
 def test_every_string_alone(results: Any, asked: Any) -> None:
     strings = [place for place in distinct(results) if isinstance(at(results, place), str)]
     assert len(strings) > 60
@@ -170,6 +171,7 @@ def test_strings_of_one_kind(results: Any, asked: Any, value: str) -> None:
         assert len(done.output) < 200_000 or "JSON" in name, name
 
 
+@pytest.mark.thorough
 def test_wrong_types_and_missing_keys(results: Any, asked: Any) -> None:
     odd = (None, True, 7, -1, 0.5, 1e308, 2**63, "text", [], {}, [HOSTILE], {HOSTILE: HOSTILE})
     for number, place in enumerate(distinct(results)):
@@ -211,6 +213,7 @@ def test_a_github_job_takes_no_line_for_a_command(
                 assert "##[" not in line or name == "repro" or "JSON" in name, (name, line)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("bypass_csp", [False, True], ids=["policy", "escaping-alone"])
 def test_a_browser_runs_nothing(results: Any, visit: Any, tmp_path: Path, bypass_csp: bool) -> None:
     rendered = render(spoiled(results), tmp_path / "page")

@@ -70,6 +70,7 @@ def test_a_fence_holds_what_was_said_or_marks_the_cut(text: str, limit: int) -> 
         assert content.rstrip("\n") == said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("made", [sample.rdna1, sample.expected, sample.healthy_cpu])
 def test_hostile_results_make_the_same_document(made, form: str) -> None:
@@ -81,6 +82,7 @@ def test_hostile_results_make_the_same_document(made, form: str) -> None:
     assert len(spoiled) <= LIMITS.get(form, 60_000)
 
 
+@pytest.mark.thorough
 @given(foreign)
 @settings(max_examples=examples(8), phases=[Phase.generate])
 def test_any_text_in_every_place_of_the_results(text: str) -> None:

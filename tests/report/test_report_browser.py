@@ -84,6 +84,7 @@ def test_healthy_page_is_silent(healthy_cpu: Rendered, visit: Visits) -> None:
     assert seen.requests == seen.noise == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_environments_stand_side_by_side_below_the_verdict(
     size: Any, environments: Rendered, visit: Visits
@@ -104,6 +105,7 @@ def test_environments_stand_side_by_side_below_the_verdict(
     assert seen.requests == seen.noise == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_of_environments_is_accessible(scheme: str, environments: Rendered, visit: Visits) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
@@ -138,6 +140,7 @@ def test_phone_width_has_no_overflow(name: str, visit: Visits, request: pytest.F
     assert no_overflow(seen)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_meets_wcag_aa(scheme: str, rdna1: Rendered, visit: Visits) -> None:
     seen = visit(rdna1, color_scheme=scheme, **DESKTOP)
@@ -182,6 +185,7 @@ BROKEN = sum(each.state == "error" for each in sample.rdna1().outcomes)
 DEPTHWISE = sum(each.state == "error" and "g96" in (each.problem or "") for each in sample.rdna1().outcomes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "amount"),
     [

@@ -72,12 +72,14 @@ def test_odd_times_of_a_program_do_no_harm(tmp_path: Path, odd: float) -> None:
     assert 'id="h-models"' in rendered.html
 
 
+@pytest.mark.thorough
 def test_standard_run_stays_small(tmp_path: Path) -> None:
     rendered = render(sample.repeated(sample.rdna1(), 1545), tmp_path)
     assert len(rows(rendered.html)) == 1545
     assert rendered.page.stat().st_size < 2_000_000
 
 
+@pytest.mark.thorough
 def test_above_the_cap_it_is_said_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cap = 320_000
     monkeypatch.setattr(html, "CAP", cap)

@@ -171,6 +171,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 class TestRight:
+    @pytest.mark.thorough
     @pytest.mark.parametrize("setting", ["default", pytest.param("vendor-off", marks=pytest.mark.thorough)])
     def test_it_passes_with_the_errors_of_the_run(self, healthy: Run, tmp_path: Path, setting: str) -> None:
         outcomes = [each for each in healthy.results.outcomes if each.setting == setting]

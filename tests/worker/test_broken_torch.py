@@ -43,6 +43,7 @@ def test_an_import_that_fails_is_told_and_the_device_is_not_blamed(
     assert {(outcome.state, outcome.cause) for outcome in others} == {("blocked", "rung:copy")}
 
 
+@pytest.mark.thorough
 def test_an_import_that_hangs_is_a_hang(tmp_path: Path) -> None:
     # Long against what a loaded processor takes to start Python, which counts as busy.
     machine = machine_file(tmp_path / "machine.toml", start=5)

@@ -107,6 +107,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(tmp_path_factory.mktemp("both") / "out", "--device", "cpu", *arguments, env=JUNK)
 
 
+@pytest.mark.thorough
 def test_default_forks_as_found_spawns_and_both_give_the_same(both: Run) -> None:
     methods = {trial.setting: trial.start_method for trial in both.results.trials}
     assert methods == {"default": "fork", "as-found": "spawn"}
@@ -185,6 +186,7 @@ def test_a_start_up_compiles_its_own_kernels(tmp_path: Path) -> None:
     assert kernels_folder(tmp_path, case, setting("default")) == databases_folder(tmp_path, case)
 
 
+@pytest.mark.thorough
 def test_a_worker_on_a_real_device_does_not_import_the_simulation() -> None:
     program = """
 import sys, torch, rocmprobe.worker.server, rocmprobe.worker.capi_driver, rocmprobe.worker.torch_driver

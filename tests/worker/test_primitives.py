@@ -160,6 +160,7 @@ class TestWrong:
         }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_fault_of_lstm_alone_is_judged_right(tmp_path: Path) -> None:
     fault: Mapping[str, Any] = {
         "library": "miopen", "operator": "^lstm$", "effect": "raise", "message": STATUS,
@@ -187,6 +188,7 @@ def test_a_fault_of_lstm_alone_is_judged_right(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_step_under_autocast_notices_wrong_convolution_in_half_precision(tmp_path: Path) -> None:
     fault = {"library": "miopen", "effect": "wrong", "dtypes": ["float16", "bfloat16"]}
     machine = machine_file(tmp_path / "machine.toml", fault)
