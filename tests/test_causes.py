@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rows import every_row
 
 from rocmprobe import cli
 from rocmprobe.checks import CHECKS
@@ -56,8 +57,8 @@ def test_it_is_the_vocabulary_of_the_corpus():
     assert {name for name in NAMES if name not in section} == MET_SINCE
 
 
-@pytest.mark.parametrize("each", EVERY, ids=NAMES)
 class TestEachCause:
+    @every_row("each", EVERY)
     def test_says_everything_in_whole_sentences(self, each):
         for text in (*texts(each), each.sentence):
             assert len(text) > 20, text
@@ -66,12 +67,14 @@ class TestEachCause:
             assert text.count("`") % 2 == 0, text
         assert len(each.explanation.split()) >= 25
 
+    @every_row("each", EVERY)
     def test_has_links(self, each):
         assert each.links
         for link in each.links:
             assert re.fullmatch(r"https://[a-z0-9.-]+\.[a-z]+/[^\s\"']*", link), link
         assert len(set(each.links)) == len(each.links)
 
+    @every_row("each", EVERY)
     def test_has_advice_that_can_be_reached(self, each):
         *special, last = each.advice
         assert last.when == ()
@@ -107,7 +110,7 @@ class TestNothingIsInvented:
         hosts = {host for text in ALL_TEXTS for host in re.findall(r"https://([^/\s]+)/(?:whl|rocm/)", text)}
         assert hosts == {"download.pytorch.org"}, "the table of stacks alone names AMD's index"
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("gfx", "index"),
         [
             ("gfx1010", "https://stable.repo.amd.com/rocm/whl-next/"),
@@ -176,8 +179,8 @@ def advice_on(gfx):
     return sorted(found)
 
 
-@pytest.mark.parametrize("gfx", CHIPS)
 class TestAdviceForAChip:
+    @every_row("gfx", CHIPS)
     def test_names_no_other_chip_to_build_or_install_for(self, gfx):
         row = gpus.target(gfx)
         for name, text in advice_on(gfx):
@@ -188,6 +191,7 @@ class TestAdviceForAChip:
             assert "python-pytorch-rocm" not in text or gfx == "gfx1010", name
             assert not re.search(r"[{]|gfxNNNN", text), (name, text)
 
+    @every_row("gfx", CHIPS)
     def test_sets_no_override_that_is_idle_or_of_another_family(self, gfx):
         lent = LENT.get(gpus.family(gfx), [])
         for name, text in advice_on(gfx):
@@ -195,6 +199,7 @@ class TestAdviceForAChip:
                 assert gpus.isa_of_override(value) in lent, (name, text)
                 assert gpus.isa_of_override(value) != gfx, (name, text)
 
+    @every_row("gfx", CHIPS)
     def test_offers_wheels_that_hold_its_code_and_do_not_break_it(self, gfx):
         """By gpus.toml and stacks.toml; with an override those of the chip that is lent its code."""
         for name, text in advice_on(gfx):
@@ -209,7 +214,7 @@ class TestAdviceForAChip:
                 assert not known_to_break(Installed(gfx, runs, rocm)), (name, text)
 
 
-@pytest.mark.parametrize("name", ["stacks.toml", "causes.toml"])
+@every_row("name", ["stacks.toml", "causes.toml"])
 def test_commands_are_marked_as_code_as_a_whole(name):
     text = resources.files("rocmprobe").joinpath("data", name).read_text("utf-8")
     lines = (line for line in text.splitlines() if not line.startswith(("#", "title", "source", "commands")))
@@ -259,7 +264,7 @@ class TestQuestions:
             causes.question("thermal-throttling", "kfd-missing") == causes.cause("thermal-throttling").confirm
         )
 
-    @pytest.mark.parametrize(
+    @every_row(
         "pair",
         [
             ("override-isa-mismatch", "hw-power-or-fault"),

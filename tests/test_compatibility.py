@@ -7,9 +7,9 @@ import importlib.util
 import re
 from types import ModuleType
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 from runs import CHECKOUT
 
 from rocmprobe.knowledge import gpus
@@ -54,7 +54,7 @@ class TestTable:
     def test_relations_and_functions_match_one_to_one(self) -> None:
         assert [row.name for row in relations()] == list(_ASKED)
 
-    @pytest.mark.parametrize("row", relations(), ids=lambda row: row.name)
+    @every_row("row", relations())
     def test_every_relation_has_a_source_and_words_of_the_vocabularies(self, row) -> None:
         assert row.source
         assert row.asks.endswith("?")
@@ -67,14 +67,14 @@ class TestTable:
         shown = {row["shows"] for row in table("signatures")["signature"] if "shows" in row}
         assert shown <= set(symptoms())
 
-    @pytest.mark.parametrize("name", ["primitive", "kernel", "runtime", "library"])
+    @every_row("name", ["primitive", "kernel", "runtime", "library"])
     def test_every_row_has_a_source_and_chips_that_exist(self, name: str) -> None:
         for row in table("compatibility")[name]:
             assert row["source"]
             assert row["gfx"]
             assert [gfx for gfx in row["gfx"] if not _known(gfx)] == []
 
-    @pytest.mark.parametrize("name", ["kernel", "runtime"])
+    @every_row("name", ["kernel", "runtime"])
     def test_a_chip_is_in_one_row(self, name: str) -> None:
         chips = [gfx for row in table("compatibility")[name] for gfx in row["gfx"]]
         assert len(chips) == len(set(chips))
@@ -129,7 +129,7 @@ WHOLE = st.fixed_dictionaries(FIELDS)
 BETTER = {"effective", "torch_kind"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("relation", "gfx", "rocm", "holds"),
     [
         ("miopen-has-databases", "gfx1100", "7.13", False),
@@ -216,7 +216,7 @@ class TestMachine:
     def test_nothing_is_known_of_an_empty_machine(self) -> None:
         assert answers(of_machine(Machine((), {}, {}), Gpu())) == ()
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("card", "integrated", "first"),
         [(1, 0, "processor"), (0, 1, "card"), (0, None, "card"), (None, 0, "processor"), (None, None, None)],
     )
@@ -242,9 +242,7 @@ class TestPairs:
             assert row.get("torch") or row.get("rocm")
             assert row.get("built", "self") in ("official", "amd", "distribution", "community", "self")
 
-    @pytest.mark.parametrize(
-        "row", PAIRS.pairs(), ids=lambda row: f"{row['gfx']}-{row.get('torch') or row['rocm']}"
-    )
+    @every_row("row", PAIRS.pairs())
     def test_what_works_is_not_called_impossible(self, row) -> None:
         verdict, found = PAIRS.said(row)
         assert (verdict == "contradicts") == ("differs" in row), [each.says for each in found]

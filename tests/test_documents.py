@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
-import pytest
+from rows import every_row
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.cli.base import COMMANDS
@@ -33,7 +33,7 @@ DOCUMENTS = (
 #: Names of settings and checks that stand for many; * stands for any.
 _WORDS = {"default", "all", "NAME", "NAMES", "ID", "CHECK", "SETTING"}
 
-documents = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+documents = every_row("path", DOCUMENTS)
 
 
 def prose(path: Path) -> str:
@@ -182,7 +182,7 @@ def symptoms() -> list[tuple[str, str]]:
     return [(block[1], likely.findall(text, block.end())[0]) for block in blocks]
 
 
-@pytest.mark.parametrize(("log", "cause"), symptoms())
+@every_row(("log", "cause"), symptoms())
 def test_a_symptom_leads_to_the_cause_that_explain_names(log: str, cause: str) -> None:
     read = of_text(log)
     explanation = explain(read, together(facts_of({"gpu": "RX 5600 XT"}), facts_in(read)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rows import every_row
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
@@ -76,7 +77,7 @@ def test_of_the_cures_the_one_with_the_fewest_switches_is_taken():
     assert (found.torch, found.search) == (SETTINGS["find-fast"].torch, "find")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("options", "cures", "why"),
     [((), ["default"], "no layer was found to fail"), (("rnn",), [], "holds in the vendor library under no")],
 )
@@ -96,7 +97,7 @@ def test_the_line_that_sends_layers():
     assert install_line((), bypass=True) == "rocmprobe.bypass.install()"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "strange",
     [{"env": {"LD_PRELOAD": "x.so"}}, {"torch": {"cuda.enabled": True}}, {"pytorch_layers": ("softmax",)}],
 )

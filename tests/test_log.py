@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from sample_logs import LINES
 from tiers import examples
 
@@ -56,8 +57,8 @@ AROUND: dict[str, Callable[[str, int], str]] = {
 }
 
 
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@every_row("around", AROUND)
+@every_row("newline", ["\n", "\r\n"])
 def test_what_stands_around_a_line_is_taken_off(around: str, newline: str) -> None:
     pasted = newline.join(AROUND[around](line, number) for number, line in enumerate(LINES))
     log = of_text(f"```text{newline}{pasted}{newline}```{newline}")
@@ -151,7 +152,7 @@ def test_a_progress_bar_leaves_its_last_state() -> None:
     assert log.lines[-1].number == 3
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@every_row("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_encodings(encoding: str) -> None:
     content = "\r\n".join(LINES).encode(encoding)
     if encoding == "utf-16-be":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-import pytest
+from rows import every_row
 
 from rocmprobe.checks import CHECKS, MODELS
 from rocmprobe.engine.options import RunOptions
@@ -92,16 +92,15 @@ def test_every_setting_problem_and_direction_once():
     assert len({case.id for case in found}) == len(found)
 
 
-@pytest.mark.parametrize("level", ["quick", "standard", "long"])
+@every_row("level", ["quick", "standard", "long"])
 def test_ids_differ_over_all_suites(level):
     ids = [case.id for case in everything(RunOptions(level=level))]
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("first", "settings"),
     [("copy", (*ALL, *FORCED)), ("changing-sizes", SETTINGS), ("memory", SETTINGS)],
-    ids=["copy", "changing-sizes", "memory"],
 )
 def test_each_case_follows_all_that_it_depends_on(first, settings):
     options = RunOptions(settings="default" if settings is SETTINGS else "all")
@@ -165,7 +164,7 @@ class TestASettingOfFewChecks:
         assert one(self.MATMUL, "no-hipblaslt").if_failed == (self.DEFAULT,)
         assert one(self.MATMUL, "default").if_failed == ()
 
-    @pytest.mark.parametrize("settings", ["all", "vendor-off, no-hipblaslt"])
+    @every_row("settings", ["all", "vendor-off, no-hipblaslt"])
     def test_is_asked_in_any_case_where_the_user_names_it(self, settings):
         assert one(self.MATMUL, "no-hipblaslt", RunOptions(settings=settings)).if_failed == ()
 
@@ -204,7 +203,7 @@ class TestNeeds:
         asked = everything(RunOptions(level="standard"))
         assert {case.check for case in asked} | {"solver"} == set(CHECKS)
 
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @every_row("dtype", DTYPES)
     def test_a_dtype_stands_on_itself(self, dtype):
         for check in ("gemm", "batch-norm", "rnn"):
             needs = one(Request(check, dtypes=(dtype,)), "default").needs
@@ -232,7 +231,7 @@ class TestNeeds:
         assert "cuda:0/torch/default/batch-norm/float16" in needs
         assert [need for need in needs if "/bypass/convolution/conv2d-fp16" in need]
 
-    @pytest.mark.parametrize("setting", [each.name for each in SETTINGS if not (each.device or each.by_name)])
+    @every_row("setting", [each.name for each in SETTINGS if not (each.device or each.by_name)])
     def test_only_what_leaves_the_library_stands_on_gemm(self, setting):
         row = next(each for each in SETTINGS if each.name == setting)
         gemm = "cuda:0/torch/default/gemm/float32" in one(NATIVE, setting).needs
@@ -241,7 +240,7 @@ class TestNeeds:
     def test_the_cpu_stands_on_nothing_of_the_gpu(self):
         assert {case.needs for case in everything() if case.setting == "cpu"} == {()}
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("setting", "batch_norm"),
         [
             ("default", "default"),
@@ -274,7 +273,7 @@ class TestSweep:
         more = {case.problem for case in self.swept(RunOptions(level="standard"))}
         assert more == {problem.text for problem in problems("standard", "native")}
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("problem", "small"),
         [
             ("conv2d-fp32-n8-c3-i640x480-k64-f7x7-s2-p3", "conv2d-fp32-n2-c3-i28x28-k64-f7x7-s2-p3"),
@@ -387,7 +386,7 @@ class TestStartUp:
         assert len(set(keys)) == len(keys)
         assert not set(keys) & {case.trial_key for case in planned(EVERYTHING[-2])}
 
-    @pytest.mark.parametrize("timing", EVERYTHING[-2:], ids=lambda timing: timing.check)
+    @every_row("timing", EVERYTHING[-2:])
     def test_for_inference_times_forward_alone(self, timing):
         assert {case.direction for case in planned(timing)} == {None}
         found = planned(timing, RunOptions(purpose="inference"))
@@ -445,7 +444,7 @@ class TestLevels:
 
     REQUEST = Request("train-unet", settings=("default",), level="standard")
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("options", "asked"),
         [
             (RunOptions(), False),

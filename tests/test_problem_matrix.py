@@ -7,6 +7,7 @@ from math import prod
 
 import pytest
 from hypothesis import given, settings
+from rows import every_row
 from test_problems import any_problem
 from tiers import examples
 
@@ -143,7 +144,7 @@ class TestNetworks:
 
 
 class TestLevels:
-    @pytest.mark.parametrize("level", LEVELS)
+    @every_row("level", LEVELS)
     def test_texts_are_unique_and_can_be_pasted_back(self, level: str) -> None:
         texts = [problem.text for problem in problem_matrix(level)]
         assert len(set(texts)) == len(texts)
@@ -153,7 +154,7 @@ class TestLevels:
         found = [set(problem_matrix(level)) for level in LEVELS]
         assert found[0] < found[1] < found[2]
 
-    @pytest.mark.parametrize(("level", "most", "flops"), [("quick", 25, 20e6), ("standard", 130, 0.3e9)])
+    @every_row(("level", "most", "flops"), [("quick", 25, 20e6), ("standard", 130, 0.3e9)])
     def test_they_stay_cheap(self, level: str, most: int, flops: float) -> None:
         found = problem_matrix(level)
         assert len(found) <= most

@@ -7,6 +7,7 @@ from math import prod
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from tiers import examples
 
 from rocmprobe.model.problems import DTYPES, KINDS, LEVELS, PURPOSES, Problem, parse_problem, problems
@@ -75,7 +76,7 @@ class TestText:
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
+    @every_row(
         ("text", "named"),
         [
             ("", "''"),
@@ -187,14 +188,14 @@ def test_flops_and_terms_count_the_products(problem):
 
 
 class TestShipped:
-    @pytest.mark.parametrize("purpose", PURPOSES)
+    @every_row("purpose", PURPOSES)
     def test_levels_nest(self, purpose):
         found = [problems(level, purpose) for level in LEVELS]
         assert found[0]
         for lower, higher in zip(found, found[1:]):
             assert set(lower) <= set(higher)
 
-    @pytest.mark.parametrize("problem", ALL, ids=lambda problem: problem.text)
+    @every_row("problem", ALL)
     def test_small_enough(self, problem):
         """A slow GPU manages 100 GFLOP/s even with naive kernels; and 2 GB hold the operands and their
         columns many times over."""

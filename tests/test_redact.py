@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.text import redact
 
@@ -77,7 +78,7 @@ def generic(line):
     return re.sub(r"<([a-z]+)-[0-9a-f]{5}>", r"<\1-n>", text(line))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "expected"),
     [
         ("/home/melinda/.config/miopen/gfx1010_20.udb", "<home>/.config/miopen/gfx1010_20.udb"),
@@ -98,7 +99,7 @@ def test_own_names_are_replaced(line, expected):
     assert text(line) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "expected"),
     [
         ("-I/home/alice/include, /home/alice", "-I<home-n>/include, <home-n>"),
@@ -132,12 +133,12 @@ def test_forms_of_identifiers_are_replaced(line, expected):
     assert generic(line) == expected
 
 
-@pytest.mark.parametrize("line", HARMLESS)
+@every_row("line", HARMLESS)
 def test_everything_else_stays(line):
     assert text(line) == line
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("one", "other", "same"),
     [
         (f"GPU-{GPU}", f"unique_id {int(GPU, 16)}", True),
@@ -283,7 +284,7 @@ def test_json_without_names_is_left_alone(data):
         assert redact.redacted(data) == data
 
 
-@pytest.mark.parametrize(
+@every_row(
     "piece",
     [
         "a", "0", " ", "-", "1.", "a.", "ab:", "::", "/a", " /a", "/home/", "a@", "a.a@a.", "TOKEN", "A_",

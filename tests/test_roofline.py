@@ -7,6 +7,7 @@ from math import inf, nan
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
@@ -22,7 +23,7 @@ def test_work_counts_operations_and_compulsory_bytes():
     assert work(SMALL, "fwd_bwd") == Work(3 * 2 * 16 * 54, 3 * 4 * (32 + 54 + 48))
 
 
-@pytest.mark.parametrize(("dtype", "item"), [("fp16", 2), ("bf16", 2), ("fp64", 8)])
+@every_row(("dtype", "item"), [("fp16", 2), ("bf16", 2), ("fp64", 8)])
 def test_bytes_go_by_the_dtype(dtype, item):
     problem = parse_problem(SMALL.text.replace("fp32", dtype))
     assert work(problem, "fwd").bytes == item * (32 + 54 + 48)
@@ -48,8 +49,8 @@ def test_rates_come_from_the_yardsticks():
     assert roof(timings) == Roof(4e9, 4e9)
 
 
-@pytest.mark.parametrize("odd", [None, "fast", 0, -1.0, nan, inf, 10**400, [1]])
-@pytest.mark.parametrize("name", ["gemm", "gemm_flops", "copy", "copy_bytes"])
+@every_row("odd", [None, "fast", 0, -1.0, nan, inf, 10**400, [1]])
+@every_row("name", ["gemm", "gemm_flops", "copy", "copy_bytes"])
 def test_no_roof_without_both_yardsticks(name, odd):
     timings = {"gemm": 0.5, "gemm_flops": 2e9, "copy": 0.25, "copy_bytes": 1e9, name: odd}
     assert roof(timings) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rows import every_row
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.knowledge.settings import (
@@ -30,8 +31,8 @@ NEW = Versions("MIOpen", "3.5.1", "2.10.0+rocm7.1", "7.1.25424")
 KNOWN = (OLD, MIDDLE, NEW)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].name)
 class TestEveryRow:
+    @every_row("row", ROWS)
     def test_has_a_reason_and_a_source(self, row):
         setting, backends, group = row
         assert setting.reason
@@ -42,11 +43,13 @@ class TestEveryRow:
         assert backends
         assert group in ("default", "all")
 
+    @every_row("row", ROWS)
     def test_variables_are_text(self, row):
         for name, value in row[0].env.items():
             assert isinstance(value, str)
             assert name == name.upper()
 
+    @every_row("row", ROWS)
     def test_verdict_follows_from_what_it_does(self, row):
         setting = row[0]
         expected = "native"
@@ -61,20 +64,24 @@ class TestEveryRow:
         assert setting.verdict == expected
         assert setting.verdict in VERDICTS
 
+    @every_row("row", ROWS)
     def test_flags_are_those_that_a_worker_knows(self, row):
         flags = pytest.importorskip("rocmprobe.worker.torch_driver").FLAGS
         assert set(row[0].torch) <= set(flags)
 
+    @every_row("row", ROWS)
     def test_ranges_are_of_versions(self, row):
         setting = row[0]
         for text in (setting.since, setting.until, setting.torch_since, setting.torch_until):
             assert re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", text)
         assert setting.search in ("", "find", "immediate", "exhaustive", "find-2.0")
 
+    @every_row("row", ROWS)
     def test_find_mode_goes_with_find(self, row):
         # In immediate mode it does nothing, and under benchmark newer torches override it.
         assert row[0].search == "find" or "MIOPEN_FIND_MODE" not in row[0].env
 
+    @every_row("row", ROWS)
     def test_means_nothing_or_has_its_flags(self, row):
         setting, backends, _ = row
         for torch in ("1.13.1+rocm5.2", "2.6.0", "2.7.1", "2.8.0", "2.9.0", "2.13.0+cpu"):
@@ -82,6 +89,7 @@ class TestEveryRow:
             if here.search and not meaningless(here, Versions("MIOpen", torch=torch)):
                 assert here.torch == search_flags(here.search, torch) != {}, torch
 
+    @every_row("row", ROWS)
     def test_a_version_within_its_ranges_accepts_every_value(self, row):
         asks_torch = "torch" in drivers_of(row[0])
         for versions in KNOWN:
@@ -89,11 +97,13 @@ class TestEveryRow:
             why = meaningless(row[0], here)
             assert why is None or "does not know this" in why, versions
 
+    @every_row("row", ROWS)
     def test_find_modes_are_numbers(self, row):
         # A word that a version does not know raises in MIOpen; a number never does.
         for name in ("MIOPEN_FIND_MODE", "MIOPEN_FIND_ENFORCE"):
             assert row[0].env.get(name, "1").isdigit()
 
+    @every_row("row", ROWS)
     def test_is_found_by_its_name(self, row):
         setting, backends, _ = row
         for backend in backends:
@@ -109,8 +119,8 @@ def test_names_are_unique():
         assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("wanted", ["default", "all"])
+@every_row("backend", BACKENDS)
+@every_row("wanted", ["default", "all"])
 def test_sets_hold_what_every_answer_needs(backend, wanted):
     names = [setting.name for setting in settings_for(backend, wanted)]
     assert names[0] == "default"
@@ -121,14 +131,12 @@ def test_the_default_set_stays_small():
     assert len([setting for setting in settings_for("miopen") if not setting.by_name]) <= 15
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_row("backend", BACKENDS)
 def test_the_default_set_is_part_of_all(backend):
     assert set(map(repr, settings_for(backend))) < set(map(repr, settings_for(backend, "all")))
 
 
-@pytest.mark.parametrize(
-    "wanted", ["bypass", " bypass , vendor-off", "bypass,", "bypass,bypass", "default,bypass"]
-)
+@every_row("wanted", ["bypass", " bypass , vendor-off", "bypass,", "bypass,bypass", "default,bypass"])
 def test_default_is_always_among_them(wanted):
     names = [setting.name for setting in settings_for("miopen", wanted)]
     assert names[0] == "default"
@@ -136,7 +144,7 @@ def test_default_is_always_among_them(wanted):
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("backend", "wanted"), [("miopen", "bogus"), ("onednn", "bypass,no-winograd"), ("cudnn", "default,cpu2")]
 )
 def test_an_unknown_name_is_bad_input(backend, wanted):
@@ -153,7 +161,7 @@ def of(name, versions):
 class TestSearch:
     """How PyTorch asks MIOpen for a solver, by its own version."""
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("torch", "flags"),
         [
             ("1.13.1+rocm5.2", {"cudnn.benchmark": True}),
@@ -169,7 +177,7 @@ class TestSearch:
             setting = next(each for each in settings_for("miopen", "all", torch) if each.name == name)
             assert (setting.search, setting.torch) == ("find", flags)
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("torch", "flags"),
         [
             ("1.13.1", {"cudnn.benchmark": False}),
@@ -218,14 +226,13 @@ def test_the_list_shows_what_the_document_shows():
 
 
 class TestMeaningless:
-    @pytest.mark.parametrize(
+    @every_row(
         ("versions", "names"),
         [
             (OLD, {"trust-verify", "exhaustive-find", "tuned", "no-hipblaslt", "triton-no-buffer-ops"}),
             (MIDDLE, {"trust-verify"}),
             (NEW, {"ocl-direct-only"}),
         ],
-        ids=["torch 1.13.1", "torch 2.7", "torch 2.10"],
     )
     def test_settings_of_miopen_by_version(self, versions, names):
         settings = settings_for("miopen", "all", versions.torch, ["torch"])
@@ -253,7 +260,7 @@ class TestMeaningless:
         assert meaningless(dataclasses.replace(setting, env=with_another), OLD) is None
 
 
-@pytest.mark.parametrize("backend", ["miopen", "onednn"])
+@every_row("backend", ["miopen", "onednn"])
 def test_the_control_is_in_a_dtype_that_never_enters_the_library(backend):
     control = next(each for each in settings_for(backend, "all") if each.name == "float64")
     assert (control.dtype, control.env, control.torch) == ("float64", {}, {})

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from tiers import examples
 
 from rocmprobe import cli
@@ -42,14 +43,15 @@ def names(problem, direction="fwd", isa="gfx1010", version="", environ=None):
     return [solver.name for solver in in_play(problem, direction, isa, version, environ or {})]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 class TestEveryRow:
+    @every_row("row", ROWS)
     def test_says_where_it_is_known_from(self, row):
         assert row.source
         assert all(re.fullmatch(r"(\d+\.\d+\.\d+)?", version) for version in (row.since, row.until))
         assert set(row.directions) <= set(DIRECTIONS)
         assert row.directions
 
+    @every_row("row", ROWS)
     def test_its_switches_are_variables_that_mean_something(self, row):
         known = {variable.name: variable for variable in variables()}
         assert row.off
@@ -58,15 +60,18 @@ class TestEveryRow:
             assert known[name].of == "miopen"
             assert known[name].values == "miopen-bool"
 
+    @every_row("row", ROWS)
     def test_its_family_is_what_its_name_says(self, row):
         assert row.family == family(row.name)
 
+    @every_row("row", ROWS)
     def test_its_patterns_are_regular_expressions(self, row):
         re.compile(row.problem)
         assert set(row.not_on) <= {"any", *row.dtypes}
         for pattern in row.not_on.values():
             re.compile(pattern)
 
+    @every_row("row", ROWS)
     def test_is_forced_by_a_setting_of_its_own(self, row):
         setting = forced_setting(row)
         assert setting.name == f"only-{row.name}"
@@ -111,7 +116,7 @@ class TestWhatMayRun:
         assert "GemmFwdRest" in names(transposed, "bwd-data")
         assert "GemmWrwUniversal" in names(transposed, "bwd-weights")
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("problem", "solver", "runs"),
         [
             (ONE, "GemmFwd1x1_0_1", True),
@@ -136,7 +141,7 @@ class TestWhatMayRun:
         parse_problem(problem)
         assert by_name()[solver].may_run(problem, "fwd", "gfx1010") == runs
 
-    @pytest.mark.parametrize("isa", ["gfx1010", "gfx1030", "gfx1100", None])
+    @every_row("isa", ["gfx1010", "gfx1030", "gfx1100", None])
     def test_gemm_and_naive_are_there_for_every_problem(self, isa):
         for problem in problems(LEVELS[-1], "native"):
             for direction in DIRECTIONS:
@@ -166,7 +171,7 @@ class TestInPlay:
         assert set(names(FP32)) - set(off) == WINOGRAD
         assert names(FP32, environ={"MIOPEN_DEBUG_CONV_WINOGRAD": "1"}) == names(FP32)
 
-    @pytest.mark.parametrize("value", ["fft", "34", "fft;ConvAsm3x3U"])
+    @every_row("value", ["fft", "34", "fft;ConvAsm3x3U"])
     def test_one_that_is_forced_is_alone(self, value):
         assert names(FP32, environ={FORCE: value}) == ["fft"]
 
@@ -250,7 +255,7 @@ class TestCure:
         assert "no solver fails alone" in cure([outcome("fft", "pass")]).reason
         assert "could be judged" in cure([outcome("fft", "n/a"), outcome("GemmFwdRest", "blocked")]).reason
 
-    @pytest.mark.parametrize("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
+    @every_row("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
     def test_one_that_fails_is_switched_off(self, state):
         found = cure([outcome("fft", state), outcome("GemmFwdRest", "pass")])
         assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
@@ -271,7 +276,7 @@ class TestCure:
         assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "env",
     [{"LD_PRELOAD": "x.so"}, {"MIOPEN_DEBUG_CONV_FFT": "1"}, {"MIOPEN_DEBUG_CONV_FFT": "0", "PATH": "0"}],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from rows import every_row
 
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.options import STATUSES, options
@@ -32,7 +32,7 @@ def chips_tested(stack) -> list[str]:
     return [gfx for chips in stack.tested.values() for gfx in chips]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{type(row).__name__}-{row.text[:30]}")
+@every_row("row", ROWS)
 def test_every_row_has_a_source_a_date_and_chips_that_exist(row) -> None:
     assert "https://" in row.source
     assert re.fullmatch(r"20\d\d(-\d\d){0,2}", row.date)
@@ -46,7 +46,7 @@ def test_names_and_titles_are_of_one_row() -> None:
         assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("stack", stacks(), ids=lambda row: row.name)
+@every_row("stack", stacks())
 def test_every_stack_can_be_had(stack) -> None:
     assert stack.kind in KINDS
     assert stack.systems
@@ -67,7 +67,7 @@ def test_the_miopen_of_every_stack_is_known() -> None:
     assert {"7.11", "7.14", "10.1"} <= known
 
 
-@pytest.mark.parametrize("report", reports(), ids=lambda row: f"{row.stack}-{row.gfx[0]}-{row.system}")
+@every_row("report", reports())
 def test_every_report_is_of_a_stack_that_the_chip_has(report) -> None:
     assert report.status in STATUSES
     for gfx in report.gfx:
@@ -82,7 +82,7 @@ def test_overrides_name_the_targets_that_are_lent() -> None:
         assert not set(row.gfx) & {row.posing}
 
 
-@pytest.mark.parametrize("row", broken(), ids=lambda row: row.title)
+@every_row("row", broken())
 def test_every_break_can_be_met(row) -> None:
     """By a machine that is in the middle of it: a row that no machine meets says nothing."""
     rocm = row.rocm_since or row.rocm_until or None
@@ -97,7 +97,7 @@ def test_every_break_can_be_met(row) -> None:
     assert not known_to_break(Installed(None))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("machine", "found"),
     [
         (Installed("gfx1010", "gfx1030", "5.2", "1.13.1+rocm5.2"), []),
@@ -131,7 +131,7 @@ def names(gfx: str, system: str = "linux", status: str = "") -> list[str]:
     return [each.stack.name for each in options(gfx, system, "ubuntu") if status in ("", each.status)]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("gfx", "system", "first"),
     [
         ("gfx1010:xnack-", "linux", "amd-stable-10.1"),
@@ -175,7 +175,7 @@ def test_a_distribution_is_for_those_who_have_it() -> None:
     assert {"arch", "fedora", "debian"} <= {each.stack.name for each in options("gfx1010")}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "kernel", "system", "distribution"),
     [
         ("Ubuntu 22.04.5 LTS", "6.8.0-40-generic", "linux", "ubuntu"),
@@ -190,7 +190,7 @@ def test_the_system(name: object, kernel: object, system: str, distribution: obj
     assert (system_of(name, kernel), distribution_of(name)) == (system, distribution)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("torch", "rocm"),
     [("2.0.1+rocm5.4.2", "5.4.2"), ("1.13.1+rocm5.2", "5.2"), ("2.11.0a0+rocm7.11.0a20260106", "7.11.0"),
      ("2.4.0", None), ("2.4.0+cu121", None), (None, None),

@@ -8,6 +8,7 @@ from typing import Optional
 
 import pytest
 import sample
+from rows import every_row
 
 from rocmprobe.collection.reading import run_of
 from rocmprobe.collection.submissions import works
@@ -26,7 +27,7 @@ def outcome(state: str, cause: Optional[str] = None) -> Outcome:
     return dataclasses.replace(found, direction=direction, cause=cause)
 
 
-@pytest.mark.parametrize("state", STATES.values(), ids=list(STATES))
+@every_row("state", STATES.values())
 def test_a_state_works_or_fails_or_proves_nothing(state) -> None:
     assert not (state.works and (state.fails or state.blocks))
     assert state.blocks or not state.fails
@@ -34,7 +35,7 @@ def test_a_state_works_or_fails_or_proves_nothing(state) -> None:
     assert (state.pytest in words) == state.learned
 
 
-@pytest.mark.parametrize("cause", ["run-died", "machine-died"])
+@every_row("cause", ["run-died", "machine-died"])
 def test_every_reader_agrees_on_an_aborted_case(cause: str) -> None:
     aborted, fails = outcome("aborted", cause), cause == "machine-died"
     assert bool(failed([aborted])) == aborted.fails == aborted.learned == aborted.blocks == fails
@@ -45,7 +46,7 @@ def test_every_reader_agrees_on_an_aborted_case(cause: str) -> None:
         assert_outcome(aborted)
 
 
-@pytest.mark.parametrize("cause", ["run-died", "machine-died"])
+@every_row("cause", ["run-died", "machine-died"])
 def test_a_setting_with_an_aborted_convolution(cause: str) -> None:
     assert holds([outcome("pass"), outcome("aborted", cause)]) == (cause == "run-died")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.knowledge import settings, variables
 from rocmprobe.model.results import Fact, Machine
@@ -43,7 +43,7 @@ class TestCatalogue:
         for row in ROWS:
             assert not row.default or verdict(row.name, row.default) == variables.DEFAULT, row.name
 
-    @pytest.mark.parametrize("row", [row for row in ROWS if row.of == "nobody"], ids=lambda row: row.name)
+    @every_row("row", [row for row in ROWS if row.of == "nobody"])
     def test_what_folklore_points_to_exists(self, row):
         assert verdict(row.name, "1") == variables.FOLKLORE
         advised = re.findall(r"Use ([A-Z0-9_]+)", row.effect)
@@ -59,7 +59,7 @@ class TestCatalogue:
 
 
 class TestLabels:
-    @pytest.mark.parametrize(
+    @every_row(
         ("name", "value", "rocm", "expected"),
         [
             ("MIOPEN_FIND_MODE", "2", (5, 2), variables.EFFECTIVE),
@@ -132,7 +132,7 @@ class TestLabels:
         label = variables.label("MIOPEN_DEBUG_CONV_WINOGRD", "0", None, None)
         assert (label.verdict, label.nearest) == (variables.UNKNOWN, "MIOPEN_DEBUG_CONV_WINOGRAD")
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("name", "rocm", "expected"),
         [
             ("MIOPEN_OF_NO_SOURCE", (6, 4), variables.UNKNOWN),
@@ -147,7 +147,7 @@ class TestLabels:
     def test_a_name_that_the_table_may_lack_is_called_so(self, name, rocm, expected):
         assert verdict(name, "1", rocm) == expected
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("name", "value", "rocm", "expected"),
         [
             ("MIOPEN_NAIVE_DISABLE_IF_ALT", "0", (7, 14), variables.EFFECTIVE),
@@ -194,7 +194,7 @@ class TestProperties:
     def test_nor_does_a_value_that_looks_like_a_number_break_it(self, name, value, rocm):
         assert variables.label(name, value, rocm, rocm).words
 
-    @pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "0" * 5000, "-" * 5000, "1" + "\0" * 9])
+    @every_row("value", ["9" * 5000, "0x" + "f" * 5000, "0" * 5000, "-" * 5000, "1" + "\0" * 9])
     def test_nor_a_huge_one(self, value):
         for name in REAL:
             assert variables.label(name, value, None, None).words

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.detect.host import dmesg
 from rocmprobe.detect.tree import Tree
@@ -21,7 +22,7 @@ def kinds(text):
     return {(event["kind"], event["count"]) for event in dmesg.parse(text).events}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "prefix",
     [
         "",
@@ -37,7 +38,7 @@ def test_times_and_host_names_are_cut(prefix):
     assert event == {"kind": "ring-timeout", "address": "0000:28:00.0", "count": 2, "line": TIMEOUT}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "kind"),
     [
         ("[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=1", "ring-timeout"),
@@ -133,7 +134,7 @@ def test_arbitrary_text_never_raises(text):
 
 
 @recorded
-@pytest.mark.parametrize(
+@every_row(
     ("name", "events"),
     [
         ("gfx1201-ring-reset-recovered", {("ring-timeout", 1), ("ring-reset-succeeded", 1)}),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import every_row
 
 from rocmprobe.knowledge import gpus
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "name"),
     [
         ("10.3.0", "gfx1030"),
@@ -22,7 +22,7 @@ def test_override_names_a_target(text, name):
     assert gpus.isa_of_override(text) == name
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",
@@ -45,7 +45,7 @@ def test_override_that_rocm_rejects_names_none(text):
     assert gpus.isa_of_override(text) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pci_id", "revision", "gfx", "name"),
     [
         ("0x731f", "0xca", "gfx1010", "AMD Radeon RX 5600 XT"),
@@ -117,7 +117,7 @@ def test_wheels_and_support_of_targets():
     assert not by_name["gfx803"].amd_wheels
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("gfx", "wave", "features"),
     [
         ("gfx1010", 32, ("xnack",)),
@@ -133,7 +133,7 @@ def test_wave_and_target_features(gfx, wave, features):
     assert (target.wave, target.target_features) == (wave, features)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pci_id", "apu"),
     [(0x15BF, True), (0x731F, False), (0x74A0, True), (0x74A1, False), (0xFFFF, None), (None, None)],
 )
@@ -146,7 +146,7 @@ def test_product_is_of_exactly_one_revision():
     assert gpus.marketing_name("7341", "00") == "AMD Radeon Pro W5500"
 
 
-@pytest.mark.parametrize("unknown", [None, "", "gfx1310", "sm_90", 1010, 3.5, ["gfx1010"], {}])
+@every_row("unknown", [None, "", "gfx1310", "sm_90", 1010, 3.5, ["gfx1010"], {}])
 def test_unknown_targets_are_no_error(unknown):
     assert gpus.family(unknown) is None
     assert gpus.chip(unknown) is None
@@ -179,14 +179,14 @@ def test_gfx1250_is_known_by_its_name_alone():
     assert "gfx12.5" in gpus.missing_features("gfx1201", "gfx1250")[0]
 
 
-@pytest.mark.parametrize("gfx", ["gfx1010", "gfx1011", "gfx1012", "gfx1013"])
+@every_row("gfx", ["gfx1010", "gfx1011", "gfx1012", "gfx1013"])
 def test_no_wheel_generation_of_pytorch_holds_rdna1(gfx):
     for rocm in ("5.2", "5.7", "6.3", "6.4", "7.0", "7.2"):
         assert gpus.in_wheel(gfx, None, rocm) is False
     assert gpus.target(gfx).amd_wheels is (gfx != "gfx1013")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rocm", "torch", "held"),
     [
         ("5.2", "1.13.1", "900 906 908 90a 1030"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.detect.programs import rocminfo
 from rocmprobe.detect.programs.tool_failures import failure
@@ -92,7 +93,7 @@ def test_agents():
     assert info.failure is None
 
 
-@pytest.mark.parametrize("prefix", ["> ", "2026-02-06T01:35:21.38Z ERROR    test_sanity.py:45 "])
+@every_row("prefix", ["> ", "2026-02-06T01:35:21.38Z ERROR    test_sanity.py:45 "])
 def test_quoted_and_logged_text(prefix):
     text = "".join(prefix + line for line in WHOLE.splitlines(keepends=True))
     assert rocminfo.parse(text).agents == rocminfo.parse(WHOLE).agents
@@ -153,7 +154,7 @@ def test_fields_on_one_line():
     assert gpu.not_learned == ()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cut", "missing"),
     [
         ("  Chip ID", ("PCI id", "compute units", "memory")),
@@ -169,7 +170,7 @@ def test_what_was_not_learned_is_said(cut, missing):
     assert unnamed.not_learned == ("ISA", *missing)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "rocminfo: nothing that is known", "ROCk module is loaded\n"])
+@every_row("text", ["", "\n", "rocminfo: nothing that is known", "ROCk module is loaded\n"])
 def test_text_without_agents_or_complaint(text):
     info = rocminfo.parse(text)
     assert (info.agents, info.failure) == ((), None)
@@ -180,9 +181,7 @@ def test_arbitrary_text_never_raises(text):
     assert isinstance(rocminfo.parse(text).agents, tuple)
 
 
-@pytest.mark.parametrize(
-    "piece", ["\n", " ", "Agent ", "Name: ", "/dev/kfd ", "GPU[0] : ", "[", "HSA Agents "]
-)
+@every_row("piece", ["\n", " ", "Agent ", "Name: ", "/dev/kfd ", "GPU[0] : ", "[", "HSA Agents "])
 def test_long_monotonous_text(piece):
     rocminfo.parse(piece * (400_000 // len(piece)))
 
@@ -229,7 +228,7 @@ def test_recorded_overrides_show_the_effective_isa():
 
 
 @recorded
-@pytest.mark.parametrize(
+@every_row(
     ("name", "state"),
     [
         ("bad-address", "kfd-refused"),
@@ -267,7 +266,7 @@ def test_every_recorded_failure_is_understood():
 
 
 @recorded
-@pytest.mark.parametrize(
+@every_row(
     ("run", "states"),
     [
         ("1-root-no-dev-kfd", {"no-kfd"}),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.detect.programs.smi import parse_amd_smi, parse_rocm_smi
 
@@ -55,7 +56,7 @@ def test_rocm_smi_table():
     ]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "celsius"),
     [
         (" GPU  Temp   AvgPwr  SCLK  MCLK\n 1    31.0c  7.0W    1269Mhz  945Mhz\n", 31.0),
@@ -82,7 +83,7 @@ def test_rocm_smi_lines():
     )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("printed", "gfx"),
     [
         ("gfx11002", "gfx1102"),
@@ -110,7 +111,7 @@ def test_amd_smi_table():
     assert smi.driver == "6.14.14"
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@every_row("wrapped", [False, True])
 def test_amd_smi_static_as_text_and_json(wrapped):
     asic = {
         "market_name": "AMD Radeon RX 7900 XTX",
@@ -165,9 +166,7 @@ def test_arbitrary_text_never_raises(text):
     assert isinstance(parse_amd_smi(text).gpus, tuple)
 
 
-@pytest.mark.parametrize(
-    "piece", ["\n", " ", "{", "[{", "GPU[0] : a:", "0 ", "GPU: 0\n  A:\n", "| 0000:2d:00.0 "]
-)
+@every_row("piece", ["\n", " ", "{", "[{", "GPU[0] : a:", "0 ", "GPU: 0\n  A:\n", "| 0000:2d:00.0 "])
 def test_long_monotonous_text(piece):
     text = BOX + CONCISE + piece * (200_000 // len(piece))
     parse_rocm_smi(text)
@@ -187,7 +186,7 @@ def test_two_navi_10_without_a_first_card():
 
 
 @recorded
-@pytest.mark.parametrize(
+@every_row(
     ("name", "pci_id", "revision", "gfx", "vram"),
     [
         ("rx6700xt_rocm430", "0x73df", None, None, 12868124672),
@@ -210,8 +209,8 @@ def test_json_over_releases(name, pci_id, revision, gfx, vram):
 
 
 @recorded
-@pytest.mark.parametrize("form", ["rocm-smi-a--json", "rocm-smi-a", "rocm-smi"])
-@pytest.mark.parametrize("release", ["bookworm", "trixie", "sid"])
+@every_row("form", ["rocm-smi-a--json", "rocm-smi-a", "rocm-smi"])
+@every_row("release", ["bookworm", "trixie", "sid"])
 def test_three_releases_on_one_rx_5700_xt(release, form):
     folder = CAPTURED / f"rx5700xt-{release}"
     smi = parse_rocm_smi((folder / f"{form}.stdout").read_text() + (folder / f"{form}.stderr").read_text())
@@ -223,7 +222,7 @@ def test_three_releases_on_one_rx_5700_xt(release, form):
 
 
 @recorded
-@pytest.mark.parametrize("form", ["static", "static--json"])
+@every_row("form", ["static", "static--json"])
 def test_amd_smi_on_captured_sysfs(form):
     smi = parse_amd_smi((CAPTURED / "rx5700xt-sid" / f"amd-smi-{form}.stdout").read_text())
     (gpu,) = smi.gpus

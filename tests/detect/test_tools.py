@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rows import every_row
 
 from rocmprobe.detect import detect
 from rocmprobe.detect.programs import tools
@@ -87,7 +88,7 @@ def test_they_get_the_environment(installed, tmp_path, monkeypatch):
     assert facts["amd_smi.state"].value == "not-understood"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "body", "status", "state"),
     [
         (

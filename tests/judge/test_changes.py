@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 from synthetic import FP16, FP32, STATUS, run
 
 from rocmprobe.judge.comparison.changes import changes, regressions, worse
@@ -33,7 +33,7 @@ def later_rocm(results: Results) -> Results:
     return dataclasses.replace(results, machine=dataclasses.replace(results.machine, facts=facts))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("before", "after", "kind"),
     [
         ("pass", "wrong", "regression"), ("slow", "crash", "regression"), ("pass", "flaky", "regression"),

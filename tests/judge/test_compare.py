@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 from synthetic import STATUS, card, run
 
 from rocmprobe.judge.comparison.compare import as_data, compare, verdict, worse
@@ -73,7 +74,7 @@ def told(old: Results, new: Results) -> str:
     return verdict(compare(old, new, "old.json", "new.json"))
 
 
-@pytest.mark.parametrize("noise", [IDLE, BUSY], ids=["idle", "busy"])
+@every_row("noise", [IDLE, BUSY])
 def test_noise_is_no_change(noise: tuple[float, float, float]) -> None:
     chance = random.Random(9)
     runs = [timed(chance, noise) for _ in range(100)]
@@ -217,7 +218,7 @@ def broken(results: Results) -> Results:
     return dataclasses.replace(results, outcomes=tuple(outcomes))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("new", "why", "words"),
     [
         (other_card(pci_id="1002:731f"), "different GPUs", "(gfx1010), PCI 1002:731f."),

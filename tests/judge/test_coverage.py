@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 import pytest
+from rows import every_row
 from synthetic import STATUS, natively, run
 
 from rocmprobe.judge.recommendation.recommend import recommend
@@ -15,7 +16,7 @@ def options(results, **more):
     return dataclasses.replace(results, options={**results.options, **more})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("results", "level"),
     [
         pytest.param(options(run(), level="standard"), "high", id="whole, broad and real"),

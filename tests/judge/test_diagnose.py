@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
+from rows import every_row
 from sample_logs import DAMAGED
 from synthetic import FP16, FP32, KINDS, STATUS, blocked_by_convolution, card, natively, run
 
@@ -47,7 +47,7 @@ def test_a_healthy_machine_has_no_findings():
 
 
 class TestIsaMismatch:
-    @pytest.mark.parametrize(
+    @every_row(
         ("native", "effective", "changes", "severity"),
         [
             ("gfx1010", "gfx1030", {}, "warning"),
@@ -66,7 +66,7 @@ class TestIsaMismatch:
         assert effective in found.title
         assert found.cause == "override-isa-mismatch"
 
-    @pytest.mark.parametrize("isas", [("gfx1010", "gfx1010"), (None, "gfx1030"), ("gfx1010", None)])
+    @every_row("isas", [("gfx1010", "gfx1010"), (None, "gfx1030"), ("gfx1010", None)])
     def test_none_where_there_is_no_mismatch_or_no_knowledge(self, isas):
         assert ids(run(machine=card(*isas))) == []
 
@@ -114,7 +114,7 @@ class TestNativeConvolution:
         assert found.layer == "torch-build"
         assert "MIOpen is the layer at fault" not in found.title
 
-    @pytest.mark.parametrize(("backend", "layer"), [("onednn", "onednn"), ("cudnn", "cudnn")])
+    @every_row(("backend", "layer"), [("onednn", "onednn"), ("cudnn", "cudnn")])
     def test_other_libraries_are_layers_of_their_own(self, backend, layer):
         results = run({"default/convolution/*": "wrong"}, backend=backend)
         assert finding(results, "native-convolution").layer == layer
@@ -127,7 +127,7 @@ class TestNativeConvolution:
         found = finding(run({**DEAD, **natively(hang)}), "native-convolution")
         assert (found.cause, found.layer) == ("cold-compile-slow", "miopen-compile")
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("cured", "ending", "native", "expected"),
         [
             (("no-winograd",), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
@@ -147,7 +147,7 @@ class TestNativeConvolution:
         found = finding(run(changes, machine=card(native, "gfx1030")), "native-convolution")
         assert (found.cause, found.layer) == expected
 
-    @pytest.mark.parametrize("backend", LIBRARIES)
+    @every_row("backend", LIBRARIES)
     def test_only_float16_is_wrong(self, backend):
         results = run({f"*/convolution/{FP16}/*": "wrong", "vendor-off/*": "pass"}, backend=backend)
         found = finding(results, "native-float16")
@@ -161,7 +161,7 @@ class TestNativeConvolution:
 
 
 class TestLadder:
-    @pytest.mark.parametrize(
+    @every_row(
         ("rung", "layer", "elsewhere"),
         [
             ("copy", "hip", "torch-build"),
@@ -170,7 +170,7 @@ class TestLadder:
             ("im2col", "torch-build", "torch-build"),
         ],
     )
-    @pytest.mark.parametrize("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
+    @every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
     def test_the_rung_names_the_layer(self, rung, layer, elsewhere, state):
         assert finding(run({f"default/{rung}/*": state}), f"rung-{rung}").layer == layer
         assert finding(run({f"default/{rung}/*": state}, backend="onednn"), f"rung-{rung}").layer == elsewhere
@@ -217,7 +217,7 @@ TRANSPOSED, DEPTHWISE, DOUBLE = KINDS
 
 
 class TestPrimitives:
-    @pytest.mark.parametrize(("check", "name", "words"), PRIMITIVES)
+    @every_row(("check", "name", "words"), PRIMITIVES)
     def test_one_that_fails_in_the_library_alone(self, check, name, words):
         results = healthy(changes={f"default/{check}/*": ERROR})
         found = finding(results, name)
@@ -227,7 +227,7 @@ class TestPrimitives:
         assert "enabled=False" in found.advice
         assert ids(results) == [name]
 
-    @pytest.mark.parametrize(("check", "name", "words"), PRIMITIVES)
+    @every_row(("check", "name", "words"), PRIMITIVES)
     def test_one_that_fails_without_the_library_too(self, check, name, words):
         found = finding(healthy(changes={f"*/{check}/*": "error"}), name)
         assert found.title == f"{words} fails with MIOpen and without it: the fault lies below MIOpen"
@@ -262,7 +262,7 @@ class TestPrimitives:
     def test_batch_norm_is_told_once(self):
         assert ids(healthy(changes={"default/batch-norm*": "error"})) == ["batch-norm"]
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("problem", "name"),
         [(TRANSPOSED, "transposed-2-d-convolution"), (DEPTHWISE, "depthwise-convolution")],
     )
@@ -277,13 +277,13 @@ class TestPrimitives:
         assert (found.layer, found.cause) == ("torch-build", "wrong-results-unexplained")
         assert "in float64 with MIOpen and without it" in found.title
 
-    @pytest.mark.parametrize(("backend", "scope"), [("onednn", "mkldnn"), ("cudnn", "cudnn")])
+    @every_row(("backend", "scope"), [("onednn", "mkldnn"), ("cudnn", "cudnn")])
     def test_other_libraries(self, backend, scope):
         found = finding(run({"default/lstm/*": "wrong"}, backend=backend), "lstm")
         assert found.layer == backend
         assert f"torch.backends.{scope}.flags(enabled=False)" in found.advice
 
-    @pytest.mark.parametrize("state", ["blocked", "n/a", "skipped", "pass"])
+    @every_row("state", ["blocked", "n/a", "skipped", "pass"])
     def test_what_was_not_asked_or_holds_is_not_told(self, state):
         assert ids(healthy(changes={f"*/{check}/*": state for check, _, _ in PRIMITIVES})) == []
 
@@ -302,9 +302,7 @@ class TestControls:
 
 
 class TestSeveralGpus:
-    @pytest.mark.parametrize(
-        ("check", "words"), [("all-reduce", "the same sum"), ("data-parallel", "DataParallel")]
-    )
+    @every_row(("check", "words"), [("all-reduce", "the same sum"), ("data-parallel", "DataParallel")])
     def test_the_first_that_fails_is_told(self, check, words):
         found = finding(healthy(changes={f"default/{check}/*": "wrong"}), "multi-gpu")
         assert found.severity == "warning"
@@ -328,7 +326,7 @@ class TestOtherLayers:
         assert finding(run(broken), "bypass").layer == "rocmprobe"
         assert finding(run({**broken, "default/gemm/*": "wrong"}), "bypass").layer == "rocblas"
 
-    @pytest.mark.parametrize(("backend", "layer"), [("miopen", "miopen-find"), ("onednn", "onednn")])
+    @every_row(("backend", "layer"), [("miopen", "miopen-find"), ("onednn", "onednn")])
     def test_slow_fallbacks(self, backend, layer):
         found = finding(run({"default/convolution/*": "slow"}, backend=backend), "fallback-solver")
         assert (found.cause, found.layer) == ("slow-no-tuned-kernels", layer)
@@ -339,7 +337,7 @@ class TestOtherLayers:
         both = run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all")
         assert "as-found" not in ids(both)
 
-    @pytest.mark.parametrize("reason", DAMAGED)
+    @every_row("reason", DAMAGED)
     def test_damaged_databases_are_named_and_moved_away(self, reason):
         outcome = {**STATUS, "evidence": (reason, "RuntimeError: miopenStatusUnknownError")}
         found = finding(run({f"as-found/convolution/{FP32}/fwd": outcome}, wanted="all"), "as-found")
@@ -372,7 +370,7 @@ class TestOtherLayers:
         results = dataclasses.replace(healthy(), trials=(trial,))
         assert finding(results, "exit-crash").severity == "info"
 
-    @pytest.mark.parametrize("kind", ["cpu", "cuda"])
+    @every_row("kind", ["cpu", "cuda"])
     def test_a_torch_built_for_something_else(self, kind):
         machine = Machine(
             (Gpu(vendor=Fact("amd", "PCI"), name=Fact("RX 5600 XT", "table")),),
@@ -384,7 +382,7 @@ class TestOtherLayers:
         assert finding(asked_for_cpu, "wrong-torch-build").severity == "info"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "cause"),
     [
         ("RuntimeError: HIP error: invalid device function", "arch-not-in-wheel"),
@@ -410,7 +408,7 @@ def test_signature(line, cause):
     assert (named[0] if named else None) == cause
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cause", "state", "named"),
     [
         ("oom-kill", "crash", ("unknown", "oom")),
@@ -434,7 +432,7 @@ def test_a_bypass_that_fails_below_itself_is_no_bug_of_it():
     assert (own.layer, "bug in rocmprobe" in own.advice) == ("rocmprobe", True)
 
 
-@pytest.mark.parametrize("asked", ["*", f"*/convolution/{FP32}/*"])
+@every_row("asked", ["*", f"*/convolution/{FP32}/*"])
 def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
     import_error = "import torch: OSError: libamdhip64.so.5: cannot open shared object file: No such file"
     results = run({asked: {"state": "error", "cause": "torch-unusable", "evidence": (import_error,)}})
@@ -455,7 +453,7 @@ CRASHED_IN_HIP = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("targets", "cause"),
     [(["gfx1010"], "unknown"), (["gfx900", "gfx1030"], "arch-not-in-wheel"), (None, "arch-not-in-wheel")],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
+from rows import every_row
 from synthetic import FP16, FP32, run
 
 from rocmprobe.judge.judgement import judge
@@ -31,7 +31,7 @@ def setting(results: Results, answer: str = "float32/training") -> object:
     return found.per[answer]["setting"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("check", "state"),
     [
         ("gradient-flow", "wrong"), ("gradient-flow", "error"), ("memory", "error"),

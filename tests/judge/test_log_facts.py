@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rows import every_row
 from sample_logs import COLLECT_ENV, ROCMINFO
 
 from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, gfx_of_card, known, together
@@ -85,7 +86,7 @@ PRINTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("printed", PRINTED)
+@every_row("printed", PRINTED)
 def test_what_programs_print_is_known(printed: str) -> None:
     assert known(together(Facts(), facts_in(of_text(printed)))) == PRINTED[printed]
 
@@ -111,7 +112,7 @@ def test_without_an_override_the_effective_target_is_not_known() -> None:
     assert together(facts_of({"true_gfx": "gfx1010", "effective_gfx": None}), Facts()).effective_gfx is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("wrong", "said"),
     [
         ({"gppu": "x"}, "'gppu' is not a fact"),
@@ -128,7 +129,7 @@ def test_wrong_facts(wrong: dict[str, object], said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("card", "target"),
     [
         ("Radeon RX 5700 XT", "gfx1010"),

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import pytest
+from rows import every_row
 
 from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Fact, Gpu, Machine
@@ -33,7 +33,7 @@ def test_an_override_that_the_silicon_cannot_follow():
     assert "No official PyTorch wheel holds code for gfx1010" in finding.advice
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("node", "cause", "advice"),
     [
         ("no permission", "kfd-permission", "`sudo usermod -a -G render $USER`"),
@@ -95,7 +95,7 @@ def test_trouble_in_the_kernel_log():
     assert finding.evidence == ("2 x ring gfx timeout",)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "value", "severity", "told"),
     [
         ("MIOPEN_FIND_MOD", "1", "warning", "MIOPEN_FIND_MODE"),
@@ -133,7 +133,7 @@ def test_a_torch_without_code_for_the_chip():
 UNSET = "Run `unset HSA_OVERRIDE_GFX_VERSION` and try again: the installed"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("facts", "holding"),
     [
         ({"torch__targets": ["gfx1010"]}, "PyTorch holds"),
@@ -158,7 +158,7 @@ def test_nor_is_another_wheel_looked_for_where_the_override_hides_the_code():
     assert finding.advice.startswith(UNSET)
 
 
-@pytest.mark.parametrize("targets", [["gfx1010:xnack-"], ["gfx10-1-generic"], ["gfx101x"]])
+@every_row("targets", [["gfx1010:xnack-"], ["gfx10-1-generic"], ["gfx101x"]])
 def test_code_for_an_isa_under_other_names(targets):
     assert found(CARD, torch__targets=targets, rocblas__targets=targets, kfd__device="present") == {}
 
@@ -190,9 +190,7 @@ def test_a_group_without_a_name_in_a_container():
     assert "gid" not in found(CARD, **facts)["no-gpu"].advice
 
 
-@pytest.mark.parametrize(
-    ("state", "cause"), [("timeout", "gpu-hang-reset"), ("hsa-init-failed", "hsa-init-failed")]
-)
+@every_row(("state", "cause"), [("timeout", "gpu-hang-reset"), ("hsa-init-failed", "hsa-init-failed")])
 def test_tools_that_get_no_answer(state, cause):
     facts = {"rocminfo__state": state, "rocminfo__meaning": "why", "rocminfo__message": "its words"}
     finding = found(CARD, kfd__device="present", **facts)["tools"]
@@ -213,7 +211,7 @@ def test_a_value_that_redaction_replaced_is_judged_by_what_it_was():
     assert found(variables={"HIP_VISIBLE_DEVICES": "GPU-<uuid-3884f>"}, **label) == {}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "name", ["ROCBLAS_DIR", "MIOPEN_PATH", "TORCH_VERSION", "TORCH_COMPILE_DEBUG", "HIPBLASLT_TUNING_FILE"]
 )
 def test_variables_of_builds_and_of_others_are_no_finding(name):
@@ -243,7 +241,7 @@ def beside(order, index, apu=False, name="RX 5700 XT"):
     )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("card", "integrated", "variables", "severity", "title", "advice"),
     [
         ((1, 1), (0, 0), {}, "warning", "that take the first GPU", "`export HIP_VISIBLE_DEVICES=1` leaves"),
@@ -286,7 +284,7 @@ READY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changed", "title", "advice"),
     [
         ({"wsl__dxg": False}, "there is no /dev/dxg", "`wsl --update`"),
@@ -328,7 +326,7 @@ def test_a_kernel_that_is_older_than_the_chip():
     assert found(integrated, **facts)["kernel-older-than-gfx1201"].severity == "info"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "changed",
     [
         {"kernel__release": "6.11.0-1"},
@@ -354,7 +352,7 @@ def test_a_rocm_that_is_older_than_the_chip():
     assert "rocm-older-than-gfx1201" not in found(NEW, **{**facts, "torch__version": "2.7.1+rocm6.3"})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("torch", "severity"), [("2.2.0+rocm5.7", "info"), ("2.5.1+rocm6.2", "warning"), ("2.5.1", "info")]
 )
 def test_an_override_that_releases_break_although_the_silicon_follows(torch, severity):

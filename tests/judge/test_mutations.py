@@ -8,6 +8,7 @@ import dataclasses
 import mutations
 import pytest
 import sample
+from rows import every_row
 from synthetic import STATUS, blocked_by_convolution, everywhere, natively, run
 
 from rocmprobe.judge.judgement import judge
@@ -45,8 +46,8 @@ def timed(results, setting, factor):
     return dataclasses.replace(results, outcomes=outcomes)
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.05, 0.95, 3.0, 0.3])
-@pytest.mark.parametrize("setting", ["vendor-off", "bypass", "cpu", "no-winograd"])
+@every_row("factor", [1.0, 1.05, 0.95, 3.0, 0.3])
+@every_row("setting", ["vendor-off", "bypass", "cpu", "no-winograd"])
 def test_a_time_matters_beyond_noise_and_of_right_settings_on_the_device(setting, factor):
     found = mutations.answers(timed(WORLDS["native dead"], setting, factor))["float32/training"]
     # The bypass has a second setting of the same speed, so that it cannot become slow by one of them.
@@ -54,7 +55,7 @@ def test_a_time_matters_beyond_noise_and_of_right_settings_on_the_device(setting
     assert found[0] == ("bypass" if slower or faster else "vendor-off")
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(0.9, "native"), (0.7, "native"), (0.3, "vendor-off")])
+@every_row(("factor", "verdict"), [(0.9, "native"), (0.7, "native"), (0.3, "vendor-off")])
 def test_a_working_machine_is_changed_for_a_gain_that_no_noise_explains(factor, verdict):
     assert mutations.answers(timed(WORLDS["healthy"], "vendor-off", factor))["float32/training"][0] == verdict
 

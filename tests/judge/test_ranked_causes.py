@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 from runs import CHECKOUT
 from sample_logs import DAMAGED
 
@@ -99,7 +100,7 @@ def best(text: str, facts: Facts = NOTHING) -> str:
 
 
 class TestTheSameTextHasOtherCauses:
-    @pytest.mark.parametrize(
+    @every_row(
         ("text", "facts", "cause"),
         [
             (NO_FUNCTION, NAVI10, "arch-not-in-wheel"),
@@ -156,10 +157,8 @@ class TestTheSameTextHasOtherCauses:
 
 
 class TestDamagedDatabases:
-    @pytest.mark.parametrize(
-        "facts", [NOTHING, NAVI10, AS_GFX1030, Facts(true_gfx="gfx1010", torch_targets="gfx1010")]
-    )
-    @pytest.mark.parametrize("reason", DAMAGED)
+    @every_row("facts", [NOTHING, NAVI10, AS_GFX1030, Facts(true_gfx="gfx1010", torch_targets="gfx1010")])
+    @every_row("reason", DAMAGED)
     def test_the_reason_that_miopen_gives_is_the_answer(self, reason, facts):
         found = answer(f"{reason}\n{CONVOLUTION}", facts)
         first = found.causes[0]
@@ -168,7 +167,7 @@ class TestDamagedDatabases:
         assert "mv ~/.config/miopen ~/.config/miopen.old; mv ~/.cache/miopen" in found.action
         assert "`rocmprobe exec -- python train.py` uses clean ones" in found.action
 
-    @pytest.mark.parametrize(
+    @every_row(
         "text",
         [
             "RuntimeError: HIP error: device kernel image is invalid",
@@ -181,7 +180,7 @@ class TestDamagedDatabases:
         assert found[0].cause == "arch-not-in-wheel"
         assert "miopen-db-unusable" not in {each.cause for each in found}
 
-    @pytest.mark.parametrize(
+    @every_row(
         "reason",
         [
             "Failed loading module: device kernel image is invalid",
@@ -202,7 +201,7 @@ class TestDamagedDatabases:
         assert of_compiler[0].cause == "miopen-kernel-compile-failure"
         assert "miopen-db-unusable" not in {each.cause for each in of_compiler}
 
-    @pytest.mark.parametrize(
+    @every_row(
         "text",
         [
             "fatal: BZ2_bzBuffToBuffDecompress failed: a data integrity error",
@@ -235,8 +234,8 @@ NEW_STACK = Facts(gpu="Radeon RX 5600 XT", torch="2.12.0+rocm10.1.0")
 class TestTheAnswerIsAtTheLevelOfTheEvidence:
     """The error that this project is about: MIOpen speaks, and gives no reason."""
 
-    @pytest.mark.parametrize("facts", [NOTHING, OLD_STACK, NEW_STACK], ids=["no facts", "5.2", "10.1"])
-    @pytest.mark.parametrize(
+    @every_row("facts", [NOTHING, OLD_STACK, NEW_STACK])
+    @every_row(
         ("text", "inside", "cure"),
         [
             (CONVOLUTION, "a convolution", "--bypass always"),
@@ -244,7 +243,6 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
             (BATCH_NORM, "a batch norm", 'batch_norm="pytorch"'),
             (LSTM, "a recurrent layer", 'rnn="pytorch"'),
         ],
-        ids=["convolution", "transposed convolution", "batch norm", "LSTM"],
     )
     def test_miopen_s_status_alone(self, text, inside, cure, facts):
         found = answer(text, facts)
@@ -256,7 +254,7 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
             assert "the log does not tell" in found.summary
             assert "MIOPEN_LOG_LEVEL" in found.decide
 
-    @pytest.mark.parametrize(("text", "kernel"), [(BATCH_NORM, "batch norm"), (LSTM, "RNN")])
+    @every_row(("text", "kernel"), [(BATCH_NORM, "batch norm"), (LSTM, "RNN")])
     def test_what_does_not_compile_for_the_chip_itself_is_named(self, text, kernel):
         first = answer(text, NEW_STACK).causes[0]
         assert (first.cause, first.score >= 0.7) == ("miopen-kernel-compile-failure", True)
@@ -282,14 +280,12 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
 
 
 class TestByStanders:
-    @pytest.mark.parametrize(
-        "remark", [KDB, WORKSPACE, "/opt/amdgpu/share/libdrm/amdgpu.ids: No such file or directory"]
-    )
+    @every_row("remark", [KDB, WORKSPACE, "/opt/amdgpu/share/libdrm/amdgpu.ids: No such file or directory"])
     def test_a_remark_alone_is_harmless(self, remark):
         assert best(remark) == "benign-warning"
 
-    @pytest.mark.parametrize("remark", [KDB, WORKSPACE])
-    @pytest.mark.parametrize("exit", [None, "none"])
+    @every_row("remark", [KDB, WORKSPACE])
+    @every_row("exit", [None, "none"])
     def test_a_log_that_stops_at_a_remark_is_not_called_a_success(self, remark, exit):
         found = answer(f"Requested to load AutoencoderKL\n{remark}", Facts(exit=exit))
         said = " ".join((found.summary, found.action, found.causes[0].advice))
@@ -297,8 +293,8 @@ class TestByStanders:
         assert "If the program failed or stopped here, the log does not hold the reason" in said
         assert not re.search("[Nn]othing (needs|is broken)|breaks nothing", said)
 
-    @pytest.mark.parametrize("remark", [KDB, WORKSPACE])
-    @pytest.mark.parametrize("exit", ["exception", "segv", "abort", "hang"])
+    @every_row("remark", [KDB, WORKSPACE])
+    @every_row("exit", ["exception", "segv", "abort", "hang"])
     def test_a_remark_explains_no_program_that_failed(self, remark, exit):
         found = answer(f"Requested to load AutoencoderKL\n{remark}", Facts(exit=exit))
         assert "benign-warning" not in {each.cause for each in found.causes}
@@ -445,7 +441,7 @@ def printed():
 
 @pytest.mark.skipif(not CORPUS.is_file(), reason="the corpus of labelled reports is not there")
 class TestTheCorpus:
-    @pytest.mark.parametrize(("tier", "least"), [("decisive", 95), ("needs-facts", 85)])
+    @every_row(("tier", "least"), [("decisive", 95), ("needs-facts", 85)])
     def test_the_right_cause_is_named_first(self, printed, tier, least):
         row = next(line for line in printed.splitlines() if line.startswith(tier))
         shares = [float(share) for share in re.findall(r"\(([0-9.]+) %\)", row)]
@@ -501,7 +497,7 @@ def wide_gaps(tree: Any) -> int:
     return most
 
 
-@pytest.mark.parametrize("row", signatures(), ids=lambda row: row.name)
+@every_row("row", signatures())
 def test_a_pattern_is_quick_on_a_line_full_of_its_own_words(row):
     assert ".*" not in row.pattern.replace("\\.", "")
     assert wide_gaps(sre_parse.parse(row.pattern)) <= 2

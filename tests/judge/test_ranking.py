@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, run
 from tiers import examples
 
@@ -104,7 +104,7 @@ class TestMemory:
         assert chosen(measured("training")) == "bypass"
         assert chosen(measured("inference")) == "vendor-off"
 
-    @pytest.mark.parametrize("nonsense", [None, True, "much", -1, float("nan"), float("inf")])
+    @every_row("nonsense", [None, True, "much", -1, float("nan"), float("inf")])
     def test_what_is_no_amount_is_none(self, nonsense):
         assert chosen(with_memory(run(DEAD), vendor_off=nonsense, bypass=MIB)) == "vendor-off"
 
@@ -166,7 +166,7 @@ class TestLevel:
         )  # fmt: skip
         assert chosen(dataclasses.replace(results, outcomes=few)) == "vendor-off"
 
-    @pytest.mark.parametrize(("factor", "setting"), [(1.5, "bypass"), (1.05, "vendor-off")])
+    @every_row(("factor", "setting"), [(1.5, "bypass"), (1.05, "vendor-off")])
     def test_a_difference_that_no_noise_explains_counts(self, factor, setting):
         results = measured(FEW, {"vendor-off": factor}, yardsticks=False)
         assert chosen(results) == setting

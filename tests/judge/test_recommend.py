@@ -8,6 +8,7 @@ import io
 import pytest
 import synthetic
 from rich.console import Console
+from rows import every_row
 from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
 
 from rocmprobe.cli.verify import verified
@@ -28,7 +29,7 @@ def answer(results):
     return found.verdict, found.configuration.setting
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("results", "verdict", "setting"),
     [
         pytest.param(run(), "native", "default", id="all right"),
@@ -75,9 +76,7 @@ def test_a_run_without_outcomes_recommends_nothing():
     assert judge(empty).recommendation is None
 
 
-@pytest.mark.parametrize(
-    "state", ["wrong", "error", "crash", "hang", "flaky", "aborted", "blocked", "probe-error"]
-)
+@every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted", "blocked", "probe-error"])
 def test_one_outcome_that_is_not_right_is_enough(state):
     results = run({f"default/convolution/{FP32}/bwd-weights": state})
     assert answer(results)[1] != "default"
@@ -127,9 +126,7 @@ class TestSpeed:
         results = run({**DEAD, "vendor-off/throughput/*": "crash"})
         assert answer(results)[0] == "bypass"
 
-    @pytest.mark.parametrize(
-        "timings", [{}, {"fwd_bwd": "fast"}, {"fwd_bwd": 0, "fwd_bwd_p10": -1.0}, {"fwd_bwd": None}]
-    )
+    @every_row("timings", [{}, {"fwd_bwd": "fast"}, {"fwd_bwd": 0, "fwd_bwd_p10": -1.0}, {"fwd_bwd": None}])
     def test_a_time_that_is_none_is_no_time(self, timings):
         results = run({**DEAD, "*/throughput/*": {"state": "pass", "timings": timings}})
         assert answer(results) == ("vendor-off", "vendor-off")
@@ -364,7 +361,7 @@ class TestConfiguration:
         )
         assert "Change nothing." in recommend(run(machine=Machine())).sentence
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("backend", "line"),
         [
             ("miopen", "torch.backends.cudnn.enabled = False"),
@@ -375,7 +372,7 @@ class TestConfiguration:
         found = recommend(run({"*/convolution/*": "wrong", "vendor-off/*": "pass"}, backend=backend))
         assert line in found.configuration.code
 
-    @pytest.mark.parametrize("wanted", [each.name for each in synthetic.settings_for("miopen", "all")])
+    @every_row("wanted", [each.name for each in synthetic.settings_for("miopen", "all")])
     def test_code_of_every_setting_runs(self, wanted):
         torch = pytest.importorskip("torch")
         from rocmprobe import bypass
@@ -539,7 +536,7 @@ class TestSettingsThatChangeTheProblems:
         assert default["seconds"] == 1.0
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("torch", "lines"),
     [
         ("1.13.1", ["torch.backends.cudnn.benchmark = True"]),
@@ -622,8 +619,8 @@ def test_what_is_verified_is_the_dtype_that_is_recommended():
     assert not holds({f"default/convolution/{synthetic.FP16}/*": "wrong"})
 
 
-@pytest.mark.parametrize("half", ["pass", "wrong", "blocked"])
-@pytest.mark.parametrize("state", ["wrong", "error"])
+@every_row("half", ["pass", "wrong", "blocked"])
+@every_row("state", ["wrong", "error"])
 def test_bfloat16_is_named_whatever_float16_came_to(half, state):
     results = run({f"*/convolution/{synthetic.FP16}/*": half})
     brain = tuple(

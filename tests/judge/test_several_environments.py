@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rows import every_row
 from several_environments import runs, together, unjudged, written
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
@@ -125,7 +126,7 @@ def test_a_joined_run_that_recommends_none_names_its_runs(tmp_path: Path) -> Non
         read_results(path)
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "/etc", "", "a b"])
+@every_row("name", ["../elsewhere", "/etc", "", "a b"])
 def test_a_name_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, one=run(), two=run())
     path.write_text(path.read_text().replace('"one"', json.dumps(name)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import synthetic
+from rows import every_row
 from synthetic import TIMED
 
 from rocmprobe.judge.findings.diagnose import diagnose
@@ -51,10 +51,9 @@ def test_the_quickest_of_several() -> None:
     assert "find-fast" in finding.title
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cold", "other"),
     [(40.0, 30.0), (4.0, 0.5), (40.0, 19.0)],
-    ids=["not much less", "not slow", "within the spread"],
 )
 def test_no_finding(cold: float, other: float) -> None:
     assert slow(run(first_calls("default", cold, 0.8), first_calls("find-fast", other, 0.7))) == []
@@ -70,7 +69,7 @@ def test_a_simulated_machine_has_no_times_of_its_own() -> None:
     assert slow(run(*calls, simulated="somewhere")) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cold", "warm", "starts", "survives"),
     [(3.0, 1.0, 3, True), (1.0, 1.0, 3, False), (1.1, 1.0, 3, False), (3.0, 1.0, 1, None)],
 )
@@ -79,8 +78,8 @@ def test_whether_the_cache_survives(cold: float, warm: float, starts: int, survi
     assert found.cache_survives is survives
 
 
-@pytest.mark.parametrize("value", [None, "3", float("nan"), -1.0, True, [1.0]])
-@pytest.mark.parametrize("name", ["cold_first_call", "warm_first_call_max", "steady"])
+@every_row("value", [None, "3", float("nan"), -1.0, True, [1.0]])
+@every_row("name", ["cold_first_call", "warm_first_call_max", "steady"])
 def test_odd_times_are_passed_over(name: str, value: Any) -> None:
     assert start_ups(run(first_calls("default", 3.0, 1.0, **{name: value}))) == []
 

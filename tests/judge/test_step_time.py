@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Optional
 
-import pytest
 import synthetic
+from rows import every_row
 
 from rocmprobe.judge import assessment
 from rocmprobe.judge.judgement import judge
@@ -88,7 +88,7 @@ def test_what_was_not_timed_leaves_no_sum() -> None:
     assert some.reason == f"{SECOND} could not be timed"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("steps", "words"),
     [
         (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "recorded on cuda, and this is cpu"),
@@ -164,7 +164,7 @@ FAST_OFTEN = {FIRST: times(1.0, 1.0, 1.0), SECOND: times(1.6, 1.6, 1.6)}
 DEAD = {"state": "error", "cause": "miopen-status"}
 
 
-@pytest.mark.parametrize(("weighted", "setting"), [(False, "vendor-off"), (True, "bypass")])
+@every_row(("weighted", "setting"), [(False, "vendor-off"), (True, "bypass")])
 def test_counts_weigh_in_the_recommendation(weighted: bool, setting: str) -> None:
     rare = {"fwd": 1, "bwd-data": 1, "bwd-weights": 1}
     results = timed({"vendor-off": FAST_ONCE, "bypass": FAST_OFTEN}, shapes(second=rare), backend="miopen")
@@ -248,7 +248,7 @@ def test_a_step_of_the_program_is_the_estimate_that_counts() -> None:
 ONE = Shapes((Recorded(FIRST, TRAINED, TRAINED),), STEPS)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("counts", "samples"),
     [
         (TRAINED, 4),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
+from rows import every_row
 from synthetic import FP32, run
 
 from rocmprobe.judge.findings.diagnose import diagnose
@@ -54,7 +54,7 @@ def finding(results: Results) -> Finding | None:
     return next((found for found in diagnose(results) if found.id == "faulty-solvers"), None)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("outcome", "expected"),
     [
         (alone("fft", "pass"), "ok"),
@@ -94,7 +94,7 @@ def test_many_are_counted() -> None:
     assert summary(swept(*(alone(name, "wrong") for name in names))).endswith(" and 2 more")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("outcomes", "cause"),
     [
         ((alone("fft", "wrong"),), "wrong-results-solver"),
@@ -114,7 +114,7 @@ def test_where_default_is_right_it_is_worth_knowing_only() -> None:
     assert found.severity == "info"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cured", "advice"),
     [
         ("", "Ask with --settings no-faulty-solvers"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
+from rows import every_row
 from synthetic import blocked_by_convolution, natively, run
 
 from rocmprobe.judge.judgement import judge
@@ -24,7 +24,7 @@ def on_cpu(kind, *gpus, device="auto", **fields):
     return dataclasses.replace(results, options={**results.options, "device": device})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "gpus", "sentence", "command"),
     [
         ("cuda", [AMD], "Your RX 5700 XT was not tested: this torch is built for CUDA.", "install"),
@@ -37,7 +37,7 @@ def on_cpu(kind, *gpus, device="auto", **fields):
         ("rocm", [AMD], "Your RX 5700 XT was not tested: this torch does not see it.", "detect"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("device", ["auto", "all"])
+@every_row("device", ["auto", "all"])
 def test_a_gpu_that_torch_cannot_use_is_not_judged_by_the_cpu(device, kind, gpus, sentence, command):
     found = judge(on_cpu(kind, *gpus, device=device)).recommendation
     assert (found.verdict, found.sentence) == ("gpu-not-tested", sentence)
@@ -69,7 +69,7 @@ def only(*checks, changes={}, **fields):  # noqa: B006 - read only
     return dataclasses.replace(results, outcomes=kept)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("checks", "changes", "sentence"),
     [
         (["gemm", "copy"], {}, "3 of 3 passed; convolution was not tested."),
