@@ -51,7 +51,9 @@ def shell(tmp_path: Path) -> Path:
     return program.parent
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe", ["GitHub", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("document", "GitLab"))]
+)
 def test_a_recipe_works_from_an_empty_folder_and_every_night(
     tmp_path: Path, shell: Path, recipe: str
 ) -> None:

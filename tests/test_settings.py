@@ -20,7 +20,7 @@ from rocmprobe.knowledge.settings import (
     search_flags,
     settings_for,
 )
-from rocmprobe.model.results import VERDICTS, BadInput
+from rocmprobe.model.results import BadInput
 from rocmprobe.report.terminal import settings_table
 from rocmprobe.report.terminal.tables import TABLES
 
@@ -48,21 +48,6 @@ class TestEveryRow:
         for name, value in row[0].env.items():
             assert isinstance(value, str)
             assert name == name.upper()
-
-    @every_row("row", ROWS)
-    def test_verdict_follows_from_what_it_does(self, row):
-        setting = row[0]
-        expected = "native"
-        if setting.device == "cpu":
-            expected = "cpu"
-        elif setting.bypass:
-            expected = "bypass"
-        elif not setting.vendor_library:
-            expected = "vendor-off"
-        elif setting.env or setting.torch or setting.search or setting.changes_problems or setting.derived:
-            expected = "native-with-settings"
-        assert setting.verdict == expected
-        assert setting.verdict in VERDICTS
 
     @every_row("row", ROWS)
     def test_flags_are_those_that_a_worker_knows(self, row):
