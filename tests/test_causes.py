@@ -125,7 +125,8 @@ class TestNothingIsInvented:
 
 
 class TestAdvice:
-    def test_it_depends_on_chip_and_torch(self):
+    def test_it_depends_on_the_machine(self):
+        # It depends on chip and torch.
         old = causes.advice_for("override-isa-mismatch", frozenset({"rdna1", "override-lacks", "torch-1"}))
         new = causes.advice_for("override-isa-mismatch", frozenset({"rdna1", "override-lacks", "torch-2"}))
         assert (
@@ -136,19 +137,19 @@ class TestAdvice:
         assert "10.3.0" in causes.advice_for("arch-not-in-wheel", frozenset({"rdna2", "no-override"}))
         assert "unset" in causes.advice_for("override-isa-mismatch", frozenset({"cdna", "override"}))
 
-    def test_missing_headers_on_windows_need_what_no_newer_build_brings(self):
+        # Missing headers on Windows need what no newer build brings.
         told = causes.advice_for("jit-missing-host-headers", frozenset({"windows"}))
         assert "Visual Studio Build Tools" in told
         assert "torch.backends.cudnn.enabled = False" in told
         assert "newer build" not in told
 
-    def test_a_denied_word_holds_where_the_word_does_not(self):
+        # A denied word holds where the word does not.
         without = causes.advice_for("rocblas-missing-arch", frozenset({"rdna2"}))
         lent = causes.advice_for("rocblas-missing-arch", frozenset({"rdna2", "override"}))
         assert "export HSA_OVERRIDE_GFX_VERSION=10.3.0" in without
         assert without != lent
 
-    def test_without_a_situation_there_is_always_one(self):
+        # Without a situation there is always one.
         assert all(causes.advice_for(name, frozenset()) for name in NAMES)
 
 
@@ -223,13 +224,13 @@ def test_commands_are_marked_as_code_as_a_whole(name):
     assert re.findall(r"pip install|--index-url|sudo \w+ -", outside) == []
 
 
-def test_a_chip_that_is_not_known_gets_a_name_to_replace():
+def test_advice_names_the_chip_of_the_reader():
+    # A chip that is not known gets a name to replace.
     text = causes.advice_for("arch-not-in-wheel", frozenset({"rdna1"}), "gfx101x")
     assert "torch[device-gfxNNNN]" in text
     assert text.endswith("`env -u HSA_OVERRIDE_GFX_VERSION rocminfo | grep gfx` shows.")
 
-
-def test_explain_tells_the_owner_of_an_rx_5500_of_his_own_chip():
+    # Explain tells the owner of an rx 5500 of his own chip.
     log = of_text("RuntimeError: HIP error: invalid device function")
     first = explain(log, Facts(true_gfx="gfx1012", torch="2.3.0+rocm6.0")).causes[0]
     assert first.cause == "arch-not-in-wheel"
@@ -251,12 +252,13 @@ def test_no_command_has_the_user_s_shell_expand_what_only_root_may_read():
 
 
 class TestQuestions:
-    def test_pairs_are_of_the_vocabulary_and_stand_once(self):
+    def test_pairs_are_of_the_vocabulary_in_any_order(self):
+        # Pairs are of the vocabulary and stand once.
         pairs = list(causes.decisions())
         assert all(len(pair) == 2 and pair <= set(NAMES) for pair in pairs)
         assert len(pairs) == len(table("causes")["decide"])
 
-    def test_the_order_does_not_matter_and_a_stranger_is_confirmed(self):
+        # The order does not matter and a stranger is confirmed.
         ask = causes.question("kfd-permission", "kernel-driver-mismatch")
         assert ask == causes.question("kernel-driver-mismatch", "kfd-permission")
         assert "/dev/kfd" in ask

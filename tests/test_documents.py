@@ -159,7 +159,8 @@ def generate() -> ModuleType:
     return module
 
 
-def test_generated_parts_are_current() -> None:
+def test_generated_parts_and_schema_are_current() -> None:
+    # Generated parts are current.
     # To mend it: python docs/generate.py
     made, texts = generate(), []
     for page in made.PAGES:
@@ -167,8 +168,7 @@ def test_generated_parts_are_current() -> None:
         assert texts[-1] == made.document(page)
     assert sorted(re.findall(r"<!-- generated: (\w+) -->", "".join(texts))) == sorted(made.PARTS)
 
-
-def test_the_schema_of_the_results_is_current() -> None:
+    # The schema of the results is current.
     # To write it again: python docs/generate.py
     made = generate()
     assert made.SCHEMA.read_text("utf-8") == made.results_schema()

@@ -60,7 +60,8 @@ def with_facts(**facts: str) -> Machine:
     )
 
 
-def test_a_known_failure_is_xfail_and_keeps_what_it_came_to() -> None:
+def test_a_known_failure_is_xfail_and_a_pass_is_news() -> None:
+    # A known failure is xfail and keeps what it came to.
     outcome = told(FAILED)
     assert outcome.state == "xfail"
     assert outcome.expected is not None
@@ -70,11 +71,15 @@ def test_a_known_failure_is_xfail_and_keeps_what_it_came_to() -> None:
     assert observed(outcome) == FAILED
     assert told(outcome) == outcome
 
-
-def test_a_pass_is_news_unless_it_was_known_to_come_and_go() -> None:
+    # A pass is news unless it was known to come and go.
     passed = told(changed(state="slow"))
     assert (passed.state, passed.expected and passed.expected.state) == ("xpass", "slow")
     assert told(changed(state="slow"), ROW + "sometimes = true\n").state == "slow"
+
+    # A star over settings leaves the CPU alone.
+    row = ROW.replace('["default", "find-*"]', '["*"]')
+    assert told(changed(setting="vendor-off"), row).state == "xfail"
+    assert told(changed(setting="cpu"), row).state == "error"
 
 
 @every_row(
@@ -105,12 +110,6 @@ def test_what_a_row_does_not_name_stays_as_it_came(other: dict[str, object]) -> 
 )
 def test_versions_decide_and_an_unknown_one_meets_nothing(facts: dict[str, str], state: str) -> None:
     assert told(FAILED, machine=with_facts(**facts)).state == state
-
-
-def test_a_star_over_settings_leaves_the_cpu_alone() -> None:
-    row = ROW.replace('["default", "find-*"]', '["*"]')
-    assert told(changed(setting="vendor-off"), row).state == "xfail"
-    assert told(changed(setting="cpu"), row).state == "error"
 
 
 @every_row(

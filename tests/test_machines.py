@@ -100,12 +100,13 @@ class TestMatching:
         fault = Fault("miopen", "raise", **rule)
         assert fault.matches("default", PROBLEM, "float16", "fwd", {}) == strikes
 
-    def test_a_variable_keeps_it_away_only_with_its_value(self):
+    def test_settings_of_the_user_and_of_the_machine_decide(self):
+        # A variable keeps it away only with its value.
         fault = Fault("miopen", "raise", unless=WINOGRAD_OFF)
         assert not fault.matches("default", PROBLEM, "float16", "fwd", WINOGRAD_OFF)
         assert fault.matches("default", PROBLEM, "float16", "fwd", {"MIOPEN_DEBUG_CONV_WINOGRAD": "1"})
 
-    def test_the_machine_with_broken_fp16(self):
+        # The machine with broken fp16.
         machine = load_machine("rdna1-fp16-broken")
         (fault,) = machine.faults
         assert fault.matches("default", PROBLEM, "float16", "fwd", {})

@@ -147,16 +147,12 @@ class TestExactTier:
         shuffled = (left[:, order].to(kind).float() @ right[order].to(kind).float()).to(kind)
         assert unequal(shuffled, left @ right) == 0
 
-    @every_row("terms", TERMS)
-    @every_row("dtype", DTYPES)
-    def test_one_lost_term_shows(self, dtype, terms):
+        # One lost term shows.
         left, right = integers(terms, dtype)
         result = lost_term(left, right, left @ right).to(getattr(torch, dtype))
         assert unequal(result, left @ right) > 0
 
-    @every_row("terms", TERMS)
-    @every_row("dtype", DTYPES)
-    def test_the_cancelling_fill_is_exact_in_any_order_too(self, dtype, terms):
+        # The cancelling fill is exact in any order too.
         left, right = cancelling_integers(terms, dtype)
         order = torch.randperm(terms, generator=torch.Generator().manual_seed(1))
         shuffled = (left[:, order].float() @ right[order].float()).to(getattr(torch, dtype))
@@ -234,7 +230,7 @@ class TestWhatIsToldOfBadElements:
         marks = [line.split()[1] for line in lines[2:]]
         assert marks == ["." * 16 + "#" * 16 if row == 3 else "." * 32 for row in range(8)]
 
-    def test_what_is_not_a_number_is_worst(self):
+        # What is not a number is worst.
         reference = torch.ones(2, 3, 5, dtype=torch.float64)
         result = reference.half() * 2
         result[0, 1, 2] = math.nan
@@ -260,21 +256,22 @@ class TestJudgeFloat:
         assert judge_float(self.nothing, dtype, 1)[0]
         assert errors(torch.empty(0, 3), torch.empty(0, 3, dtype=torch.float64)) == self.nothing
 
-    def test_zero_where_zero_is_right(self):
+    def test_odd_results(self):
+        # Zero where zero is right.
         zeros = torch.zeros(4, dtype=torch.float64)
         assert judge_float(errors(zeros.half(), zeros), "float16", 9)[0]
         assert not judge_float(errors(zeros.half() + 1e-3, zeros), "float16", 9)[0]
 
-    def test_a_measure_that_is_nan_does_not_hold(self):
+        # A measure that is NaN does not hold.
         broken = Errors(4, math.nan, 0.0, 1.0, 1.0, 0)
         assert not judge_float(broken, "float32", 9)[0]
 
-    def test_non_finite_elements_are_counted(self):
+        # Non finite elements are counted.
         result = torch.tensor([1.0, math.nan, math.inf])
         measured = errors(result, torch.ones(3, dtype=torch.float64))
         assert measured.non_finite == 2
         assert "2 of 3" in judge_float(measured, "float32", 9)[2]
 
-    def test_shapes_must_agree(self):
+        # Shapes must agree.
         with pytest.raises(ValueError, match="shape"):
             errors(torch.zeros(3), torch.zeros(1, 3, dtype=torch.float64))

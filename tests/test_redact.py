@@ -161,15 +161,15 @@ def test_every_process_uses_the_same_placeholder():
     assert other.stdout.strip() == text(line)
 
 
-def test_what_everybody_is_called_is_left_alone(monkeypatch):
+def test_names_that_are_no_secrets_stay(monkeypatch):
+    # What everybody is called is left alone.
     monkeypatch.setenv("USER", "ubuntu")
     monkeypatch.setattr("socket.gethostname", lambda: "localhost.localdomain")
     forget()
     assert text("ubuntu 22.04 on localhost") == "ubuntu 22.04 on localhost"
     assert text("localhost.localdomain") == "<host>"
 
-
-def test_root_has_a_home_and_no_name(monkeypatch):
+    # Root has a home and no name.
     monkeypatch.setenv("USER", "root")
     monkeypatch.setenv("HOME", "/root")
     forget()
@@ -206,8 +206,7 @@ def test_every_place_of_free_text_is_reached():
     for name in (USER, HOST, "alice"):
         assert name not in found
 
-
-def test_a_path_as_a_key_is_free_text():
+    # A path as a key is free text.
     assert redact.redacted({"rocm.installs": {"value": {f"/data/{USER}/rocm": "6.2"}}}) == {
         "rocm.installs": {"value": {"/data/<user>/rocm": "6.2"}}
     }

@@ -17,10 +17,21 @@ SMALL = parse_problem("conv2d-fp32-n1-c2-i4x4-k3-f3x3-p1")
 POSITIVE = st.floats(1e-6, 1e15)
 
 
-def test_work_counts_operations_and_compulsory_bytes():
+def test_the_share_and_the_rates():
+    # Work counts operations and compulsory bytes.
     assert work(SMALL, "fwd") == Work(2 * 16 * 54, 4 * (32 + 54 + 48))
     assert work(SMALL, "bwd_data") == work(SMALL, "bwd_weights") == work(SMALL, "fwd")
     assert work(SMALL, "fwd_bwd") == Work(3 * 2 * 16 * 54, 3 * 4 * (32 + 54 + 48))
+
+    # The two sides of the ridge.
+    ceiling = Roof(flops=100.0, bytes=10.0)
+    assert ceiling.attainable(Work(flops=2.0, bytes=1.0)) == 20
+    assert ceiling.attainable(Work(flops=50.0, bytes=1.0)) == 100
+    assert ceiling.share(Work(flops=50.0, bytes=1.0), seconds=1.0) == 0.5
+
+    # Rates come from the yardsticks.
+    timings = {"gemm": 0.5, "gemm_flops": 2e9, "copy": 0.25, "copy_bytes": 1e9}
+    assert roof(timings) == Roof(4e9, 4e9)
 
 
 @every_row(("dtype", "item"), [("fp16", 2), ("bf16", 2), ("fp64", 8)])
@@ -29,24 +40,12 @@ def test_bytes_go_by_the_dtype(dtype, item):
     assert work(problem, "fwd").bytes == item * (32 + 54 + 48)
 
 
-def test_the_two_sides_of_the_ridge():
-    ceiling = Roof(flops=100.0, bytes=10.0)
-    assert ceiling.attainable(Work(flops=2.0, bytes=1.0)) == 20
-    assert ceiling.attainable(Work(flops=50.0, bytes=1.0)) == 100
-    assert ceiling.share(Work(flops=50.0, bytes=1.0), seconds=1.0) == 0.5
-
-
 @given(POSITIVE, POSITIVE, POSITIVE, POSITIVE, POSITIVE)
 def test_the_share_is_the_time_that_the_slower_part_needs(flops, moved, rate, bandwidth, seconds):
     todo, ceiling = Work(flops, moved), Roof(rate, bandwidth)
     assert ceiling.attainable(todo) <= rate
     needed = max(flops / rate, moved / bandwidth)
     assert ceiling.share(todo, seconds) == pytest.approx(needed / seconds)
-
-
-def test_rates_come_from_the_yardsticks():
-    timings = {"gemm": 0.5, "gemm_flops": 2e9, "copy": 0.25, "copy_bytes": 1e9}
-    assert roof(timings) == Roof(4e9, 4e9)
 
 
 @every_row("odd", [None, "fast", 0, -1.0, nan, inf, 10**400, [1]])

@@ -44,27 +44,31 @@ class TestEveryRow:
         assert group in ("default", "all")
 
     @every_row("row", ROWS)
-    def test_variables_are_text(self, row):
+    def test_its_fields_hold_what_they_may(self, row):
+        # Variables are text.
         for name, value in row[0].env.items():
             assert isinstance(value, str)
             assert name == name.upper()
 
-    @every_row("row", ROWS)
-    def test_flags_are_those_that_a_worker_knows(self, row):
-        flags = pytest.importorskip("rocmprobe.worker.torch_driver").FLAGS
-        assert set(row[0].torch) <= set(flags)
-
-    @every_row("row", ROWS)
-    def test_ranges_are_of_versions(self, row):
+        # Ranges are of versions.
         setting = row[0]
         for text in (setting.since, setting.until, setting.torch_since, setting.torch_until):
             assert re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", text)
         assert setting.search in ("", "find", "immediate", "exhaustive", "find-2.0")
 
-    @every_row("row", ROWS)
-    def test_find_mode_goes_with_find(self, row):
+        # Find mode goes with find.
         # In immediate mode it does nothing, and under benchmark newer torches override it.
         assert row[0].search == "find" or "MIOPEN_FIND_MODE" not in row[0].env
+
+        # Find modes are numbers.
+        # A word that a version does not know raises in MIOpen; a number never does.
+        for name in ("MIOPEN_FIND_MODE", "MIOPEN_FIND_ENFORCE"):
+            assert row[0].env.get(name, "1").isdigit()
+
+    @every_row("row", ROWS)
+    def test_flags_are_those_that_a_worker_knows(self, row):
+        flags = pytest.importorskip("rocmprobe.worker.torch_driver").FLAGS
+        assert set(row[0].torch) <= set(flags)
 
     @every_row("row", ROWS)
     def test_means_nothing_or_has_its_flags(self, row):
@@ -83,12 +87,6 @@ class TestEveryRow:
             assert why is None or "does not know this" in why, versions
 
     @every_row("row", ROWS)
-    def test_find_modes_are_numbers(self, row):
-        # A word that a version does not know raises in MIOpen; a number never does.
-        for name in ("MIOPEN_FIND_MODE", "MIOPEN_FIND_ENFORCE"):
-            assert row[0].env.get(name, "1").isdigit()
-
-    @every_row("row", ROWS)
     def test_is_found_by_its_name(self, row):
         setting, backends, _ = row
         for backend in backends:
@@ -98,10 +96,14 @@ class TestEveryRow:
             assert {each.name for each in found} == {"default", setting.name}
 
 
-def test_names_are_unique():
+def test_names_are_unique_and_the_default_set_small():
+    # Names are unique.
     for backend in BACKENDS:
         names = [setting.name for setting in settings_for(backend, "all")]
         assert len(set(names)) == len(names)
+
+    # The default set stays small.
+    assert len([setting for setting in settings_for("miopen") if not setting.by_name]) <= 15
 
 
 @every_row("backend", BACKENDS)
@@ -110,10 +112,6 @@ def test_sets_hold_what_every_answer_needs(backend, wanted):
     names = [setting.name for setting in settings_for(backend, wanted)]
     assert names[0] == "default"
     assert {"default", "vendor-off", "bypass"} <= set(names)
-
-
-def test_the_default_set_stays_small():
-    assert len([setting for setting in settings_for("miopen") if not setting.by_name]) <= 15
 
 
 @every_row("backend", BACKENDS)
@@ -174,13 +172,14 @@ class TestSearch:
     def test_immediate(self, torch, flags):
         assert next(each for each in settings_for("miopen", "immediate", torch)[1:]).torch == flags
 
-    def test_exhaustive_is_plain_find_before_2_7(self):
+    def test_older_versions_lack_some_ways(self):
+        # Exhaustive is plain find before 2 7.
         assert meaningless(of("exhaustive-find", OLD), OLD) == (
             "torch 1.13.1+rocm5.2 does not know this; 2.7 is the first that does"
         )
         assert of("exhaustive-find", MIDDLE).torch == {"cudnn.benchmark": True}
 
-    def test_a_torch_before_1_13_has_only_one_way(self):
+        # A torch before 1 13 has only one way.
         ancient = Versions("MIOpen", "2.16.0", "1.12.1+rocm5.1.1", "5.1.20531")
         assert "no flags" in (meaningless(of("immediate", ancient), ancient) or "")
 
@@ -223,22 +222,24 @@ class TestMeaningless:
         settings = settings_for("miopen", "all", versions.torch, ["torch"])
         assert {each.name for each in settings if meaningless(each, versions)} == names
 
-    def test_what_is_not_known_forbids_nothing(self):
+    def test_versions_decide_in_whole_minor_releases(self):
+        # What is not known forbids nothing.
         nothing = Versions("MIOpen")
         assert [each.name for each in settings_for("miopen", "all") if meaningless(each, nothing)] == []
 
-    def test_a_patch_release_is_within_its_minor_release(self):
+        # A patch release is within its minor release.
         setting = of("ocl-direct-only", MIDDLE)
         assert meaningless(setting, dataclasses.replace(MIDDLE, library_version="3.4.9")) is None
         assert meaningless(setting, dataclasses.replace(MIDDLE, library_version="3.5.0")) == (
             "MIOpen 3.5.0 does not know this any more; 3.4 was the last that did"
         )
 
-    def test_a_value_that_the_version_refuses(self):
+    def test_variables_that_the_version_refuses_or_does_not_read(self):
+        # A value that the version refuses.
         words = dataclasses.replace(of("default", NEW), env={"MIOPEN_FIND_MODE": "SIDEWAYS"})
         assert "stoul" in (meaningless(words, NEW) or "")
 
-    def test_variables_that_the_version_does_not_read(self):
+        # Variables that the version does not read.
         setting = dataclasses.replace(of("default", OLD), env={"MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD": "0"})
         assert meaningless(setting, OLD) == "MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD: not read before ROCm 7.0"
         with_another = {**setting.env, "MIOPEN_DEBUG_CONV_GEMM": "0"}
@@ -259,7 +260,8 @@ def test_channels_last_reaches_miopen_by_its_variable():
 
 
 class TestDrivers:
-    def test_without_torch_only_variables_and_interfaces_mean_something(self):
+    def test_each_driver_has_settings_of_its_own(self):
+        # Without torch only variables and interfaces mean something.
         for setting in settings_for("miopen", "all", drivers=["capi"]):
             assert not setting.bypass
             assert setting.vendor_library
@@ -267,14 +269,14 @@ class TestDrivers:
             assert setting.search in ("find", "immediate", "find-2.0") or not setting.torch
             assert "capi" in drivers_of(setting)
 
-    def test_find_2_is_asked_without_torch_alone(self):
+        # Find 2 is asked without torch alone.
         names = {driver: {each.name for each in settings_for("miopen", "all", drivers=[driver])}
                  for driver in ("torch", "capi")}  # fmt: skip
         assert "find-2.0" in names["capi"] - names["torch"]
         assert {"bypass", "vendor-off", "cpu", "channels-last"} <= names["torch"] - names["capi"]
         assert {"default", "immediate", "gemm-only", "as-found"} <= names["capi"] & names["torch"]
 
-    def test_a_name_of_the_other_driver_is_bad_input(self):
+        # A name of the other driver is bad input.
         with pytest.raises(BadInput, match="by the driver capi has no setting 'bypass'"):
             settings_for("miopen", "bypass", drivers=["capi"])
         with pytest.raises(BadInput, match=r"miopen has no setting 'find-2\.0'"):

@@ -41,9 +41,19 @@ def test_every_row_has_a_source_a_date_and_chips_that_exist(row) -> None:
     assert all(gpus.target(name) for name in named)
 
 
-def test_names_and_titles_are_of_one_row() -> None:
+def test_names_versions_and_overrides_are_consistent() -> None:
+    # Names and titles are of one row.
     for names in ([row.name for row in stacks()], [row.title for row in (*stacks(), *broken())]):
         assert len(names) == len(set(names))
+    # A stack of a new ROCm needs a row in rocm_releases.toml, too.
+    known = {row["rocm"] for row in table("rocm_releases")["release"]}
+    assert {each.rocm for each in stacks() if each.rocm} <= known
+    assert {"7.11", "7.14", "10.1"} <= known
+
+    # Overrides name the targets that are lent.
+    for row in lendings():
+        assert gpus.isa_of_override(row.override) == row.posing
+        assert not set(row.gfx) & {row.posing}
 
 
 @every_row("stack", stacks())
@@ -60,13 +70,6 @@ def test_every_stack_can_be_had(stack) -> None:
         )
 
 
-def test_the_miopen_of_every_stack_is_known() -> None:
-    """A stack of a new ROCm needs a row in rocm_releases.toml, too."""
-    known = {row["rocm"] for row in table("rocm_releases")["release"]}
-    assert {each.rocm for each in stacks() if each.rocm} <= known
-    assert {"7.11", "7.14", "10.1"} <= known
-
-
 @every_row("report", reports())
 def test_every_report_is_of_a_stack_that_the_chip_has(report) -> None:
     assert report.status in STATUSES
@@ -74,12 +77,6 @@ def test_every_report_is_of_a_stack_that_the_chip_has(report) -> None:
         (found,) = (each for each in options(gfx, report.system) if each.stack.name == report.stack)
         assert found.report == report
         assert found.runs_as == (report.posing or gfx)
-
-
-def test_overrides_name_the_targets_that_are_lent() -> None:
-    for row in lendings():
-        assert gpus.isa_of_override(row.override) == row.posing
-        assert not set(row.gfx) & {row.posing}
 
 
 @every_row("row", broken())
@@ -148,28 +145,24 @@ def test_what_owners_report_comes_first(gfx: str, system: str, first: str) -> No
     assert names(gfx, system)[0] == first
 
 
-def test_what_is_published_and_tested_by_nobody_is_called_so() -> None:
+def test_the_status_of_a_stack_decides_its_place() -> None:
+    # What is published and tested by nobody is called so.
     assert set(names("gfx1011", status="untested")) >= {"amd-stable-10.1", "amd-stable-7.14", "amd-nightly"}
     assert "tested by nobody" in options("gfx1011")[0].evidence
     assert "untested" not in {each.status for each in options("gfx1100")[:3]}
-
-
-def test_chips_that_are_in_no_wheel_run_as_their_neighbours() -> None:
-    """The BC-250 is in no package; it has what gfx1010 has."""
+    # The BC-250 is in no package; it has what gfx1010 has.
     assert {each.runs_as for each in options("gfx1013")} == {"gfx1010"}
     assert {each.status for each in options("gfx1013")} == {"untested"}
     assert gpus.missing_features("gfx1013", "gfx1010") == ()
     assert options("gfx1013", "windows") == ()
 
-
-def test_stacks_that_are_known_to_break_a_chip_come_last() -> None:
+    # Stacks that are known to break a chip come last.
     assert names("gfx1010", status="fails") == names("gfx1010")[-4:]
     assert set(names("gfx1010", "wsl")) == set(names("gfx1010", "wsl", "fails"))
     assert names("gfx906")[-1] == "official-rocm7.2"
     assert options("gfx9999") == options(None) == ()
 
-
-def test_a_distribution_is_for_those_who_have_it() -> None:
+    # A distribution is for those who have it.
     assert "arch" not in names("gfx1010")
     assert options("gfx1010", "linux", "arch")[0].stack.name == "arch"
     assert {"arch", "fedora", "debian"} <= {each.stack.name for each in options("gfx1010")}

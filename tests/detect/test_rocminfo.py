@@ -92,6 +92,22 @@ def test_agents():
     assert info.runtime_version == "1.15"
     assert info.failure is None
 
+    # Names of users are dropped.
+    text = (
+        "ROCk module is loaded\nUnable to open /dev/kfd read-write: Permission denied\n"
+        'navin is not member of "render" group, the default DRM access group.\n'
+    )
+    assert "navin" not in str(rocminfo.parse(text))
+    assert rocminfo.parse(text).failure.line == "Unable to open /dev/kfd read-write: Permission denied"
+
+    # Fields on one line.
+    (gpu,) = rocminfo.parse(" ".join(WHOLE.split())).gpus
+    (whole,) = rocminfo.parse(WHOLE).gpus
+    assert (gpu.gfx, gpu.name, gpu.chip_id, gpu.bdf) == (whole.gfx, whole.name, whole.chip_id, whole.bdf)
+    assert (gpu.cus, gpu.wave_size, gpu.memory_bytes) == (whole.cus, whole.wave_size, whole.memory_bytes)
+    assert gpu.isas[0] == "gfx1030"
+    assert gpu.not_learned == ()
+
 
 @every_row("prefix", ["> ", "2026-02-06T01:35:21.38Z ERROR    test_sanity.py:45 "])
 def test_quoted_and_logged_text(prefix):
@@ -99,30 +115,20 @@ def test_quoted_and_logged_text(prefix):
     assert rocminfo.parse(text).agents == rocminfo.parse(WHOLE).agents
 
 
-def test_cut_text():
+def test_agents_that_are_cut_or_none():
+    # Cut text.
     info = rocminfo.parse(WHOLE[: WHOLE.index("  Pool Info:", len(HEADER + CPU))])
     assert (info.gpus[0].gfx, info.gpus[0].memory_bytes, info.gpus[0].isas) == ("gfx1030", None, ())
 
-
-def test_processor_alone():
+    # Processor alone.
     info = rocminfo.parse(HEADER + CPU + "*** Done ***\n")
     assert info.gpus == ()
     assert info.failure.state == "no-gpu-agents"
 
-
-def test_driver_that_is_built_in_is_no_failure():
+    # Driver that is built in is no failure.
     info = rocminfo.parse("ROCk module is NOT loaded, possibly no GPU devices\n" + WHOLE)
     assert info.gpus
     assert info.failure is None
-
-
-def test_names_of_users_are_dropped():
-    text = (
-        "ROCk module is loaded\nUnable to open /dev/kfd read-write: Permission denied\n"
-        'navin is not member of "render" group, the default DRM access group.\n'
-    )
-    assert "navin" not in str(rocminfo.parse(text))
-    assert rocminfo.parse(text).failure.line == "Unable to open /dev/kfd read-write: Permission denied"
 
 
 LAYOUTS = {
@@ -143,15 +149,6 @@ def test_every_layout_tells_the_same_of_a_gpu(layouts):
     for name in sorted(layouts, reverse=True):
         text = LAYOUTS[name](text)
     assert rocminfo.parse(text).gpus == rocminfo.parse(WHOLE).gpus
-
-
-def test_fields_on_one_line():
-    (gpu,) = rocminfo.parse(" ".join(WHOLE.split())).gpus
-    (whole,) = rocminfo.parse(WHOLE).gpus
-    assert (gpu.gfx, gpu.name, gpu.chip_id, gpu.bdf) == (whole.gfx, whole.name, whole.chip_id, whole.bdf)
-    assert (gpu.cus, gpu.wave_size, gpu.memory_bytes) == (whole.cus, whole.wave_size, whole.memory_bytes)
-    assert gpu.isas[0] == "gfx1030"
-    assert gpu.not_learned == ()
 
 
 @every_row(

@@ -48,12 +48,37 @@ STATIC = """GPU: 0
 """
 
 
-def test_rocm_smi_table():
+def test_tables():
+    # ROCm smi table.
     smi = parse_rocm_smi(CONCISE)
     assert [(gpu.index, gpu.pci_id, gpu.temperatures) for gpu in smi.gpus] == [
         (0, "0x74a1", {"junction": 47.0}),
         (1, "0x74a1", {"junction": 48.0}),
     ]
+
+    # ROCm smi lines.
+    text = (
+        "GPU[0]\t\t: Card Series: \t\tInstinct MI210\nGPU[0]\t\t: Device Rev: \t\t0x02\n"
+        "GPU[0]\t\t: GFX Version: \t\tgfx90a\nGPU[0]\t\t: VRAM Total Memory (B): 68702699520\n"
+    )
+    (gpu,) = parse_rocm_smi(text).gpus
+    assert (gpu.name, gpu.revision, gpu.gfx, gpu.vram_bytes) == (
+        "Instinct MI210",
+        "0x02",
+        "gfx90a",
+        68702699520,
+    )
+
+    # AMD smi table.
+    smi = parse_amd_smi(BOX)
+    (gpu,) = smi.gpus
+    assert (gpu.name, gpu.address) == ("AMD Radeon RX 9070 XT", "0000:2d:00.0")
+    assert (gpu.vram_bytes, gpu.vram_used_bytes) == (16304 << 20, 11541 << 20)
+    assert smi.driver == "6.14.14"
+
+    # Warnings around JSON.
+    text = 'WARNING: asleep\n[user@host ~]# rocm-smi --json\n{"card0": {"Device ID": "0x7550"}}\nERROR: 2\n'
+    assert parse_rocm_smi(text).gpus[0].pci_id == "0x7550"
 
 
 @every_row(
@@ -69,20 +94,6 @@ def test_older_tables_of_rocm_smi(text, celsius):
     assert (gpu.index, gpu.temperatures) == (1, {"edge": celsius})
 
 
-def test_rocm_smi_lines():
-    text = (
-        "GPU[0]\t\t: Card Series: \t\tInstinct MI210\nGPU[0]\t\t: Device Rev: \t\t0x02\n"
-        "GPU[0]\t\t: GFX Version: \t\tgfx90a\nGPU[0]\t\t: VRAM Total Memory (B): 68702699520\n"
-    )
-    (gpu,) = parse_rocm_smi(text).gpus
-    assert (gpu.name, gpu.revision, gpu.gfx, gpu.vram_bytes) == (
-        "Instinct MI210",
-        "0x02",
-        "gfx90a",
-        68702699520,
-    )
-
-
 @every_row(
     ("printed", "gfx"),
     [
@@ -96,19 +107,6 @@ def test_rocm_smi_lines():
 def test_gfx_version_with_a_digit_too_many(printed, gfx):
     text = json.dumps({"card0": {"GFX Version": printed}})
     assert parse_rocm_smi(text).gpus[0].gfx == gfx
-
-
-def test_warnings_around_json():
-    text = 'WARNING: asleep\n[user@host ~]# rocm-smi --json\n{"card0": {"Device ID": "0x7550"}}\nERROR: 2\n'
-    assert parse_rocm_smi(text).gpus[0].pci_id == "0x7550"
-
-
-def test_amd_smi_table():
-    smi = parse_amd_smi(BOX)
-    (gpu,) = smi.gpus
-    assert (gpu.name, gpu.address) == ("AMD Radeon RX 9070 XT", "0000:2d:00.0")
-    assert (gpu.vram_bytes, gpu.vram_used_bytes) == (16304 << 20, 11541 << 20)
-    assert smi.driver == "6.14.14"
 
 
 @every_row("wrapped", [False, True])

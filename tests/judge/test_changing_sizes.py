@@ -101,7 +101,8 @@ def test_times_that_are_not_there_are_left_out() -> None:
     assert [each.setting for each in new_sizes(run(*outcomes))] == ["find-fast"]
 
 
-def test_the_report_has_a_row_for_each_setting() -> None:
+def test_the_report_shows_what_was_measured() -> None:
+    # The report has a row for each setting.
     sizes = changing_sizes(run(measured("default", 36.0, 0.4), measured("find-fast", 0.72, 0.4)))
     assert sizes is not None
     assert sizes.table.rows[0] == ("default", "36 s", "72 s", "400 ms", "24", "100", "53.9")
@@ -112,8 +113,7 @@ def test_the_report_has_a_row_for_each_setting() -> None:
     assert "Changing sizes" not in markdown(run())
     assert changing_sizes(run()) is None
 
-
-def test_the_page_has_a_section_only_where_it_was_measured() -> None:
+    # The page has a section only where it was measured.
     with_sizes = html.page(run(measured("default", 36.0, 0.4)))
     assert 'id="h-sizes"' in with_sizes
     assert "36 s" in with_sizes[with_sizes.index('id="h-sizes"') :]

@@ -63,13 +63,13 @@ def test_what_is_no_time_with_its_spread_is_not_compared(odd):
     assert seconds({"fwd": 1.0, "fwd_p10": 0.5, "fwd_p90": 2.0, **odd}, "fwd") is None
 
 
-def test_drift_is_what_the_yardsticks_differ_by_at_most():
+def test_drift_and_the_cost():
+    # Drift is what the yardsticks differ by at most.
     assert drift(GEMM, {**GEMM, "gemm": 1.2, "copy": 0.5}) == pytest.approx(2.0)
     assert drift(GEMM, {**GEMM, "gemm": 2.0, "gemm_flops": 2e9}) == 1.0
     assert drift(GEMM, {}) == 1.0
 
-
-def test_the_cost_says_where_noise_leaves_it_open():
+    # The cost says where noise leaves it open.
     dead = {**natively("error"), **blocked_by_convolution()}
     clear = {"bypass": (0.1, 0.1, 0.1), "bypass+vendor-off": (0.1, 0.1, 0.1)}
     assert "0.10 times that of vendor-off" in recommend(run(dead, seconds=clear)).cost

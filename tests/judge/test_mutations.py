@@ -87,7 +87,8 @@ class TestAdvice:
         assert (found.verdict, found.configuration.setting) == ("vendor-off", "vendor-off")
         return [row["title"] for row in found.advice]
 
-    def test_of_a_version(self):
+    def test_of_a_version_and_an_isa(self):
+        # Of a version.
         broken = "ROCm 5.3 and newer break RDNA1 cards that pretend to be gfx1030"
         assert self.of()[0] == broken
         assert broken not in self.of(torch="1.13.1+rocm5.2")
@@ -95,7 +96,7 @@ class TestAdvice:
         assert posing in self.of()
         assert posing not in self.of(torch="1.13.1+rocm5.2")
 
-    def test_of_an_isa(self):
+        # Of an ISA.
         amd = "AMD's stable wheels of ROCm 10.1, with a package for each chip"
         assert f"{amd}: gfx1010" in self.of()
         assert self.of(isa=("gfx1102", "gfx1100"), torch="2.3.0+rocm6.0")[:2] == [
