@@ -29,7 +29,7 @@ def github(workflow: str, job: str, *names: str) -> str:
 #: What the runner does for the workflow: a successful run becomes the next baseline.
 KEEP = "mkdir -p baseline && cp now/results.json baseline/"
 RECIPES = {
-    "document": (BASELINE, NIGHT, NIGHT),
+    "document": (BASELINE, NIGHT),
     "GitLab": ("\n".join(yaml.safe_load(GITLAB)["rdna1"]["script"]),) * 2,
     "GitHub": (
         # The first step would remove the baseline, which the runner downloads again.

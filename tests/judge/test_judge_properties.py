@@ -69,7 +69,9 @@ LARGE = [pytest.param(name, marks=pytest.mark.thorough) for name in BASES if nam
 def test_outcomes_of_other_settings_never_make_a_failing_setting_win(name, state):
     results = BASES[name]
     setting = chosen(results)
-    for index, outcome in enumerate(results.outcomes):
+    # With so many settings one outcome in five shows it. Five divides neither directions nor dtypes.
+    step = 5 if name == "all settings" else 1
+    for index, outcome in [*enumerate(results.outcomes)][::step]:
         if outcome.setting == setting or outcome.check not in ("convolution", "training-step"):
             continue
         changed = flipped(results, index, state)
@@ -111,7 +113,7 @@ def any_results(draw):
     )
 
 
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(any_results())
 def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
     found = judge(results)
@@ -131,7 +133,7 @@ def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
     assert from_json(type(found), to_json(found)) is not None
 
 
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(any_results())
 def test_what_is_recommended_was_right_on_everything_that_counts(results):
     found = recommend(results)
